@@ -11,7 +11,7 @@ SECONDS = 5.0
 _PAUSE = 0.1
 
 
-async def await_look(is_looked: Callable[[], bool]) -> bool:
+async def await_first_observation(is_looked: Callable[[], bool]) -> bool:
     """Whether there has been a first look, which is waited for a moment: a refusal would be repeated ever later."""
     deadline = time.monotonic() + SECONDS
     while not is_looked() and time.monotonic() < deadline:

@@ -51,7 +51,7 @@ def _make_identity(entry: pwd.struct_passwd) -> Identity:
     return Identity(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, home, shell)
 
 
-class Accounts:
+class AccountDatabase:
     """Asks the account database, which may be far away: in a thread, and not for each call."""
 
     def __init__(

@@ -13,7 +13,7 @@ from overspan.adapters.contract import LogRequest
 Marks = tuple[tuple[float, int], ...]
 
 
-class Part(NamedTuple):
+class FileRange(NamedTuple):
     """The bytes of a file that belong to one attempt; `end` None is the file's end."""
 
     path: str
@@ -21,7 +21,7 @@ class Part(NamedTuple):
     end: int | None
 
 
-def find_part(lines: list[Any], request: LogRequest) -> Part | None:
+def find_range(lines: list[Any], request: LogRequest) -> FileRange | None:
     """The part of a file that streams.jsonl names for a request; None when it names none.
 
     An error stream that went with the output has no line of its own: it is found there.
@@ -39,10 +39,10 @@ def find_part(lines: list[Any], request: LogRequest) -> Part | None:
     if own[-1]["path"] != path:
         path, begin = str(own[-1]["path"]), int(own[-1].get("start", 0))
     later = [line for line in node if line["path"] == path and line["attempt"] > attempt]
-    return Part(path, begin, int(later[0].get("start", 0)) if later else None)
+    return FileRange(path, begin, int(later[0].get("start", 0)) if later else None)
 
 
-def find_marks(lines: list[Any], part: Part, folder: str) -> Marks:
+def find_marks(lines: list[Any], part: FileRange, folder: str) -> Marks:
     """The times and sizes of one part of a file: offsets are those of the part. Damaged lines are passed over."""
     names = {part.path, os.path.relpath(part.path, folder)}
     marks: list[tuple[float, int]] = []

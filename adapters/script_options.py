@@ -32,7 +32,7 @@ def refuse_partition(job: Job, find: Callable[[str], Limited | None]) -> str:
     return "" if any(_allows(partition, job) for partition in partitions if partition is not None) else TOO_LONG
 
 
-def list_demands(tasks: Iterable[TaskSpec]) -> list[Mapping[str, Any]]:
+def list_script_options(tasks: Iterable[TaskSpec]) -> list[Mapping[str, Any]]:
     """The options of Slurm's that batch scripts have."""
     return [task.native.get("slurm", {}) for task in tasks if task.form is Form.BATCH]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from overspan.adapters.local.booking import Queue
+from overspan.adapters.local.booking import WaitingQueue
 from overspan.bridge.model.ranks import Rank
 
 
 class Moves(NamedTuple):
-    """What `Line.settle` changed: who may queue now, and who may not or not any more."""
+    """What `ThrottledQueue.settle` changed: who may queue now, and who may not or not any more."""
 
     admitted: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class _Array:
     def __init__(self) -> None:
         self.limit: int | None = None
         self.started: set[str] = set()
-        self.waiting = Queue()
+        self.waiting = WaitingQueue()
         self.inside: set[str] = set()
         """Those of the waiting ones that are in the queue."""
         self.fresh: set[str] = set()
@@ -53,14 +53,14 @@ class _Array:
         return bool(self.started) or len(self.waiting) > 0
 
 
-class Line:
+class ThrottledQueue:
     """The queue with the throttles before it. A launch is new, waits, or has started; its rank tells its array.
 
     Changes of arrays' launches count from the next `settle` on, and the head is right only after it.
     """
 
     def __init__(self) -> None:
-        self._queue = Queue()
+        self._queue = WaitingQueue()
         self._ranks: dict[str, Rank] = {}
         """Of the launches of arrays."""
         self._arrays: dict[int, _Array] = {}

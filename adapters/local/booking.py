@@ -24,7 +24,7 @@ _MOST_VARIANTS = 64
 _AFTER_THE_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
 
-class Member(NamedTuple):
+class BookedMember(NamedTuple):
     """One node of a task and what it needs. Members of different phases never run at the same time."""
 
     task: str
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 class Booking(NamedTuple):
     """What a job holds: its members, and the GPU indices of each."""
 
-    members: tuple[Member, ...]
+    members: tuple[BookedMember, ...]
     gpus: tuple[tuple[int, ...], ...]
 
 
@@ -49,7 +49,7 @@ class _Machine(NamedTuple):
     gpu_kind: str = ""
 
 
-Variant = tuple[Member, ...]
+Variant = tuple[BookedMember, ...]
 
 
 def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
@@ -60,7 +60,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     """
     fitted = fit_gpu_defaults(job, capacity)
     variants = _list_variants(fitted, capacity, MILLI)
-    if Ledger(capacity).fits(variants):
+    if Bookings(capacity).fits(variants):
         return variants
     return _list_variants(fitted, capacity, _default_cpus(fitted.spec.tasks, capacity))
 
@@ -68,7 +68,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
     """The job with so much of what its GPUs bring with them as the whole of it has room for on this machine."""
     for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
-        if Ledger(capacity).fits(_list_variants(one, capacity, MILLI)):
+        if Bookings(capacity).fits(_list_variants(one, capacity, MILLI)):
             break
     return one
 
@@ -83,7 +83,7 @@ def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant,
     phases = range(len(choices)) if _is_pipeline(job.spec.tasks) else [0] * len(choices)
     return tuple(
         tuple(
-            Member(task.name, index, need, phase)
+            BookedMember(task.name, index, need, phase)
             for task, need, phase in zip(job.spec.tasks, needs, phases, strict=True)
             for index in range(task.num_nodes)
         )
@@ -120,7 +120,7 @@ def _default_cpus(tasks: Sequence[TaskSpec], capacity: Capacity) -> int:
     return max(1, min(MILLI, room // nodes))
 
 
-class Ledger:
+class Bookings:
     """What is booked. Thousandths of CPUs and of each GPU, MiB of memory; nothing is ever booked twice."""
 
     def __init__(self, capacity: Capacity) -> None:
@@ -136,9 +136,9 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._bookings)
 
-    def copy(self) -> Ledger:
+    def copy(self) -> Bookings:
         """The same books, to try things in."""
-        twin = Ledger(self.capacity)
+        twin = Bookings(self.capacity)
         twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
         twin._rooms, twin._bookings = list(self._rooms), dict(self._bookings)
         return twin
@@ -252,7 +252,7 @@ def _split(gpu_milli: int) -> list[int]:
     return [MILLI] * whole + ([rest] if rest else [])
 
 
-class Queue:
+class WaitingQueue:
     """The waiting jobs in their order."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from overspan.adapters.local.admission import NEVER_FITS, TOO_MUCH_MEMORY, descr
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
-from overspan.adapters.local.ended_runs import Packer, forget_runs
+from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake
 from overspan.adapters.local.launch_files import find_last_job, parse_handle
 from overspan.adapters.local.launches import make_root
@@ -63,7 +63,7 @@ class LocalCluster:
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
         self._turn = asyncio.Lock()
-        self._packer = Packer(self._root, self._turn, lambda: self._dispatch.live_jobs)
+        self._packer = RunPacker(self._root, self._turn, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._early: dict[int, int | None] = {}

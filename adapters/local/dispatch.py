@@ -12,14 +12,21 @@ from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusa
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
-from overspan.adapters.local.array_throttles import Line
-from overspan.adapters.local.booking import Ledger, fit_gpu_defaults
+from overspan.adapters.local.array_throttles import ThrottledQueue
+from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.launch_files import RunDirectory, parse_handle, put_off
-from overspan.adapters.local.launches import GrantFacts, Run
-from overspan.adapters.local.lost_launches import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
+from overspan.adapters.local.launch_files import LaunchFiles, parse_handle, put_off
+from overspan.adapters.local.launches import GrantFacts, LocalLaunch
+from overspan.adapters.local.lost_launches import (
+    LostLaunch,
+    end_processes,
+    find_damage,
+    list_recent,
+    open_lost_launch,
+    tell_end,
+)
 from overspan.adapters.local.observation import Reports
-from overspan.adapters.local.preemption import Holder, choose_victims
+from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
@@ -47,12 +54,12 @@ class Dispatch:
     """The launches that are not over. Its owner calls one coroutine at a time."""
 
     def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, LocalLaunch] = {}
         self.reports = Reports(root, self.runs)
-        self.queue = Line()
-        self.ledger = Ledger(Capacity(0, 0))
+        self.queue = ThrottledQueue()
+        self.ledger = Bookings(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
-        self.wrecks: dict[str, Wreck] = {}
+        self.wrecks: dict[str, LostLaunch] = {}
         """Launches that cannot be looked after; those that have ended stay for a while."""
         self.attention = asyncio.Event()
         self.stalled = False
@@ -93,7 +100,7 @@ class Dispatch:
 
         `throttles` are those of arrays that are newer than what was left.
         """
-        self.ledger = Ledger(capacity)
+        self.ledger = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
@@ -123,8 +130,8 @@ class Dispatch:
                     self.queue.set_limit(run.array, launch.throttle)
         return [answer for answer, _ in recorded]
 
-    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, Run | None]:
-        place = RunDirectory(self._root, launch.job.id, launch.job.launch)
+    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, LocalLaunch | None]:
+        place = LaunchFiles(self._root, launch.job.id, launch.job.launch)
         accepted = Accepted(launch.token, place.handle, place.handle)
         known = self.runs.get(place.handle)
         if place.handle in self.wrecks:
@@ -151,7 +158,7 @@ class Dispatch:
             return Refusal(launch.token, str(error)), None
         return accepted, launches.make_run(place, ticket)
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: LocalLaunch) -> None:
         self.runs[run.handle] = run
         if run.booking is not None:
             self.ledger.restore(run.handle, run.booking)
@@ -160,14 +167,14 @@ class Dispatch:
         elif not run.held:
             self._line_up(run)
 
-    def _line_up(self, run: Run) -> None:
+    def _line_up(self, run: LocalLaunch) -> None:
         """Have a launch wait; one of an array is told why once it is known whether it may queue."""
         self.queue.add(run.handle, run.rank, run.ticket.throttle)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
 
-    def _fits(self, run: Run) -> bool:
-        return Ledger(self.ledger.capacity).book("", run.ticket.variants) is not None
+    def _fits(self, run: LocalLaunch) -> bool:
+        return Bookings(self.ledger.capacity).book("", run.ticket.variants) is not None
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ class Dispatch:
             await self._preempt(self.runs[self.queue.head])
         self._tell_reasons()
 
-    async def _grant(self, chosen: Sequence[Run]) -> None:
+    async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:
@@ -198,15 +205,15 @@ class Dispatch:
             else:
                 self._line_up(run)
                 self.stalled = True
-        by_host: dict[str, list[RunDirectory]] = {}
+        by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
             if run.booking is not None:
                 by_host.setdefault(run.host, []).append(run.place)
         for name, places in by_host.items():
             await self._hosts.hand(name, places)
 
-    def _choose(self) -> list[Run]:
-        chosen: list[Run] = []
+    def _choose(self) -> list[LocalLaunch]:
+        chosen: list[LocalLaunch] = []
         while self.queue.head:
             run = self.runs[self.queue.head]
             run.booking = self.ledger.book(run.handle, run.ticket.variants)
@@ -238,10 +245,10 @@ class Dispatch:
             self.reports.set_reason(run, "Resources", estimate_start(self.ledger, run.ticket.variants, ends))
         self._head, self._outdated = head, False
 
-    async def _preempt(self, first: Run) -> None:
+    async def _preempt(self, first: LocalLaunch) -> None:
         """Order those to leave who have to for the first in the queue."""
         holders = [
-            Holder(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
+            RunningLaunch(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
             for run in self._granted()
             if run.booking is not None
         ]
@@ -287,7 +294,7 @@ class Dispatch:
                 raise
         await self._salvage()
 
-    def _choose_looked(self, everybody: bool) -> list[Run]:
+    def _choose_looked(self, everybody: bool) -> list[LocalLaunch]:
         """Some of the launches that hold something: in turn, so that many cost no more than few."""
         granted = [run for run in self._granted() if run.handle not in self.wrecks]
         rounds = 1 if everybody else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
@@ -309,7 +316,7 @@ class Dispatch:
         else:
             await self._hosts.forget(name)
 
-    async def _give_up(self, run: Run) -> None:
+    async def _give_up(self, run: LocalLaunch) -> None:
         """End a launch that no supervisor has been able to begin; one that has begun is never given up."""
         event = LaunchLost(time.time(), run.place.launch, Cause.LAUNCH.value, f"no supervisor starts; see {run.host}")
         try:
@@ -324,7 +331,7 @@ class Dispatch:
         self.reports.mark(run.handle)
         await self._drop(run)
 
-    async def _is_over(self, run: Run) -> bool:
+    async def _is_over(self, run: LocalLaunch) -> bool:
         """Whether a launch's files tell its end; where they cannot be read, it is lost."""
         try:
             return await asyncio.to_thread(journals.is_over, run.place)
@@ -335,13 +342,13 @@ class Dispatch:
                 raise
             return False
 
-    async def lose(self, place: RunDirectory, why: str) -> Wreck:
+    async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
         """Give a launch up that cannot be looked after: what lives of it is ended, then its end is told."""
         handle = place.handle
         if handle not in self.wrecks:
             run = self.runs.get(handle)
             begun = run is None or run.booking is not None
-            wreck = await asyncio.to_thread(open_wreck, place, why, begun, time.time())
+            wreck = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
             self.wrecks = {known.place.handle: known for known in list_recent(self.wrecks.values())}
             self.wrecks[handle] = wreck
             if not begun:
@@ -364,7 +371,7 @@ class Dispatch:
             elif not why:
                 self.reports.look_again(handle)
         for wreck in [wreck for wreck in self.wrecks.values() if wreck.ended_at is None]:
-            if await asyncio.to_thread(pursue, wreck):
+            if await asyncio.to_thread(end_processes, wreck):
                 now = time.time()
                 wreck.ended_at = now
                 self.reports.tell_end(wreck.place.handle, await asyncio.to_thread(tell_end, wreck, now))
@@ -374,20 +381,20 @@ class Dispatch:
                 else:
                     await self._remove_ticket(wreck.place)
 
-    async def _drop(self, run: Run) -> None:
+    async def _drop(self, run: LocalLaunch) -> None:
         self._release(run)
         self.queue.remove(run.handle)
         self.runs.pop(run.handle, None)
         await self._remove_ticket(run.place)
 
-    async def _remove_ticket(self, place: RunDirectory) -> None:
+    async def _remove_ticket(self, place: LaunchFiles) -> None:
         try:
             await asyncio.to_thread(put_off, place)
             await asyncio.to_thread(sweep_links, place.root, place.handle)
         except OSError as error:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
 
-    def _release(self, run: Run) -> None:
+    def _release(self, run: LocalLaunch) -> None:
         self.ledger.release(run.handle)
         self._addresses.release(run.addresses)
         run.booking, run.addresses = None, ()
@@ -413,7 +420,7 @@ class Dispatch:
                 self.attention.set()
         return [failures.get(order.token) for order in orders]
 
-    async def _deliver(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
+    async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """Carry orders out; the launch where it cannot be looked after. Raises OSError where nothing can be written."""
         run = self.runs.get(handle)
         if handle in self.wrecks:
@@ -431,7 +438,7 @@ class Dispatch:
             return wreck
         return await self._judge_host(run, orders)
 
-    async def _deliver_unwritten(self, run: Run, orders: Sequence[Order], error: OSError) -> Wreck | None:
+    async def _deliver_unwritten(self, run: LocalLaunch, orders: Sequence[Order], error: OSError) -> LostLaunch | None:
         """Have what ends work reach it although nothing can be written: a full disk may be its own doing.
 
         The orders stay owed, and are written when there is space; their supervisor knows them by their tokens.
@@ -446,7 +453,7 @@ class Dispatch:
             return await self.lose(run.place, f"nobody looks after it, and nothing can be written: {error.strerror}")
         return None
 
-    async def _find_wreck(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
+    async def _find_wreck(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """What a cancel of a launch ends that is unknown here and has not ended by its files."""
         place = parse_handle(self._root, handle)
         if not any(isinstance(order.event, Cancel) for order in orders):
@@ -458,14 +465,14 @@ class Dispatch:
             return await self.lose(place, word_damage(error))
         return await self.lose(place, await asyncio.to_thread(find_damage, place) or f"{place.plan} cannot be read")
 
-    async def _judge_host(self, run: Run, orders: Sequence[Order]) -> Wreck | None:
+    async def _judge_host(self, run: LocalLaunch, orders: Sequence[Order]) -> LostLaunch | None:
         """What is cancelled ends without a supervisor where none can be started."""
         cancelled = any(isinstance(order.event, Cancel) and not order.event.task for order in orders)
         if not cancelled or run.booking is None or self._hosts.count_deaths(run.host) < _GIVE_UP_AFTER:
             return None
         return await self.lose(run.place, f"no supervisor starts; see {self._root}/hosts/{run.host}/log")
 
-    async def _order(self, run: Run, orders: Sequence[Order]) -> None:
+    async def _order(self, run: LocalLaunch, orders: Sequence[Order]) -> None:
         await asyncio.to_thread(launches.read_tokens, run)
         assert run.tokens is not None
         fresh = list({order.token: order.event for order in orders if order.token not in run.tokens}.items())
@@ -482,7 +489,7 @@ class Dispatch:
             self._outdated = True
         run.tokens.update(order.token for order in orders)
 
-    async def _note(self, run: Run, noted: Sequence[tuple[str, Event]]) -> None:
+    async def _note(self, run: LocalLaunch, noted: Sequence[tuple[str, Event]]) -> None:
         """Write down what happened to a waiting launch, and let it have its effect."""
         if not noted:
             return
@@ -515,13 +522,13 @@ class Dispatch:
         """Let go of the supervisors; they go on."""
         self._hosts.close()
 
-    def _hosted(self, name: str) -> list[Run]:
+    def _hosted(self, name: str) -> list[LocalLaunch]:
         return [run for run in self._granted() if run.host == name and run.handle not in self.wrecks]
 
-    def _granted(self) -> list[Run]:
+    def _granted(self) -> list[LocalLaunch]:
         return [run for run in map(self.runs.get, self.ledger.keys()) if run is not None]
 
-    def _list_hosted(self, name: str) -> list[RunDirectory]:
+    def _list_hosted(self, name: str) -> list[LaunchFiles]:
         return [run.place for run in self._hosted(name)]
 
     def _note_host_end(self, name: str) -> None:
@@ -529,7 +536,7 @@ class Dispatch:
         self.attention.set()
 
 
-def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[tuple[Run, OSError]]:
+def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tuple[LocalLaunch, OSError]]:
     """Record grants; gives the launches for which that failed, and why."""
     failed = []
     for run in chosen:

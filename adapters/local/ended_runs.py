@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection
 
-from overspan.adapters.local.launch_files import RunDirectory, parse_handle, remove
+from overspan.adapters.local.launch_files import LaunchFiles, parse_handle, remove
 from overspan.adapters.local.run_packs import pack_run
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.runtime.core.loss_records import FOLDER, list_losses
@@ -24,7 +24,7 @@ SLICE_SECONDS = 0.05
 """How long submissions and ends wait for packing at most."""
 
 
-class Packer:
+class RunPacker:
     """Packs run folders of one cluster. `live` tells the jobs that have a launch which is not over."""
 
     def __init__(self, root: str, turn: asyncio.Lock, live: Callable[[], Collection[int]]) -> None:
@@ -44,7 +44,7 @@ class Packer:
                 waiting = await asyncio.to_thread(_pack_some, self._root, waiting, live)
 
 
-def _pack_some(root: str, waiting: list[RunDirectory], live: Collection[int]) -> list[RunDirectory]:
+def _pack_some(root: str, waiting: list[LaunchFiles], live: Collection[int]) -> list[LaunchFiles]:
     """Pack for a short while; gives what is left. Raises Unreachable where the disk is full."""
     until = time.monotonic() + SLICE_SECONDS
     lost = {name.partition(".")[0] for name in list_losses(root)}
@@ -56,7 +56,7 @@ def _pack_some(root: str, waiting: list[RunDirectory], live: Collection[int]) ->
     return []
 
 
-def _pack(place: RunDirectory, lost: bool) -> None:
+def _pack(place: LaunchFiles, lost: bool) -> None:
     try:
         # What could not be looked after stays as it was found.
         if not lost and os.path.isdir(place.folder):
@@ -69,7 +69,7 @@ def _pack(place: RunDirectory, lost: bool) -> None:
         _log.warning("%s cannot be packed: %s", place.folder, error)
 
 
-def _list_ended(root: str) -> list[RunDirectory]:
+def _list_ended(root: str) -> list[LaunchFiles]:
     """The launches that are over and not packed, oldest first."""
     found = []
     for name in os.listdir(f"{root}/ended"):

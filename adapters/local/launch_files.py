@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT
-from overspan.adapters.local.booking import Booking, Member, Variant
+from overspan.adapters.local.booking import BookedMember, Booking, Variant
 from overspan.adapters.local.run_packs import open_file
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ranks import Rank
@@ -43,7 +43,7 @@ def find_last_job(root: str) -> int:
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
 
 
-class RunDirectory(NamedTuple):
+class LaunchFiles(NamedTuple):
     """One launch and the paths of its files."""
 
     root: str
@@ -96,12 +96,12 @@ class RunDirectory(NamedTuple):
         return f"{self.root}/ended/{self.handle}"
 
 
-def parse_handle(root: str, handle: str) -> RunDirectory:
+def parse_handle(root: str, handle: str) -> LaunchFiles:
     """The launch that a handle names; InvalidRequest when it is none of this cluster's."""
     job, _, launch = handle.partition(".")
     if not (job.isdecimal() and launch.isdecimal()):
         raise InvalidRequest(f"{handle!r} names no launch of a local cluster; it is written JOB.LAUNCH")
-    return RunDirectory(root, int(job), int(launch))
+    return LaunchFiles(root, int(job), int(launch))
 
 
 class Ticket(NamedTuple):
@@ -152,7 +152,7 @@ def remove(path: str) -> None:
         pass
 
 
-def put_off(place: RunDirectory) -> None:
+def put_off(place: LaunchFiles) -> None:
     """Take the ticket of a launch that is over from it; what it has left is to be packed. Raises OSError."""
     try:
         os.replace(place.ticket, place.ended)
@@ -199,7 +199,7 @@ def find_end(fd: int) -> int:
     return 0
 
 
-def write_ticket(place: RunDirectory, ticket: Ticket) -> None:
+def write_ticket(place: LaunchFiles, ticket: Ticket) -> None:
     """Mark a launch as not over."""
     variants = [[_need_row(member) for member in members] for members in ticket.variants]
     document = {
@@ -218,7 +218,7 @@ def write_ticket(place: RunDirectory, ticket: Ticket) -> None:
         file.write(json.dumps(document, separators=(",", ":")))
 
 
-def read_ticket(place: RunDirectory) -> Ticket | None:
+def read_ticket(place: LaunchFiles) -> Ticket | None:
     """Read a launch's ticket; None when it is missing or torn."""
     document = read_document(place.ticket)
     if document is None:
@@ -256,11 +256,11 @@ def read_booking(ticket: Ticket, grant: Document) -> Booking | None:
     return Booking(ticket.variants[variant], tuple(tuple(row[4]) for row in rows))
 
 
-def _need_row(member: Member) -> list[Any]:
+def _need_row(member: BookedMember) -> list[Any]:
     return [member.task, member.node, *member.need, member.phase]
 
 
-def _read_need(row: list[Any]) -> Member:
+def _read_need(row: list[Any]) -> BookedMember:
     task, index, cpus, memory, gpus, kind, gres, *phase = row
     need = NodeNeed(cpus, memory, gpus, kind, tuple(Gres(*entry) for entry in gres))
-    return Member(task, index, need, *phase)
+    return BookedMember(task, index, need, *phase)

@@ -16,7 +16,7 @@ from overspan.adapters.local.booking import Booking, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.launch_files import (
     Document,
-    RunDirectory,
+    LaunchFiles,
     Ticket,
     append_lines,
     parse_handle,
@@ -60,10 +60,10 @@ _FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", loss_records.FOLDER)
 
 
 @dataclass
-class Run:
+class LocalLaunch:
     """A launch that is not over. It waits until it has a booking; a held one waits outside the queue."""
 
-    place: RunDirectory
+    place: LaunchFiles
     ticket: Ticket
     rank: Rank
     nice: int = 0
@@ -136,12 +136,12 @@ def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None =
     return Ticket(token, rank_job(job), group, variants, job.nice, requeue, limit_run(job), throttle)
 
 
-def make_run(place: RunDirectory, ticket: Ticket) -> Run:
+def make_run(place: LaunchFiles, ticket: Ticket) -> LocalLaunch:
     """A launch that waits, as its ticket has it."""
-    return Run(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
+    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
 
 
-def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: str) -> None:
+def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: str) -> None:
     """Write a launch's plan and its ticket. Raises OSError; a launch without a whole plan does not exist."""
     os.makedirs(place.folder, 0o700, exist_ok=True)
     # An earlier launch of the job has ended and was packed: a supervisor reads what is spread out.
@@ -158,13 +158,13 @@ def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: 
     write_ticket(place, ticket)
 
 
-def find_launch(place: RunDirectory) -> str | None:
+def find_launch(place: LaunchFiles) -> str | None:
     """The token of a launch that was recorded before; None when there is none."""
     document = read_document(place.plan)
     return None if document is None else str(document.get("token", ""))
 
 
-def write_grant(run: Run, facts: GrantFacts) -> None:
+def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
     """Record what a launch was given; after this it is its supervisor's. Raises OSError."""
     assert run.booking is not None
     grant = {
@@ -180,13 +180,13 @@ def write_grant(run: Run, facts: GrantFacts) -> None:
     run.granted_at = facts.at
 
 
-def write_notes(run: Run, events: Sequence[tuple[str, Event]], over: bool) -> None:
+def write_notes(run: LocalLaunch, events: Sequence[tuple[str, Event]], over: bool) -> None:
     """Record what happened to a waiting launch, each with its order's token. Raises OSError."""
     lines: list[Document] = [{**event_to_document(event), "token": token} for token, event in events]
     append_lines(run.place.queue, [*lines, journals.END] if over else lines)
 
 
-def write_orders(run: Run, orders: Sequence[tuple[str, Event]]) -> None:
+def write_orders(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> None:
     """Append orders for the supervisor, numbered on. Raises OSError; none is given then."""
     lines = [
         {"seq": run.orders + count, "token": token, "event": event_to_document(event)}
@@ -196,7 +196,7 @@ def write_orders(run: Run, orders: Sequence[tuple[str, Event]]) -> None:
     run.orders += len(lines)
 
 
-def read_tokens(run: Run) -> None:
+def read_tokens(run: LocalLaunch) -> None:
     """Find the orders that the launch has had."""
     if run.tokens is None:
         given = journals.read_lines(run.place.orders)
@@ -205,19 +205,19 @@ def read_tokens(run: Run) -> None:
         run.tokens = {str(line["token"]) for line in [*given, *noted] if "token" in line}
 
 
-def end_launch(place: RunDirectory, event: Event) -> None:
+def end_launch(place: LaunchFiles, event: Event) -> None:
     """Write the end of a launch that has no supervisor and will have none. Raises OSError."""
     append_lines(place.journal, [event_to_document(event), journals.END])
 
 
-def write_throttle(runs: Sequence[Run], throttle: int | None) -> None:
+def write_throttle(runs: Sequence[LocalLaunch], throttle: int | None) -> None:
     """Keep another throttle for launches that wait. Raises OSError; then it is kept for some of them."""
     for run in runs:
         run.ticket = run.ticket._replace(throttle=throttle)
         write_ticket(run.place, run.ticket)
 
 
-def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
+def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
     """The throttles of arrays whose elements wait: where a change was cut short, the lower one."""
     throttles: dict[int, int] = {}
     for run in runs:
@@ -227,7 +227,7 @@ def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
     return throttles
 
 
-def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
+def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaunch]:
     """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost.
 
     One that cannot be read is left out, and found by whoever asks for its news. OSError where the disk fails.
@@ -253,7 +253,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
     return runs
 
 
-def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | None:
+def load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLaunch | None:
     """One launch as its files tell it; None when it is over or does not exist. ValueError for an unreadable plan."""
     if journals.is_over(place):
         return None
@@ -270,7 +270,7 @@ def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | 
     return _load_grant(run, boot_id)
 
 
-def _load_grant(run: Run, boot_id: str) -> Run | None:
+def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
     """Complete a launch by what it was granted and by the orders that it has had since."""
     place, ticket = run.place, run.ticket
     grant = read_document(place.grant)
@@ -292,7 +292,7 @@ def _load_grant(run: Run, boot_id: str) -> Run | None:
     return run
 
 
-def note_event(run: Run, event: Event) -> None:
+def note_event(run: LocalLaunch, event: Event) -> None:
     """Apply what was ordered of a launch to what the queue and the books know of it."""
     if isinstance(event, Hold):
         run.held = True
@@ -311,14 +311,14 @@ def note_event(run: Run, event: Event) -> None:
         run.leaving = True
 
 
-def is_end(run: Run, event: Event) -> bool:
+def is_end(run: LocalLaunch, event: Event) -> bool:
     """Whether an event is the end of a waiting launch."""
     if isinstance(event, Cancel):
         return not event.task or run.tasks == 1
     return isinstance(event, (Expire, LaunchLost, Refused))
 
 
-def find_changed(sizes: Sequence[tuple[RunDirectory, int]]) -> dict[str, int]:
+def find_changed(sizes: Sequence[tuple[LaunchFiles, int]]) -> dict[str, int]:
     """The launches whose journals have another size than when last looked at, with their new sizes."""
     changed = {}
     for place, size in sizes:
@@ -332,7 +332,7 @@ def find_changed(sizes: Sequence[tuple[RunDirectory, int]]) -> dict[str, int]:
     return changed
 
 
-def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
+def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket | None:
     plan: Any = read_document(place.plan)
     if plan is None:
         return None
@@ -343,7 +343,7 @@ def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
     return ticket
 
 
-def _recover_reboot(run: Run) -> Run | None:
+def _recover_reboot(run: LocalLaunch) -> LocalLaunch | None:
     """The machine was started anew: what had begun is lost, what had not goes back to the queue."""
     if os.path.exists(run.place.journal):
         event = LaunchLost(time.time(), run.place.launch, Cause.NODE.value, "the machine was started anew")

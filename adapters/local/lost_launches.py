@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.contract import FORMAT
 from overspan.adapters.local import journals
-from overspan.adapters.local.launch_files import RunDirectory, read_document
+from overspan.adapters.local.launch_files import LaunchFiles, read_document
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, Granted, Launch, LaunchLost, NodeEnded, NodeStarted
-from overspan.bridge.runtime.core.live_processes import end_leftovers
+from overspan.bridge.runtime.core.live_processes import end_live_processes
 from overspan.bridge.runtime.core.loss_records import Loss, is_damage, name_loss, read_loss, word_damage, write_loss
 from overspan.bridge.runtime.core.node_records import list_records
 from overspan.bridge.runtime.core.shim import UNKILLABLE_TIMEOUT
@@ -29,10 +29,10 @@ SHOWN_SECONDS = 3600.0
 
 
 @dataclass
-class Wreck:
+class LostLaunch:
     """A launch that is being ended because its files cannot be read."""
 
-    place: RunDirectory
+    place: LaunchFiles
     loss: Loss
     begun: bool
     """Whether any of it may have run."""
@@ -59,7 +59,7 @@ class Wreck:
                 self.kill_at = min(self.kill_at, time.monotonic() + event.grace)
 
 
-def open_wreck(place: RunDirectory, why: str, begun: bool, now: float) -> Wreck:
+def open_lost_launch(place: LaunchFiles, why: str, begun: bool, now: float) -> LostLaunch:
     """Take note of a loss, on the disk too where that can be."""
     path = name_loss(place.root, place.folder, place.launch)
     loss = read_loss(path)
@@ -69,25 +69,25 @@ def open_wreck(place: RunDirectory, why: str, begun: bool, now: float) -> Wreck:
             write_loss(path, loss)
         except OSError:
             pass  # A full disk: it is known until this process ends, and found again by the next.
-    return Wreck(place, loss, begun, kill_at=time.monotonic() + GRACE)
+    return LostLaunch(place, loss, begun, kill_at=time.monotonic() + GRACE)
 
 
-def pursue(wreck: Wreck) -> bool:
+def end_processes(wreck: LostLaunch) -> bool:
     """End what lives of it: TERM, and KILL after the grace; True when nothing is left, or nothing can be done."""
     now = time.monotonic()
     number = signal.SIGTERM if now < wreck.kill_at else signal.SIGKILL
-    alive = end_leftovers(wreck.place.folder, number, wreck.told)
+    alive = end_live_processes(wreck.place.folder, number, wreck.told)
     return not alive or now > wreck.kill_at + UNKILLABLE_TIMEOUT
 
 
-def tell_end(wreck: Wreck, now: float) -> tuple[Event, ...]:
+def tell_end(wreck: LostLaunch, now: float) -> tuple[Event, ...]:
     """The end of the launch: what its shims have recorded before it was given up, then its loss."""
     cause = Cause.CANCEL if wreck.cancelled else Cause.SYSTEM if wreck.begun else Cause.NODE
     lost = LaunchLost(now, wreck.place.launch, cause.value, wreck.loss.why)
     return (*_tell_records(wreck), lost)
 
 
-def _tell_records(wreck: Wreck) -> list[Event]:
+def _tell_records(wreck: LostLaunch) -> list[Event]:
     found = list_records(f"{wreck.place.folder}/nodes")
     told: list[Event] = []
     for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):
@@ -103,7 +103,7 @@ def _tell_records(wreck: Wreck) -> list[Event]:
     return told
 
 
-def find_damage(place: RunDirectory) -> str:
+def find_damage(place: LaunchFiles) -> str:
     """Why a launch that is not over is unknown here; empty where another look, or another version, may know it."""
     try:
         if not os.path.isdir(place.folder):
@@ -123,7 +123,7 @@ def find_damage(place: RunDirectory) -> str:
     return f"{place.ticket} is gone"
 
 
-def list_recent(wrecks: Iterable[Wreck]) -> list[Wreck]:
+def list_recent(wrecks: Iterable[LostLaunch]) -> list[LostLaunch]:
     """Those that are being ended, or were a short while ago."""
     now = time.time()
     return [wreck for wreck in wrecks if wreck.ended_at is None or now - wreck.ended_at < SHOWN_SECONDS]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from overspan.adapters.contract import Report
 from overspan.adapters.local.journals import News, read_news
-from overspan.adapters.local.launch_files import RunDirectory, parse_handle
-from overspan.adapters.local.launches import Run
+from overspan.adapters.local.launch_files import LaunchFiles, parse_handle
+from overspan.adapters.local.launches import LocalLaunch
 from overspan.bridge.model.events import Event, Queued
 from overspan.bridge.runtime.core.loss_records import is_damage, word_damage
 from overspan.bridge.runtime.core.shortages import is_shortage
@@ -18,7 +18,7 @@ from overspan.bridge.runtime.core.shortages import is_shortage
 class Reports:
     """Keeps which launches have something new, so that asking costs little while nothing is."""
 
-    def __init__(self, root: str, runs: Mapping[str, Run]) -> None:
+    def __init__(self, root: str, runs: Mapping[str, LocalLaunch]) -> None:
         self._root = root
         self._runs = runs
         self._followed: dict[str, str] = {}
@@ -36,14 +36,14 @@ class Reports:
         self._dirty.add(handle)
         self.fresh.set()
 
-    def set_reason(self, run: Run, reason: str, starts_by: float | None = None) -> None:
+    def set_reason(self, run: LocalLaunch, reason: str, starts_by: float | None = None) -> None:
         """A waiting launch waits for this reason, and starts at the latest then."""
         if (run.reason, run.starts_by) != (reason, starts_by):
             run.reason, run.starts_by = reason, starts_by
             self._untold.add(run.handle)
             self.fresh.set()
 
-    def drop_reason(self, run: Run) -> None:
+    def drop_reason(self, run: LocalLaunch) -> None:
         """A launch waits no longer."""
         run.reason, run.starts_by = "", None
         self._untold.discard(run.handle)
@@ -109,7 +109,7 @@ class Reports:
         self._untold = {handle for handle in self._untold if handle in since or handle in self._runs}
         self._ends = {handle: events for handle, events in self._ends.items() if handle in since}
 
-    def _make(self, asked: tuple[RunDirectory, str], news: News | OSError, unknown: bool) -> Report | None:
+    def _make(self, asked: tuple[LaunchFiles, str], news: News | OSError, unknown: bool) -> Report | None:
         place, cursor = asked
         handle = place.handle
         if isinstance(news, News) and news.more:
@@ -141,12 +141,12 @@ class Reports:
         found[handle] = Report(handle, events, cursor)
 
 
-def _is_quiet(run: Run) -> bool:
+def _is_quiet(run: LocalLaunch) -> bool:
     """Whether a launch has no file that could tell anything."""
     return run.booking is None and not run.noted
 
 
-def _read(reading: Mapping[str, tuple[RunDirectory, str]]) -> dict[str, News | OSError]:
+def _read(reading: Mapping[str, tuple[LaunchFiles, str]]) -> dict[str, News | OSError]:
     """The news of each launch, or what kept them away; one that cannot be read keeps no other."""
     news: dict[str, News | OSError] = {}
     for handle, (place, cursor) in reading.items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overspan.adapters.local.booking import Booking, Ledger, Variant
+from overspan.adapters.local.booking import Booking, Bookings, Variant
 
 
-class Holder(NamedTuple):
+class RunningLaunch(NamedTuple):
     """A launch that runs; `behind` is as in its rank, `leaving` says that its end is under way."""
 
     key: str
@@ -19,7 +19,7 @@ class Holder(NamedTuple):
 
 
 def choose_victims(
-    ledger: Ledger, variants: Sequence[Variant], behind: int, holders: Sequence[Holder]
+    ledger: Bookings, variants: Sequence[Variant], behind: int, holders: Sequence[RunningLaunch]
 ) -> tuple[str, ...]:
     """The launches to evict so that one of that rank fits: none where it would not help, or where none is needed.
 
@@ -40,7 +40,7 @@ def choose_victims(
     return tuple(holder.key for holder in _spare(books, variants, pool))
 
 
-def _narrow(books: Ledger, variants: Sequence[Variant], lower: Sequence[Holder]) -> list[Holder]:
+def _narrow(books: Bookings, variants: Sequence[Variant], lower: Sequence[RunningLaunch]) -> list[RunningLaunch]:
     """Everybody up to the lowest priority with which it is enough; nobody where it is never enough."""
     trial = books.copy()
     for place, holder in enumerate(lower):
@@ -51,7 +51,7 @@ def _narrow(books: Ledger, variants: Sequence[Variant], lower: Sequence[Holder])
     return []
 
 
-def _spare(books: Ledger, variants: Sequence[Variant], pool: Sequence[Holder]) -> list[Holder]:
+def _spare(books: Bookings, variants: Sequence[Variant], pool: Sequence[RunningLaunch]) -> list[RunningLaunch]:
     """Leave out whoever can be left out, the most deserving first."""
     trial = books.copy()
     for holder in pool:
@@ -66,14 +66,14 @@ def _spare(books: Ledger, variants: Sequence[Variant], pool: Sequence[Holder]) -
     return chosen
 
 
-def _suffices(books: Ledger, variants: Sequence[Variant], gone: Sequence[Holder]) -> bool:
+def _suffices(books: Bookings, variants: Sequence[Variant], gone: Sequence[RunningLaunch]) -> bool:
     trial = books.copy()
     for holder in gone:
         trial.release(holder.key)
     return trial.fits(variants)
 
 
-def _weigh(books: Ledger, holder: Holder) -> float:
+def _weigh(books: Bookings, holder: RunningLaunch) -> float:
     """The largest part of the machine that a launch holds."""
     capacity = books.capacity
     needs = [member.need for member in holder.booking.members]

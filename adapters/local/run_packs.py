@@ -40,7 +40,7 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplemen
 """What `zipfile` raises for a damaged file."""
 
 
-class _Found(NamedTuple):
+class _PackedFile(NamedTuple):
     """A file to be packed, as it was before."""
 
     name: str
@@ -118,7 +118,7 @@ def unpack_run(folder: str) -> None:
     _remove(pack)
 
 
-def _find_files(folder: str) -> Iterator[_Found]:
+def _find_files(folder: str) -> Iterator[_PackedFile]:
     """The files that can be packed."""
     strays = _has_strays(folder)
     with os.scandir(folder) as entries:
@@ -138,17 +138,17 @@ def _has_strays(folder: str) -> bool:
     return any(record.strays_left or not record.subreaper for record in list_records(f"{folder}/nodes").values())
 
 
-def _describe(folder: str, name: str) -> Iterator[_Found]:
+def _describe(folder: str, name: str) -> Iterator[_PackedFile]:
     try:
         status = os.lstat(f"{folder}/{name}")
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > LARGEST or _OTHERS.fullmatch(name):
         return
-    yield _Found(name, status.st_size, status.st_mtime_ns, status.st_mode)
+    yield _PackedFile(name, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
-def _write(folder: str, part: str, found: list[_Found], known: list[zipfile.ZipInfo]) -> None:
+def _write(folder: str, part: str, found: list[_PackedFile], known: list[zipfile.ZipInfo]) -> None:
     """Write the files, and what an earlier pack has beside them; on the disk at the end."""
     names = {each.name for each in found}
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -189,7 +189,7 @@ def _set_damaged_aside(folder: str) -> list[zipfile.ZipInfo]:
         return []
 
 
-def _remove_unchanged(folder: str, packed: _Found) -> None:
+def _remove_unchanged(folder: str, packed: _PackedFile) -> None:
     """Remove a file that is in the pack, unless somebody has written to it since."""
     for now in _describe(folder, packed.name):
         if now == packed:

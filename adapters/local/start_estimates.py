@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from overspan.adapters.local.booking import Ledger, Variant
+from overspan.adapters.local.booking import Bookings, Variant
 from overspan.bridge.model.job import Job
 
 
@@ -25,7 +25,7 @@ def limit_run(job: Job) -> float | None:
 
 
 def estimate_start(
-    ledger: Ledger, variants: Sequence[Variant], ends: Iterable[tuple[float | None, str]]
+    ledger: Bookings, variants: Sequence[Variant], ends: Iterable[tuple[float | None, str]]
 ) -> float | None:
     """When there is room, if those who hold something (their end and their key) use all of their time.
 

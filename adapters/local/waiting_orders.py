@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overspan.adapters.local.launches import Run
+from overspan.adapters.local.launches import LocalLaunch
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (
     Cancel,
@@ -26,18 +26,18 @@ _GIVEN_BACK = (SetBegin, SetDependency)
 """Orders for which only the daemon can wait."""
 
 
-def select_notes(run: Run, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
+def select_notes(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
     """What of the orders has a meaning for a launch that waits."""
     meant = [(token, _translate(run, event)) for token, event in orders]
     return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not is_part(run, event)]
 
 
-def is_part(run: Run, event: Event) -> bool:
+def is_part(run: LocalLaunch, event: Event) -> bool:
     """Whether an order cancels one of several tasks: its supervisor's business, from the start."""
     return isinstance(event, Cancel) and bool(event.task) and run.tasks > 1
 
 
-def _translate(run: Run, event: Event) -> Event:
+def _translate(run: LocalLaunch, event: Event) -> Event:
     """What an order is for a launch that waits: a requeue with a hold is a hold, another time to wait for its end."""
     if isinstance(event, Requeue) and event.hold:
         return Hold(event.at, event.by)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
-from overspan.adapters.identities import Accounts
+from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.rights import Asker, deny
 
@@ -35,10 +35,10 @@ class Reception:
 class SharedReception(Reception):
     """Tells users apart by what the kernel says of their connections."""
 
-    def __init__(self, operators: Collection[str], accounts: Accounts | None = None) -> None:
+    def __init__(self, operators: Collection[str], accounts: AccountDatabase | None = None) -> None:
         super().__init__()
         self._operators = frozenset(operators)
-        self._accounts = accounts or Accounts()
+        self._accounts = accounts or AccountDatabase()
 
     async def meet(self, state: dict[str, Any]) -> Asker:
         """Who asks. Raises Denied for a connection that nobody vouches for, and for a user without an account."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 
-LEAST_SECONDS = 1.0
+SMALLEST_JUMP = 1.0
 """A smaller change says nothing to delays and limits, which are whole seconds."""
 _QUICK = 0.05
 _TRIES = 5
 
 
-class Clock:
+class JumpDetector:
     """Remembers the distance between the two clocks."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Clock:
         """Seconds by which the wall clock was set since this was last told; 0.0 where it was not."""
         distance, error = _measure()
         seconds = distance - self.distance
-        if abs(seconds) < LEAST_SECONDS + error:
+        if abs(seconds) < SMALLEST_JUMP + error:
             return 0.0
         self.distance = distance
         return seconds

@@ -22,7 +22,7 @@ import sys
 from typing import NoReturn, Optional
 
 from overspan.bridge.runtime.core import gated_child, kernel, node_records
-from overspan.bridge.runtime.core.gated_child import Gate
+from overspan.bridge.runtime.core.gated_child import StartGate
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
 from overspan.bridge.runtime.core.shim_control import Shim
@@ -131,7 +131,7 @@ def _fork_shim(requests: int, path: bytes, body: int) -> int:
         return -(error.errno or errno.EIO)
 
 
-def _start(body: int, gate: Gate) -> NoReturn:
+def _start(body: int, gate: StartGate) -> NoReturn:
     """Read what to start, in the child that becomes it."""
     fields = marshal.loads(kernel.read_descriptor(body))
     os.close(body)

@@ -53,7 +53,7 @@ class NodeLaunch(NamedTuple):
     isolation: Isolation = Isolation()
 
 
-class Gate(NamedTuple):
+class StartGate(NamedTuple):
     """What a gated child has from its shim: the shim's pid, the pipes for reports and for the release."""
 
     shim: int
@@ -72,7 +72,7 @@ class StartError(Exception):
         self.number = number
 
 
-def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
+def run_child(launch: NodeLaunch, gate: StartGate) -> NoReturn:
     """Prepare, put the start on record, report, wait at the gate, become the user's program."""
     record: Optional[NodeRecord] = None
     try:
@@ -107,7 +107,7 @@ def run_child(launch: NodeLaunch, gate: Gate) -> NoReturn:
         os._exit(127)
 
 
-def _pass_gate(gate: Gate) -> None:
+def _pass_gate(gate: StartGate) -> None:
     """Report and wait for the release; StartError where the shim is gone."""
     try:
         os.write(gate.report, READY)

@@ -16,7 +16,7 @@ from overspan.bridge.model.events import Event, event_from_document, event_to_do
 FORMAT = 1
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """An event, and the number of the order that it came from (0: none)."""
 
     event: Event
@@ -113,8 +113,8 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
     return document
 
 
-def _entry(document: dict[str, Any], path: str) -> Entry:
+def _entry(document: dict[str, Any], path: str) -> JournalEntry:
     try:
-        return Entry(event_from_document(document), int(document.get("order", 0)))
+        return JournalEntry(event_from_document(document), int(document.get("order", 0)))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} has an event that cannot be read: {error!r}") from error

@@ -18,7 +18,7 @@ SUPERVISOR = "span-supervisor"
 """The name of a supervisor's process; the kernel keeps 15 letters."""
 
 
-class Leftovers(NamedTuple):
+class LiveProcesses(NamedTuple):
     """Living processes of a run: who looks after it, shims, and those without a shim above them."""
 
     supervisors: tuple[kernel.Process, ...] = ()
@@ -26,7 +26,7 @@ class Leftovers(NamedTuple):
     orphans: tuple[kernel.Process, ...] = ()
 
 
-def find_leftovers(run: str) -> Leftovers:
+def find_live_processes(run: str) -> LiveProcesses:
     """What lives of the run in that directory, which need not be there any more."""
     real = os.fsencode(os.path.realpath(run))
     folder = real + b"/nodes/"
@@ -37,16 +37,16 @@ def find_leftovers(run: str) -> Leftovers:
     below = {process.pid for pid in shims for process in kernel.list_tree(pid)}
     mark = os.fsencode(f"{shim_control.NODE_KEY}=") + folder
     orphans = [pid for pid in pids if pid not in below and _carries(pid, mark)]
-    return Leftovers(_living(above), _living(shims), _living(orphans))
+    return LiveProcesses(_living(above), _living(shims), _living(orphans))
 
 
-def end_leftovers(run: str, signum: int, told: set[tuple[int, int]]) -> int:
+def end_live_processes(run: str, signum: int, told: set[tuple[int, int]]) -> int:
     """Have TERM or KILL reach whatever lives of a run; gives how many processes were found, without those of shims.
 
     A supervisor would start again what ends: it is killed first. What else it looks after, the next one takes up.
     Each process gets one TERM: those `told` (pid and start) are left out, and new ones are added to them.
     """
-    found = find_leftovers(run)
+    found = find_live_processes(run)
     for supervisor in found.supervisors:
         kernel.signal_process(supervisor, signal.SIGKILL)
     if found.supervisors:

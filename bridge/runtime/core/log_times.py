@@ -36,7 +36,7 @@ _NETWORK = (
 )
 
 
-class Written(NamedTuple):
+class LogFile(NamedTuple):
     """A file that a node run writes: of which run it is."""
 
     path: str
@@ -55,7 +55,7 @@ class LogTimes:
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._read = 0
-        self._files: list[Written] = []
+        self._files: list[LogFile] = []
         self._sizes: dict[str, int] = {}
         self._looked_at = 0.0
 
@@ -189,13 +189,13 @@ def _parse_mount(line: str) -> tuple[str, str]:
     return point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"), tail
 
 
-def read_streams(data: bytes) -> list[Written]:
+def read_streams(data: bytes) -> list[LogFile]:
     """The files in a list of streams, in its order; damaged lines are passed over."""
     found = []
     for line in data.splitlines():
         try:
             row = json.loads(line)
-            found.append(Written(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"])))
+            found.append(LogFile(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"])))
         except (ValueError, LookupError, TypeError):
             continue
     return found

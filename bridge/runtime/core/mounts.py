@@ -24,7 +24,7 @@ FOLDER = "mounts"
 TICKETS = "tickets"
 
 
-class Ledger(NamedTuple):
+class LinkRecords(NamedTuple):
     """Where the links of a cluster are on record, and the launch that makes them; an empty root keeps no record."""
 
     root: str = ""
@@ -52,7 +52,7 @@ class Ledger(NamedTuple):
                 json.dump({"target": target, "source": source}, file)
 
 
-def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: Ledger = Ledger()) -> None:  # noqa: B008 - immutable
+def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: LinkRecords = LinkRecords()) -> None:  # noqa: B008 - immutable
     """Make each target a link to its source; a volume is a folder below `volumes`, or the path it names.
 
     A link of launches that are over is replaced. Raises OSError with a sentence when a target is taken by something
@@ -67,7 +67,7 @@ def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: Ledger = Ledger(
 
 def sweep_links(root: str, handle: str = "") -> None:
     """Forget what is on record for a launch that is over, or for all, and remove links that nobody uses any more."""
-    everything = Ledger(root)
+    everything = LinkRecords(root)
     if not os.path.isdir(everything.folder):
         return
     with _locked(everything):
@@ -77,7 +77,7 @@ def sweep_links(root: str, handle: str = "") -> None:
                 _forget(everything, os.path.join(everything.folder, name))
 
 
-def _forget(ledger: Ledger, path: str) -> None:
+def _forget(ledger: LinkRecords, path: str) -> None:
     try:
         with open(path) as file:
             known = json.load(file)
@@ -91,7 +91,7 @@ def _forget(ledger: Ledger, path: str) -> None:
                 os.unlink(target)
 
 
-def _link(target: str, source: str, ledger: Ledger) -> None:
+def _link(target: str, source: str, ledger: LinkRecords) -> None:
     users = ledger.list_users(target)
     if os.path.realpath(target) == os.path.realpath(source):
         # What was there before any launch stays afterwards too.
@@ -112,7 +112,7 @@ def _link(target: str, source: str, ledger: Ledger) -> None:
 
 
 @contextmanager
-def _locked(ledger: Ledger) -> Iterator[None]:
+def _locked(ledger: LinkRecords) -> Iterator[None]:
     """Nobody else makes or removes links of the cluster."""
     if not ledger.root:
         yield

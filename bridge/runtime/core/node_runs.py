@@ -9,12 +9,12 @@ from typing import Optional, Protocol
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.mounts import TICKETS, Ledger, link_mounts
+from overspan.bridge.runtime.core.mounts import TICKETS, LinkRecords, link_mounts
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.shortages import word_shortage
-from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, record_paths
-from overspan.bridge.runtime.core.task_scripts import Command, prepare_command
+from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths, record_paths
+from overspan.bridge.runtime.core.task_scripts import TaskCommand, prepare_command
 
 LAUNCH_SIGNAL = 53
 """Slurm's exit code of a job that could not be launched is 0:53."""
@@ -54,12 +54,14 @@ def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
     root = os.path.dirname(os.path.dirname(directory.path))
     # Only the local cluster has tickets, and so knows when a link is of no use any more.
     here = os.path.isdir(os.path.join(root, TICKETS))
-    ledger = Ledger(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else Ledger()
+    ledger = LinkRecords(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else LinkRecords()
     link_mounts(spec, cwd, os.path.join(root, "volumes"), ledger)
     return cwd
 
 
-def prepare_work(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> tuple[Command, Paths]:
+def prepare_work(
+    job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str
+) -> tuple[TaskCommand, StreamPaths]:
     """The command of a node run and its files, which are put on record. Raises OSError."""
     command = prepare_command(job.spec_of(key.task), directory.folder("scripts"), mark_setup(directory, key))
     paths = choose_paths(job, key, directory, cwd, host)

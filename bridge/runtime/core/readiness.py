@@ -21,7 +21,7 @@ QUIET_SECONDS = 300.0
 _MOST_BYTES = 400
 
 
-class Target(NamedTuple):
+class ProbeTarget(NamedTuple):
     """What to try, from where and with which environment."""
 
     ready: Ready
@@ -30,7 +30,7 @@ class Target(NamedTuple):
     environment: dict[str, str]
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What the tries of an attempt have come to: their number, and what the last one met."""
 
     task: str
@@ -69,16 +69,16 @@ class _Tries:
 _NO_ANSWER = -1
 
 
-class Probes:
+class ReadinessProbes:
     """One trial at a time for each (task, attempt) that is watched."""
 
     def __init__(self) -> None:
-        self._targets: dict[tuple[str, int], Target] = {}
+        self._targets: dict[tuple[str, int], ProbeTarget] = {}
         self._trials: dict[tuple[str, int], _Trial] = {}
         self._next: dict[tuple[str, int], float] = {}
         self._tries: dict[tuple[str, int], _Tries] = {}
 
-    def watch(self, task: str, attempt: int, target: Target, now: float, tries: int = 0) -> None:
+    def watch(self, task: str, attempt: int, target: ProbeTarget, now: float, tries: int = 0) -> None:
         """Begin to try, after that many tries of an earlier supervisor's."""
         self._targets[task, attempt] = target
         self._tries[task, attempt] = _Tries(now, tries)
@@ -132,13 +132,13 @@ class Probes:
             self._tries[name].text = f"cannot try: {error.strerror}"
             self._next[name] = now + max(1.0, self._targets[name].ready.period)
 
-    def news(self, now: float) -> list[Answer]:
+    def news(self, now: float) -> list[ProbeAnswer]:
         """The answers that are to be told now; few, whatever the number of tries."""
         found = []
         for (task, attempt), tries in self._tries.items():
             if tries.is_news(now):
                 tries.told_at, tries.told = now, tries.text
-                found.append(Answer(task, attempt, tries.count, tries.text))
+                found.append(ProbeAnswer(task, attempt, tries.count, tries.text))
         return found
 
     @property
@@ -200,7 +200,7 @@ def _kill(trial: _Trial) -> None:
         pass
 
 
-def _fork(target: Target, now: float) -> tuple[int, float, int]:
+def _fork(target: ProbeTarget, now: float) -> tuple[int, float, int]:
     """A child that tries: its pid, when it began, and the descriptor of its answer, which a command never has."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -220,7 +220,7 @@ def _fork(target: Target, now: float) -> tuple[int, float, int]:
         os._exit(code)
 
 
-def _try_well(target: Target) -> str:
+def _try_well(target: ProbeTarget) -> str:
     """What is wrong, in words; empty when the task is ready."""
     try:
         return _try(target)
@@ -230,7 +230,7 @@ def _try_well(target: Target) -> str:
         return (error.strerror or str(error) or type(error).__name__).lower()
 
 
-def _try(target: Target) -> str:
+def _try(target: ProbeTarget) -> str:
     kind, what = target.ready.kind, target.ready.target
     if kind is ReadyKind.FILE:
         return "" if os.path.exists(os.path.join(target.cwd, what)) else "it is not there"

@@ -23,7 +23,7 @@ from overspan.bridge.model.job import Job
 FORMAT = 1
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """What to run."""
 
     token: str
@@ -71,14 +71,14 @@ class RunDirectory:
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
-    def read_plan(self) -> Plan:
+    def read_plan(self) -> RunPlan:
         """The plan; ValueError when it is of another format, OSError when it is not there."""
         document = self._read("plan.json")
         try:
             job, token = decode(Job, document["job"]), str(document["token"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.file('plan.json')} holds no plan: {error!r}") from error
-        return Plan(token, job, document.get("environment", {}), str(document.get("cluster", "local")))
+        return RunPlan(token, job, document.get("environment", {}), str(document.get("cluster", "local")))
 
     def read_grant(self) -> Grant:
         """The grant; errors as for the plan."""

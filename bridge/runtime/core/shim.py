@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NoReturn, Optional
 
 from overspan.bridge.runtime.core import gated_child, kernel, node_records, shim_control
-from overspan.bridge.runtime.core.gated_child import Gate, NodeLaunch, StartError
+from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError, StartGate
 from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim_control import Shim
 
@@ -100,7 +100,7 @@ def detach(kept: int) -> None:
     os.chdir("/")
 
 
-def run_shim(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: int = -1) -> NoReturn:
+def run_shim(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], launch: int = -1) -> NoReturn:
     """Be the shim of a claimed node, whose child `start` becomes; `launch` is a descriptor for that child alone.
 
     To be called in a forked process that holds no other descriptors, with every signal blocked and at its default
@@ -113,7 +113,7 @@ def run_shim(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch:
         os._exit(status)
 
 
-def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: int) -> int:
+def _serve(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], launch: int) -> int:
     """Run the node from gate to record; gives the shim's exit status: 0, or the errno that kept the record away."""
     os.setsid()
     kernel.set_comm(COMM)
@@ -141,7 +141,7 @@ def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: i
     return _record_failure(claim, failure, subreaper)
 
 
-def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
+def fork_child(lock: int, start: Callable[[StartGate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
     """Fork the gated child: its pid, the pipe that tells what it reports, the pipe that lets it go.
 
     `lock` is a descriptor that the child does not get, -1 where there is none.
@@ -156,7 +156,7 @@ def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) ->
             for number in (lock, report_reading, release_writing):
                 if number >= 0:
                     os.close(number)
-            start(Gate(shim, report_writing, release_reading, subreaper))
+            start(StartGate(shim, report_writing, release_reading, subreaper))
         finally:
             os._exit(127)
     os.close(report_writing)

@@ -62,7 +62,7 @@ class Shim(NamedTuple):
     pidfd: Optional[int]
 
 
-class Node(NamedTuple):
+class NodeStatus(NamedTuple):
     """What adopt() found: a state, the shim while it lives, the record where there is one."""
 
     state: str
@@ -70,23 +70,23 @@ class Node(NamedTuple):
     record: Optional[NodeRecord] = None
 
 
-def adopt(directory: str, key: str) -> Node:
+def adopt(directory: str, key: str) -> NodeStatus:
     """Tell what became of a node, from its files and its shim; opens a pidfd when the shim lives."""
     if not node_records.is_claimed(directory, key):
-        return Node(ABSENT)
+        return NodeStatus(ABSENT)
     # The lock first: what the record says after the shim's end is final.
     alive = node_records.shim_alive(directory, key)
     record = node_records.read_record(directory, key)
     if record is None:
         if not alive and node_records.give_up_claim(directory, key):
-            return Node(UNSTARTED)
-        return Node(STARTING, Shim(directory, key, 0, None))
+            return NodeStatus(UNSTARTED)
+        return NodeStatus(STARTING, Shim(directory, key, 0, None))
     if not alive:
         if record.ended and node_records.is_closed(directory, key):
-            return Node(ENDED, None, record)
-        return Node(LOST, None, record)
+            return NodeStatus(ENDED, None, record)
+        return NodeStatus(LOST, None, record)
     pidfd = _open_shim(record)
-    return Node(RUNNING, Shim(directory, key, record.shim_pid, pidfd), record)
+    return NodeStatus(RUNNING, Shim(directory, key, record.shim_pid, pidfd), record)
 
 
 def _open_shim(record: NodeRecord) -> Optional[int]:
@@ -101,7 +101,7 @@ def _open_shim(record: NodeRecord) -> Optional[int]:
     return pidfd
 
 
-def release(shim: Shim) -> Node:
+def release(shim: Shim) -> NodeStatus:
     """Take leave of a shim that has ended: reap it, close its pidfd, and read what is left to know.
 
     STARTING is possible for a moment, when the shim was killed just after it forked: watch its node again then.

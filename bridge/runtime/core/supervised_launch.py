@@ -22,13 +22,13 @@ from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.spec import Form, ReadyKind
 from overspan.bridge.runtime.core.cancellation_message import forget_end, say_end
-from overspan.bridge.runtime.core.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 from overspan.bridge.runtime.core.journal import Journal
 from overspan.bridge.runtime.core.log_times import LogTimes
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.orders import OrderFile
-from overspan.bridge.runtime.core.readiness import Probes, Target
-from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.readiness import ProbeTarget, ReadinessProbes
+from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey
 
@@ -36,7 +36,7 @@ _RETRY_FLUSH = 1.0
 _KILL_AGAIN = 1.0
 
 
-class Rules(NamedTuple):
+class DecisionRules(NamedTuple):
     """Who decides: by default this supervisor, by the lifecycle's functions.
 
     `heard` are the kinds of events that an orders file may have.
@@ -55,13 +55,13 @@ class Services(NamedTuple):
     """
 
     grant: Callable[[RunDirectory], Granted]
-    open_nodes: Callable[[RunDirectory, Plan, Job], NodeRuns]
+    open_nodes: Callable[[RunDirectory, RunPlan, Job], NodeRuns]
     wake: Callable[[str], None]
-    rules: Rules = Rules()
+    rules: DecisionRules = DecisionRules()
     sees_files: bool = True
 
 
-class Run:
+class SupervisedLaunch:
     """A launch that this supervisor looks after."""
 
     def __init__(self, directory: RunDirectory, services: Services, now: float) -> None:
@@ -70,10 +70,10 @@ class Run:
         """The directory of this launch's shims."""
         self._services = services
         self._rules = services.rules
-        self._plan: Plan = directory.read_plan()
+        self._plan: RunPlan = directory.read_plan()
         self.job: Job = self._plan.job
         self._orders = OrderFile(directory.file("orders.jsonl"), self._rules.heard)
-        self._probes = Probes()
+        self._probes = ReadinessProbes()
         self._log_times = LogTimes(directory)
         self._pending: list[Event] = []
         self._seen_order = 0
@@ -265,10 +265,10 @@ class Run:
         spec = self.job.spec_of(name)
         if spec.ready is None or (spec.ready.kind is ReadyKind.FILE and not self._services.sees_files):
             return
-        place = Place(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
+        place = NodeRunContext(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
         environment = build_environment(self.job, place)
         cwd = spec.workdir or self.job.spec.origin.directory or self.directory.path
-        target = Target(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
+        target = ProbeTarget(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
         probe = self.job.task(name).probe
         tries = probe.tries if probe is not None and probe.attempt == number else 0
         self._probes.watch(name, number, target, now, tries)

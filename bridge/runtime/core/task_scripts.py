@@ -14,7 +14,7 @@ _WITH_SETUP = (
 )
 
 
-class Command(NamedTuple):
+class TaskCommand(NamedTuple):
     """The words to execute, and the file that exists afterwards when it was the set-up that failed."""
 
     argv: tuple[str, ...]
@@ -26,7 +26,7 @@ def find_shell() -> str:
     return next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
 
 
-def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
+def prepare_command(spec: TaskSpec, folder: str, marker: str) -> TaskCommand:
     """Write the task's scripts into `folder`, once for all its nodes and attempts, and tell how to start them."""
     shell = find_shell()
     program = _write(folder, _name_program(spec), spec.run)
@@ -35,9 +35,9 @@ def prepare_command(spec: TaskSpec, folder: str, marker: str) -> Command:
     else:
         argv = (shell, program, *spec.args)
     if not spec.setup.strip():
-        return Command(argv)
+        return TaskCommand(argv)
     setup = _write(folder, f"{spec.name}.setup", spec.setup)
-    return Command((shell, "-c", _WITH_SETUP, "setup", shell, setup, marker, *argv), marker)
+    return TaskCommand((shell, "-c", _WITH_SETUP, "setup", shell, setup, marker, *argv), marker)
 
 
 def _name_program(spec: TaskSpec) -> str:

@@ -15,7 +15,7 @@ from overspan.bridge.model.names import member_name
 from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.allocation import own_program, write_allocation
 from overspan.bridge.runtime.core.allocation_document import describe_allocation
-from overspan.bridge.runtime.core.environment import Place, build_environment, name_members
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, name_members
 from overspan.bridge.runtime.core.gated_child import GATE_STEP
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
@@ -32,7 +32,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, daemon_paths
-from overspan.bridge.runtime.core.task_scripts import Command
+from overspan.bridge.runtime.core.task_scripts import TaskCommand
 
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
@@ -40,7 +40,7 @@ _SETTLE_PAUSE = 0.02
 _LOST = "lost"
 
 
-class Setting(NamedTuple):
+class NodeRunSettings(NamedTuple):
     """What all node runs of a launch share."""
 
     directory: RunDirectory
@@ -52,10 +52,10 @@ class Setting(NamedTuple):
     """Has the poll loop tell when a shim has ended."""
 
 
-class Nodes:
+class LocalNodeRuns:
     """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: NodeRunSettings) -> None:
         self._setting = setting
         self._folder = setting.directory.folder("nodes")
         self._shims: dict[NodeKey, Shim] = {}
@@ -190,7 +190,7 @@ class Nodes:
         self._pause = _FIRST_LOOK
         self._look_at = now + self._pause
 
-    def _close(self, key: NodeKey, node: shim_control.Node, now: float) -> Optional[Event]:
+    def _close(self, key: NodeKey, node: shim_control.NodeStatus, now: float) -> Optional[Event]:
         if node.state == shim_control.UNSTARTED:
             return report_end(key, now, cause=Cause.NODE, detail="the shim ended before the program was started")
         if node.state == shim_control.LOST:
@@ -230,11 +230,11 @@ class Nodes:
         if held or (is_kept(spec) and key.node == 0) or runs_daemon(spec, key.node):
             address = next((p.address for p in job.placements if (p.task, p.index) == (key.task, key.node)), "")
             words = (directory.path, key.task, str(key.node), address or "127.0.0.1", *(("hold",) if held else ()))
-            command = Command((*own_program(), "stepd", *words))
+            command = TaskCommand((*own_program(), "stepd", *words))
             paths = daemon_paths(key, directory)
         else:
             command, paths = prepare_work(job, key, directory, cwd, host)
-        place = Place(*key, directory.path, setting.cluster, setting.environment)
+        place = NodeRunContext(*key, directory.path, setting.cluster, setting.environment)
         self._describe(job)
         return NodeLaunch(
             directory=self._folder,
@@ -256,7 +256,9 @@ class Nodes:
         if self._described:
             return
         setting = self._setting
-        first = Place(job.spec.tasks[0].name, 0, 0, 0, setting.directory.path, setting.cluster, setting.environment)
+        first = NodeRunContext(
+            job.spec.tasks[0].name, 0, 0, 0, setting.directory.path, setting.cluster, setting.environment
+        )
         document = describe_allocation(job, build_environment(job, first), name_members(job))
         write_allocation(setting.directory.path, document)
         self._described = True

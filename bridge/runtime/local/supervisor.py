@@ -23,10 +23,10 @@ from typing import Optional
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.clock_jumps import Clock
+from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.core.environment import has_names, list_members
 from overspan.bridge.runtime.core.forker import Forker
-from overspan.bridge.runtime.core.isolation import ENV, Isolation, Probe, prepare_isolation, probe
+from overspan.bridge.runtime.core.isolation import ENV, Isolation, IsolationProbe, prepare_isolation, probe
 from overspan.bridge.runtime.core.live_processes import SUPERVISOR
 from overspan.bridge.runtime.core.loss_records import (
     LONG_PATIENCE,
@@ -39,17 +39,17 @@ from overspan.bridge.runtime.core.loss_records import (
 )
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.orders import URGENT, read_urgent
-from overspan.bridge.runtime.core.run_directory import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
 from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
 from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage
-from overspan.bridge.runtime.core.supervised_launch import Run, Services
-from overspan.bridge.runtime.local.nodes import Nodes, Setting
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
+from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
 
 
-class Host:
+class Supervisor:
     """The runs of one host directory."""
 
     def __init__(self, path: str, lock: int, forker: Forker) -> None:
@@ -58,7 +58,7 @@ class Host:
         self._wake_path = os.path.join(os.path.dirname(os.path.dirname(path)), "wake")
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
-        self._runs: dict[tuple[str, int], Run] = {}
+        self._runs: dict[tuple[str, int], SupervisedLaunch] = {}
         self._due: dict[tuple[str, int], Optional[float]] = {}
         """When each run is to have its next turn without news; None where only news can bring one."""
         self._looked_at = 0.0
@@ -67,9 +67,9 @@ class Host:
         """Since when runs have not had a turn without an error."""
         self._inbox = b""
         """What was read of the inbox."""
-        self._probe: Optional[Probe] = None
+        self._probe: Optional[IsolationProbe] = None
         self._idle_since = time.time()
-        self._clock = Clock()
+        self._clock = JumpDetector()
         self._forker = forker
         self._services = Services(_read_grant, self._open_nodes, self._wake)
 
@@ -193,7 +193,7 @@ class Host:
             self._failing.pop(name, None)
             return
         try:
-            run = Run(RunDirectory(*name), self._services, now)
+            run = SupervisedLaunch(RunDirectory(*name), self._services, now)
         except Exception as error:
             if name not in self._failing and not is_shortage(error):
                 self.log(f"cannot look after {name[0]} launch {name[1]}: {error!r}")
@@ -258,9 +258,11 @@ class Host:
         finally:
             os.close(inbox)
 
-    def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
+    def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         isolation = self._isolate(directory, job)
-        return Nodes(Setting(directory, plan.cluster, isolation, plan.environment, self._forker.spawn, self._ends.add))
+        return LocalNodeRuns(
+            NodeRunSettings(directory, plan.cluster, isolation, plan.environment, self._forker.spawn, self._ends.add)
+        )
 
     def _isolate(self, directory: RunDirectory, job: Job) -> Isolation:
         if directory.read_grant().isolation == ENV or not has_names(job):
@@ -269,7 +271,7 @@ class Host:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return prepare_isolation(folder, self._probe_once(), list_members(job))
 
-    def _probe_once(self) -> Probe:
+    def _probe_once(self) -> IsolationProbe:
         if self._probe is None:
             self._probe = probe()
         return self._probe
@@ -374,7 +376,7 @@ def serve(path: str) -> int:
     except OSError:
         # Without it only the exit codes of orphans are lost.
         pass
-    host = Host(path, lock, forker)
+    host = Supervisor(path, lock, forker)
     try:
         host.serve()
     except Exception as error:

@@ -19,7 +19,7 @@ from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Start
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.core.supervised_launch import Run
+from overspan.bridge.runtime.core.supervised_launch import SupervisedLaunch
 from overspan.bridge.runtime.slurm.following import RULES, exit_of, is_idle, list_patience, place_members
 from overspan.bridge.runtime.slurm.leader import LOOK_SECONDS, Leader, log, run_leader
 from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
@@ -52,12 +52,12 @@ class Member(Leader):
         add_seats(seats_path(directory.path, self._task, directory.launch), self._line)
         return granted
 
-    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+    def _move_clock(self, run: SupervisedLaunch, seconds: float, now: float) -> None:
         super()._move_clock(run, seconds, now)
         self._began += seconds
         self._looked_at += seconds
 
-    def _prepare(self, run: Run, now: float) -> None:
+    def _prepare(self, run: SupervisedLaunch, now: float) -> None:
         """See where the others are: always before a launch, else each second."""
         if not is_idle(run.job, self._task) and now < self._looked_at + LOOK_SECONDS:
             return
@@ -73,7 +73,7 @@ class Member(Leader):
             if self._nodes is not None:
                 self._nodes.tell_members(placed)
 
-    def _attend(self, run: Run, now: float) -> None:
+    def _attend(self, run: SupervisedLaunch, now: float) -> None:
         """Leave when nothing is to be done here any more."""
         if run.done or not is_idle(run.job, self._task):
             return

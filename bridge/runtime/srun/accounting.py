@@ -22,7 +22,7 @@ _LONGEST_LINE = 16384
 """Letters of a command line that are kept."""
 
 
-class Part(NamedTuple):
+class ComponentRecord(NamedTuple):
     """A component of a step: its job's task, its nodes, and the folded numbers of its ranks on each (`0-3,7`).
 
     `places` are the nodes' numbers in the task.
@@ -49,7 +49,7 @@ class StepRecord(NamedTuple):
     started_at: float
     started_by: tuple[int, int]
     host: str
-    parts: tuple[Part, ...]
+    parts: tuple[ComponentRecord, ...]
     ended_at: Optional[float] = None
     cancelled: bool = False
     """Whether the user had it ended by its number."""
@@ -79,12 +79,12 @@ def describe_step(
     )
 
 
-def _describe_side(plan: StepPlan, component: int) -> Part:
+def _describe_side(plan: StepPlan, component: int) -> ComponentRecord:
     side = plan.sides[component]
     before = sum(len(other.nodes) for other in plan.sides[:component])
     ranks = [[place.rank for place in plan.on_node(before + node)] for node in range(len(side.nodes))]
     ntasks = sum(side.counts)
-    return Part(
+    return ComponentRecord(
         task=side.nodes[0].task,
         nodes=tuple(node.name for node in side.nodes),
         places=tuple(node.number for node in side.nodes),
@@ -120,7 +120,7 @@ def finish_step(
 
 def note_start(folder: str, launch: int, record: StepRecord) -> None:
     """Keep that a step has started; `folder` is that of the allocation. Raises OSError."""
-    parts = [list(part[: Part._fields.index("status")]) for part in record.parts]
+    parts = [list(part[: ComponentRecord._fields.index("status")]) for part in record.parts]
     document = {
         "step": record.number,
         "started_at": record.started_at,
@@ -172,7 +172,7 @@ def _read_start(document: Mapping[str, Any]) -> StepRecord:
         started_by=(int(pid), int(start_time)),
         host=str(document["host"]),
         parts=tuple(
-            Part(str(task), tuple(nodes), tuple(places), tuple(ranks), int(ntasks), str(layout), int(cpus))
+            ComponentRecord(str(task), tuple(nodes), tuple(places), tuple(ranks), int(ntasks), str(layout), int(cpus))
             for task, nodes, places, ranks, ntasks, layout, cpus in document["parts"]
         ),
     )

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from overspan.bridge.runtime.core import node_records, shim_control
-from overspan.bridge.runtime.core.allocation import Allocation, Node
+from overspan.bridge.runtime.core.allocation import AllocatedNode, Allocation
 
 
-class Body(NamedTuple):
+class BatchProcess(NamedTuple):
     """The running program of a node: where its record is, and its pid."""
 
     directory: str
@@ -23,7 +23,7 @@ class Body(NamedTuple):
         return node_records.shim_alive(self.directory, self.key)
 
 
-def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
+def find_batch_process(allocation: Allocation, node: AllocatedNode) -> Optional[BatchProcess]:
     """What runs on a node now; None when nothing does."""
     folder = os.path.join(os.path.dirname(allocation.folder), "nodes")
     prefix = f"{node.task}.{node.number}."
@@ -33,10 +33,10 @@ def find_body(allocation: Allocation, node: Node) -> Optional[Body]:
             continue
         record = node_records.read_record(folder, key)
         if record is not None and record.pid and not record.ended:
-            return Body(folder, key, record.pid)
+            return BatchProcess(folder, key, record.pid)
     return None
 
 
-def is_inside(body: Body, environment: Mapping[str, str]) -> bool:
+def is_inside(body: BatchProcess, environment: Mapping[str, str]) -> bool:
     """Whether this process was started by that node's program."""
     return environment.get(shim_control.NODE_KEY) == shim_control.name_node(body.directory, body.key)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.srun import channel as wire
-from overspan.bridge.runtime.srun.batch_process import Body
+from overspan.bridge.runtime.srun.batch_process import BatchProcess
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Frame
 from overspan.bridge.runtime.srun.connections import end_children
 from overspan.bridge.runtime.srun.messages import code_of, complain, describe_end, say
 from overspan.bridge.runtime.srun.output import Sinks, fold_ranks
-from overspan.bridge.runtime.srun.step_options import Manner
+from overspan.bridge.runtime.srun.step_options import StepOptions
 from overspan.bridge.runtime.srun.terminal import read_window
 from overspan.bridge.runtime.srun.viewers import Viewers
 
@@ -36,7 +36,7 @@ _ABORTED = "Job step aborted: Waiting up to 32 seconds for job step to finish."
 _SUPERVISING = ("span-shim", "span-supervisor")
 
 
-class Step(NamedTuple):
+class RunningStep(NamedTuple):
     """A step that is about to run."""
 
     name: str
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     """The numbers of the ranks of each node."""
     readers: frozenset[int]
     """The ranks that get srun's input."""
-    body: Optional[Body] = None
+    body: Optional[BatchProcess] = None
     """What the step was joined to: it ends with that."""
     older: frozenset[int] = frozenset()
     """Children of this process that are not the step's."""
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 class StepClient:
     """Runs one step over its channels."""
 
-    def __init__(self, step: Step, manner: Manner, channels: Sequence[Channel], sinks: Sinks) -> None:
+    def __init__(self, step: RunningStep, manner: StepOptions, channels: Sequence[Channel], sinks: Sinks) -> None:
         self._step = step
         self._body = step.body
         self._viewers = step.viewers

@@ -10,10 +10,10 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Optional
 
-from overspan.bridge.runtime.core.allocation import Allocation, Node, find_endpoint, is_over, read_key
+from overspan.bridge.runtime.core.allocation import AllocatedNode, Allocation, find_endpoint, is_over, read_key
 from overspan.bridge.runtime.core.kernel import join_namespaces, read_children, set_subreaper, signal_tree
 from overspan.bridge.runtime.core.shim_control import NODE_KEY, name_node
-from overspan.bridge.runtime.srun.batch_process import Body
+from overspan.bridge.runtime.srun.batch_process import BatchProcess
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, greet, keep_alive
 from overspan.bridge.runtime.srun.step_runner import run_node
 
@@ -23,18 +23,18 @@ _CLEAR_SECONDS = 5.0
 _PAUSE = 0.02
 
 
-class LinkError(Exception):
+class ConnectionFailure(Exception):
     """A node of the step cannot be reached."""
 
 
-def open_links(
-    allocation: Allocation, nodes: Sequence[Node], own: Sequence[Node], joined: Optional[Body]
+def open_connections(
+    allocation: Allocation, nodes: Sequence[AllocatedNode], own: Sequence[AllocatedNode], joined: Optional[BatchProcess]
 ) -> list[Channel]:
     """A channel for each node, in order; `joined` is what runs on the own node where srun is outside of it.
 
-    Raises LinkError.
+    Raises ConnectionFailure.
     """
-    channels: dict[Node, Channel] = {}
+    channels: dict[AllocatedNode, Channel] = {}
     try:
         set_subreaper()
     except OSError:
@@ -47,14 +47,14 @@ def open_links(
         for node in nodes:
             if node not in channels:
                 channels[node] = connect_node(allocation, node)
-    except LinkError:
+    except ConnectionFailure:
         for channel in channels.values():
             channel.close()
         raise
     return [channels[node] for node in nodes]
 
 
-def _fork_runner(joined: Optional[Body]) -> Channel:
+def _fork_runner(joined: Optional[BatchProcess]) -> Channel:
     mine, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -74,19 +74,19 @@ def _fork_runner(joined: Optional[Body]) -> Channel:
     return Channel(mine)
 
 
-def connect_node(allocation: Allocation, node: Node) -> Channel:
-    """Connect to a node's step daemon, which may not listen yet. Raises LinkError."""
+def connect_node(allocation: Allocation, node: AllocatedNode) -> Channel:
+    """Connect to a node's step daemon, which may not listen yet. Raises ConnectionFailure."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
             return _try_connect(allocation, node)
         except (OSError, AuthenticationError) as error:
             if time.monotonic() > deadline or is_over(allocation.folder):
-                raise LinkError(f"Communication connection failure: {node.name}: {error}") from None
+                raise ConnectionFailure(f"Communication connection failure: {node.name}: {error}") from None
         select.select([], [], [], _PAUSE)
 
 
-def _try_connect(allocation: Allocation, node: Node) -> Channel:
+def _try_connect(allocation: Allocation, node: AllocatedNode) -> Channel:
     endpoint = find_endpoint(allocation.folder, node)
     if endpoint is None:
         raise ConnectionRefusedError("its step daemon has not started")

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
 from overspan.bridge.runtime.core.allocation import Allocation
-from overspan.bridge.runtime.srun.output import Sink, Sinks, Target, choose_target
-from overspan.bridge.runtime.srun.step_options import Flow, Manner
+from overspan.bridge.runtime.srun.output import Sink, Sinks, StreamTarget, choose_target
+from overspan.bridge.runtime.srun.step_options import StepOptions, StreamOptions
 from overspan.bridge.runtime.srun.step_plan import (
     Facts,
-    Place,
-    Side,
+    PlacedRank,
+    StepComponent,
     StepPlan,
     export_environment,
     rank_environment,
@@ -29,25 +29,25 @@ class Prepared(NamedTuple):
     """A step that has been laid out: where, how, and the command of each rank."""
 
     allocation: Allocation
-    manner: Manner
+    manner: StepOptions
     plan: StepPlan
     programs: Sequence[tuple[str, ...]]
 
 
-class Streams(NamedTuple):
+class StreamTargets(NamedTuple):
     """Where the three streams of the ranks come from and go to."""
 
-    stdin: Target
-    stdout: Target
-    stderr: Target
+    stdin: StreamTarget
+    stdout: StreamTarget
+    stderr: StreamTarget
     same: bool
 
 
-def choose_streams(flow: Flow) -> Streams:
+def choose_streams(flow: StreamOptions) -> StreamTargets:
     """What one component's options make of each stream."""
     error = flow.error or flow.output
-    return Streams(
-        stdin=Target(each=flow.input)
+    return StreamTargets(
+        stdin=StreamTarget(each=flow.input)
         if flow.input and not flow.input.isdigit() and flow.input not in ("all", "none")
         else choose_target(flow.input, False),
         stdout=choose_target(flow.output, flow.label),
@@ -56,7 +56,7 @@ def choose_streams(flow: Flow) -> Streams:
     )
 
 
-def choose_readers(manner: Manner, plan: StepPlan, streams: Sequence[Streams]) -> frozenset[int]:
+def choose_readers(manner: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets]) -> frozenset[int]:
     """The ranks that get srun's input; `streams` are those of the components."""
     if manner.pty:
         return frozenset({0})
@@ -68,7 +68,7 @@ def choose_readers(manner: Manner, plan: StepPlan, streams: Sequence[Streams]) -
     )
 
 
-def open_sinks(manner: Manner, plan: StepPlan, streams: Sequence[Streams], fields: FilenameFields) -> Sinks:
+def open_sinks(manner: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets], fields: FilenameFields) -> Sinks:
     """Where srun writes what ranks send it. Raises OSError."""
     width = len(str(max(0, len(plan.places) - 1)))
     pairs: list[tuple[Sink, Sink]] = []
@@ -86,17 +86,17 @@ def open_sinks(manner: Manner, plan: StepPlan, streams: Sequence[Streams], field
     return Sinks(pairs, {place.rank: place.component for place in plan.places})
 
 
-def _open_file(pattern: str, side: Side, fields: FilenameFields) -> int:
+def _open_file(pattern: str, side: StepComponent, fields: FilenameFields) -> int:
     path = os.path.join(_directory(side), expand_filename(pattern, fields))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if side.wish.flow.append else os.O_TRUNC)
     return os.open(path, flags, 0o666)
 
 
-def _directory(side: Side) -> str:
+def _directory(side: StepComponent) -> str:
     return os.path.join(os.getcwd(), side.wish.chdir)
 
 
-def make_requests(prepared: Prepared, streams: Sequence[Streams], fields: FilenameFields) -> list[dict[str, Any]]:
+def make_requests(prepared: Prepared, streams: Sequence[StreamTargets], fields: FilenameFields) -> list[dict[str, Any]]:
     """What each node is asked to run; `streams` are those of the components."""
     allocation, manner, plan, programs = prepared
     umask = os.umask(0o022)
@@ -132,7 +132,7 @@ def make_requests(prepared: Prepared, streams: Sequence[Streams], fields: Filena
     return requests
 
 
-def _name_streams(streams: Streams, fields: FilenameFields, directory: str) -> dict[str, str]:
+def _name_streams(streams: StreamTargets, fields: FilenameFields, directory: str) -> dict[str, str]:
     names = {
         "stdin": streams.stdin.name(fields.task, fields, directory),
         "stdout": streams.stdout.name(fields.task, fields, directory),
@@ -142,7 +142,7 @@ def _name_streams(streams: Streams, fields: FilenameFields, directory: str) -> d
 
 
 def _make_row(
-    plan: StepPlan, place: Place, base: Mapping[str, str], argv: Sequence[str], streams: Mapping[str, str]
+    plan: StepPlan, place: PlacedRank, base: Mapping[str, str], argv: Sequence[str], streams: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
         "number": place.rank,

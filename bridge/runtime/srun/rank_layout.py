@@ -14,7 +14,7 @@ class LayoutError(Exception):
     """The tasks do not fit the nodes; the text is Slurm's."""
 
 
-class Rank(NamedTuple):
+class RankPosition(NamedTuple):
     """One task of a step: `number` in the whole step, `node` by its place in the step, `local` on its node."""
 
     number: int
@@ -29,7 +29,7 @@ def count_tasks(nodes: int, ntasks: int, most: int = 0) -> list[int]:
     return [len(range(node, ntasks, nodes)) for node in range(nodes)]
 
 
-def distribute(counts: Sequence[int], how: str = "block") -> list[Rank]:
+def distribute(counts: Sequence[int], how: str = "block") -> list[RankPosition]:
     """Number the tasks: node by node (`block`), one node after the other (`cyclic`), or so many at a time (`plane=N`).
 
     Anything behind a colon concerns sockets and cores, and is passed over. Raises LayoutError for another word.
@@ -48,7 +48,7 @@ def distribute(counts: Sequence[int], how: str = "block") -> list[Rank]:
     seen = [0] * len(counts)
     ranks = []
     for number, node in enumerate(order):
-        ranks.append(Rank(number, node, seen[node]))
+        ranks.append(RankPosition(number, node, seen[node]))
         seen[node] += 1
     return ranks
 

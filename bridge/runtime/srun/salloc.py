@@ -20,7 +20,7 @@ from overspan.bridge.runtime.core.allocation import Allocation, read_allocation
 from overspan.bridge.runtime.core.environment import SHIMS
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel
-from overspan.bridge.runtime.srun.connections import LinkError, connect_node
+from overspan.bridge.runtime.srun.connections import ConnectionFailure, connect_node
 from overspan.bridge.runtime.srun.messages import complain, fail, say
 from overspan.bridge.runtime.srun.srun import run_words
 
@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     try:
         allocation = read_allocation(os.environ["OVERSPAN_RUN_DIR"])
         channel = connect_node(allocation, allocation.components[0].nodes[0])
-    except (OSError, ValueError, LinkError) as error:
+    except (OSError, ValueError, ConnectionFailure) as error:
         return fail(f"Job allocation cannot be held: {error}", verb)
     channel.send(wire.HOLD)
     environment = make_environment(allocation, os.environ)

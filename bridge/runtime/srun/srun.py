@@ -14,11 +14,18 @@ from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
+from overspan.bridge.runtime.core.allocation import (
+    AllocatedComponent,
+    AllocatedNode,
+    Allocation,
+    draw_step,
+    is_over,
+    read_allocation,
+)
 from overspan.bridge.runtime.srun.accounting import StepRecord, describe_step, finish_step, note_end, note_start
-from overspan.bridge.runtime.srun.batch_process import Body, find_body, is_inside
-from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, Step, StepClient
-from overspan.bridge.runtime.srun.connections import LinkError, open_links
+from overspan.bridge.runtime.srun.batch_process import BatchProcess, find_batch_process, is_inside
+from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, RunningStep, StepClient
+from overspan.bridge.runtime.srun.connections import ConnectionFailure, open_connections
 from overspan.bridge.runtime.srun.messages import error_code, fail, say
 from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
 from overspan.bridge.runtime.srun.node_requests import (
@@ -28,7 +35,14 @@ from overspan.bridge.runtime.srun.node_requests import (
     make_requests,
     open_sinks,
 )
-from overspan.bridge.runtime.srun.step_options import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
+from overspan.bridge.runtime.srun.step_options import (
+    UNREADABLE,
+    ComponentOptions,
+    OptionError,
+    StepOptions,
+    read_component_options,
+    read_step_options,
+)
 from overspan.bridge.runtime.srun.step_plan import PlanError, StepPlan, check_gpus, plan_step
 from overspan.bridge.runtime.srun.terminal import RawTerminal
 from overspan.bridge.runtime.srun.viewers import Viewers
@@ -36,11 +50,11 @@ from overspan.bridge.runtime.srun.viewers import Viewers
 _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 
 
-class Order(NamedTuple):
+class CommandLine(NamedTuple):
     """A command line that has been read: wishes by component, and the manner of all."""
 
-    wishes: tuple[tuple[int, Wish], ...]
-    manner: Manner
+    wishes: tuple[tuple[int, ComponentOptions], ...]
+    manner: StepOptions
     grouped: bool = False
     """Whether components were named (--het-group)."""
 
@@ -62,12 +76,12 @@ def main(words: Sequence[str]) -> int:
 def run_words(words: Sequence[str], allocation: Allocation) -> int:
     """Run one command line inside an allocation."""
     try:
-        order = read_order(words, os.environ)
+        order = read_command_line(words, os.environ)
     except InvalidRequest as error:
         say(error.message)
         say_usage()
         return UNREADABLE
-    except WishError as error:
+    except OptionError as error:
         code = fail(str(error))
         return error.code or code
     except PlanError as error:
@@ -107,15 +121,15 @@ def say_usage() -> None:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
-    """Read srun's words. Raises InvalidRequest, WishError and PlanError."""
+def read_command_line(words: Sequence[str], environment: Mapping[str, str]) -> CommandLine:
+    """Read srun's words. Raises InvalidRequest, OptionError and PlanError."""
     parts = _complete_parts(parse_words("srun", words))
     first = parts[0]
     _check_values(parts)
-    manner = read_manner(first, environment)
-    wishes: list[tuple[int, Wish]] = []
+    manner = read_step_options(first, environment)
+    wishes: list[tuple[int, ComponentOptions]] = []
     for place, part in enumerate(parts):
-        wish = read_wish(part, environment)
+        wish = read_component_options(part, environment)
         if not wish.command and place == len(parts) - 1 and manner.pty:
             wish = wish._replace(command=(environment.get("SHELL", "/bin/sh"),))
         if not wish.command:
@@ -125,7 +139,7 @@ def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
             # The variables without suffix tell of the first component.
             wish = _without_variables(wish)
         wishes += [(group, wish) for group in groups]
-    return Order(tuple(wishes), manner, any(part.has("het-group") for part in parts))
+    return CommandLine(tuple(wishes), manner, any(part.has("het-group") for part in parts))
 
 
 # Slurm keeps these from one component to the next (slurm_opt.c: options without reset_each_pass).
@@ -145,7 +159,7 @@ def _complete_parts(parts: Sequence[Part]) -> list[Part]:
     return made
 
 
-def _without_variables(wish: Wish) -> Wish:
+def _without_variables(wish: ComponentOptions) -> ComponentOptions:
     """The wish with the counts that were options alone."""
     ntasks, nodes = wish.ntasks if wish.ntasks_named else None, wish.nodes if wish.nodes_named else None
     return wish._replace(ntasks=ntasks, nodes=nodes)
@@ -155,7 +169,7 @@ def _check_values(parts: Sequence[Part]) -> None:
     for part in parts:
         mpi = part.last("mpi", "none")
         if mpi not in _MPI and not mpi.startswith("pmix"):
-            raise WishError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
+            raise OptionError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
 
 
 def _read_groups(text: str) -> list[int]:
@@ -163,7 +177,7 @@ def _read_groups(text: str) -> list[int]:
     for piece in text.split(","):
         first, dash, last = piece.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise WishError(f"Invalid --het-group specification: {text}")
+            raise OptionError(f"Invalid --het-group specification: {text}")
         groups += range(int(first), int(last if dash else first) + 1)
     return sorted(set(groups))
 
@@ -185,11 +199,11 @@ def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
 # --- where this is ---------------------------------------------------------------------------------------------------
 
 
-def _served(allocation: Allocation) -> list[Node]:
+def _served(allocation: Allocation) -> list[AllocatedNode]:
     return [node for component in allocation.components for node in component.nodes if node.served]
 
 
-def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Node]:
+def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[AllocatedNode]:
     """The nodes whose ranks srun starts itself: the one that it is on, or the first where the variables are gone."""
     nodes = [node for component in allocation.components for node in component.nodes]
     if environment.get("OVERSPAN_JOB_ID") == str(allocation.job):
@@ -200,14 +214,16 @@ def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Nod
     return [node for node in nodes if not node.served][:1]
 
 
-def _confine(allocation: Allocation, order: Order, own: Sequence[Node]) -> tuple[Allocation, Order]:
+def _confine(
+    allocation: Allocation, order: CommandLine, own: Sequence[AllocatedNode]
+) -> tuple[Allocation, CommandLine]:
     """In a job file's task every node runs the user's program: a step stays on the node that it is started on."""
-    here = Component(tuple(own), 0, 0, 0)
+    here = AllocatedComponent(tuple(own), 0, 0, 0)
     wishes = tuple((group, _without_variables(wish)) for group, wish in order.wishes)
     return allocation._replace(components=(here,)), order._replace(wishes=wishes)
 
 
-def share_nodes(allocation: Allocation, order: Order) -> Allocation:
+def share_nodes(allocation: Allocation, order: CommandLine) -> Allocation:
     """A heterogeneous step in an ordinary job: each component has nodes of its own. Raises PlanError."""
     groups = [group for group, _ in order.wishes]
     highest = len(allocation.components) - 1
@@ -220,7 +236,7 @@ def share_nodes(allocation: Allocation, order: Order) -> Allocation:
     if len(groups) == 1:
         return allocation
     (whole,) = allocation.components
-    parts: list[Component] = []
+    parts: list[AllocatedComponent] = []
     used = 0
     for _, wish in order.wishes:
         count = wish.nodes or len(wish.nodelist) or 1
@@ -229,7 +245,7 @@ def share_nodes(allocation: Allocation, order: Order) -> Allocation:
                 f"Allocation failure of {count} nodes: job size of {len(whole.nodes)},"
                 f" already allocated {used} nodes to previous components."
             )
-        parts.append(Component(whole.nodes[used : used + count], 0, 0, whole.cpus))
+        parts.append(AllocatedComponent(whole.nodes[used : used + count], 0, 0, whole.cpus))
         used += count
     return allocation._replace(components=tuple(parts))
 
@@ -237,7 +253,7 @@ def share_nodes(allocation: Allocation, order: Order) -> Allocation:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
+def _run(prepared: Prepared, own: Sequence[AllocatedNode], line: Sequence[str]) -> int:
     allocation, manner, plan, _ = prepared
     try:
         number = draw_step(allocation.folder, allocation.launch)
@@ -250,15 +266,15 @@ def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
     older = frozenset(kernel.read_children(os.getpid()))
     try:
         joined = _find_joined(prepared, own)
-        channels = open_links(allocation, plan.nodes, own, joined)
-    except LinkError as error:
+        channels = open_connections(allocation, plan.nodes, own, joined)
+    except ConnectionFailure as error:
         return fail(f"Unable to create step for job {allocation.job}: {error}")
     requests = make_requests(prepared, streams, fields)
     hosts = tuple(node.name for node in plan.nodes)
     ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
     readers = choose_readers(manner, plan, streams)
     viewers = Viewers(allocation.folder, number, len(plan.places))
-    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
+    step = RunningStep(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
     client = StepClient(step, manner, channels, sinks)
     record = describe_step(allocation, plan, number, line, time.time())
     _keep(note_start, allocation, record)
@@ -268,13 +284,13 @@ def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
     return code
 
 
-def _find_joined(prepared: Prepared, own: Sequence[Node]) -> Optional[Body]:
-    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises LinkError."""
+def _find_joined(prepared: Prepared, own: Sequence[AllocatedNode]) -> Optional[BatchProcess]:
+    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises ConnectionFailure."""
     if prepared.allocation.pods or not any(node in own for node in prepared.plan.nodes):
         return None
-    body = find_body(prepared.allocation, own[0])
+    body = find_batch_process(prepared.allocation, own[0])
     if body is None:
-        raise LinkError("Job/step already completing or completed")
+        raise ConnectionFailure("Job/step already completing or completed")
     return None if is_inside(body, os.environ) else body
 
 

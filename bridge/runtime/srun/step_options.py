@@ -10,7 +10,7 @@ from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.srun_options import Part
 
 
-class WishError(Exception):
+class OptionError(Exception):
     """A value that cannot be read, in Slurm's words, and srun's exit code for it: 0 stands for its usual one."""
 
     def __init__(self, text: str, code: int = 0) -> None:
@@ -18,7 +18,7 @@ class WishError(Exception):
         self.code = code
 
 
-class Flow(NamedTuple):
+class StreamOptions(NamedTuple):
     """Where a component's bytes go: patterns as given, labels, and whether files are added to."""
 
     label: bool = False
@@ -29,7 +29,7 @@ class Flow(NamedTuple):
     append: bool = False
 
 
-class Wish(NamedTuple):
+class ComponentOptions(NamedTuple):
     """One component; a number that was not given is None. `named` tells that it was an option, not a variable."""
 
     command: tuple[str, ...]
@@ -54,10 +54,10 @@ class Wish(NamedTuple):
     title: Optional[str] = None
     """The name that the step itself was given, if any; `name` may be its job's."""
     exact: bool = False
-    flow: Flow = Flow()
+    flow: StreamOptions = StreamOptions()
 
 
-class Manner(NamedTuple):
+class StepOptions(NamedTuple):
     """How the whole step is run."""
 
     pty: bool = False
@@ -100,13 +100,13 @@ _VARIABLES = {
 }
 
 
-def read_wish(part: Part, environment: Mapping[str, str]) -> Wish:
-    """One component's wish. Raises WishError."""
+def read_component_options(part: Part, environment: Mapping[str, str]) -> ComponentOptions:
+    """One component's wish. Raises OptionError."""
 
     def number(name: str, least: int = 1) -> Optional[int]:
         return _read_count(name, _value(part, name, environment), least)
 
-    return Wish(
+    return ComponentOptions(
         command=part.command,
         nodes=_read_nodes(_value(part, "nodes", environment)),
         nodes_named=part.has("nodes"),
@@ -132,12 +132,12 @@ def read_wish(part: Part, environment: Mapping[str, str]) -> Wish:
     )
 
 
-def read_manner(part: Part, environment: Mapping[str, str]) -> Manner:
-    """The step's manner, from its first component's options. Raises WishError."""
+def read_step_options(part: Part, environment: Mapping[str, str]) -> StepOptions:
+    """The step's manner, from its first component's options. Raises OptionError."""
     if part.has("time"):
         _check_time(part.last("time"))
     kill = part.last("kill-on-bad-exit", environment.get("SLURM_KILL_BAD_EXIT", ""))
-    return Manner(
+    return StepOptions(
         pty=part.has("pty"),
         kill_on_bad_exit=kill != "0" if part.has("kill-on-bad-exit") else kill not in ("", "0"),
         wait=_read_count("wait", _value(part, "wait", environment), 0) or 0,
@@ -153,14 +153,14 @@ def _check_time(text: str) -> None:
     try:
         parse_time_limit(text)
     except ValueError:
-        raise WishError("Invalid --time specification", UNREADABLE) from None
+        raise OptionError("Invalid --time specification", UNREADABLE) from None
 
 
-def _read_flow(part: Part, environment: Mapping[str, str]) -> Flow:
+def _read_flow(part: Part, environment: Mapping[str, str]) -> StreamOptions:
     mode = _value(part, "open-mode", environment)
     if mode and mode[0] not in "at":
-        raise WishError(f"Invalid --open-mode specification: {mode}", UNREADABLE)
-    return Flow(
+        raise OptionError(f"Invalid --open-mode specification: {mode}", UNREADABLE)
+    return StreamOptions(
         label=_flag(part, "label", environment),
         unbuffered=_flag(part, "unbuffered", environment),
         output=_value(part, "output", environment),
@@ -184,7 +184,7 @@ def _read_count(name: str, text: str, least: int) -> Optional[int]:
     if not text:
         return None
     if not text.isdigit() or int(text) < least:
-        raise WishError(f'Invalid numeric value "{text}" for --{name}.')
+        raise OptionError(f'Invalid numeric value "{text}" for --{name}.')
     return int(text)
 
 
@@ -194,9 +194,9 @@ def _read_nodes(text: str) -> Optional[int]:
         return None
     first, dash, last = text.partition("-")
     if not first.isdigit() or (dash and not last.isdigit()) or not int(first):
-        raise WishError(f'"{text}" is not a valid node count', UNREADABLE)
+        raise OptionError(f'"{text}" is not a valid node count', UNREADABLE)
     if dash and int(last) < int(first):
-        raise WishError(f"Maximum node count {last} is less than minimum node count {first}", UNREADABLE)
+        raise OptionError(f"Maximum node count {last} is less than minimum node count {first}", UNREADABLE)
     return int(last or first)
 
 
@@ -204,7 +204,7 @@ def _read_hosts(name: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(expand(text))) if text else ()
     except ValueError:
-        raise WishError(f"Invalid --{name} specification: {text}") from None
+        raise OptionError(f"Invalid --{name} specification: {text}") from None
 
 
 def _read_gpus(name: str, text: str) -> Optional[int]:
@@ -215,7 +215,7 @@ def _read_gpus(name: str, text: str) -> Optional[int]:
     for piece in text.split(","):
         count = piece.rpartition(":")[2]
         if not count.isdigit():
-            raise WishError(f"Invalid --{name} specification: {text}")
+            raise OptionError(f"Invalid --{name} specification: {text}")
         total += int(count)
     return total
 

@@ -7,16 +7,16 @@ from typing import NamedTuple, Optional
 
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.names import env_name
-from overspan.bridge.runtime.core.allocation import Allocation, Component, Node
-from overspan.bridge.runtime.srun.rank_layout import LayoutError, Rank, count_tasks, distribute, fold_counts
-from overspan.bridge.runtime.srun.step_options import Wish
+from overspan.bridge.runtime.core.allocation import AllocatedComponent, AllocatedNode, Allocation
+from overspan.bridge.runtime.srun.rank_layout import LayoutError, RankPosition, count_tasks, distribute, fold_counts
+from overspan.bridge.runtime.srun.step_options import ComponentOptions
 
 
 class PlanError(Exception):
     """The step cannot be; the text is Slurm's."""
 
 
-class Place(NamedTuple):
+class PlacedRank(NamedTuple):
     """One rank: its number in the step, its node by place in the step, its number on the node and in its component."""
 
     rank: int
@@ -26,23 +26,23 @@ class Place(NamedTuple):
     own_rank: int
 
 
-class Side(NamedTuple):
+class StepComponent(NamedTuple):
     """One component of a step: its wish, its nodes, and how many tasks each has."""
 
-    wish: Wish
-    nodes: tuple[Node, ...]
+    wish: ComponentOptions
+    nodes: tuple[AllocatedNode, ...]
     counts: tuple[int, ...]
 
 
 class StepPlan(NamedTuple):
     """A whole step; nodes and ranks count through all components."""
 
-    sides: tuple[Side, ...]
-    nodes: tuple[Node, ...]
-    places: tuple[Place, ...]
+    sides: tuple[StepComponent, ...]
+    nodes: tuple[AllocatedNode, ...]
+    places: tuple[PlacedRank, ...]
     warnings: tuple[str, ...]
 
-    def on_node(self, node: int) -> list[Place]:
+    def on_node(self, node: int) -> list[PlacedRank]:
         """The ranks of one node."""
         return [place for place in self.places if place.node == node]
 
@@ -58,11 +58,13 @@ class Facts(NamedTuple):
     umask: int
 
 
-def plan_step(allocation: Allocation, wishes: Sequence[tuple[int, Wish]], reachable: Sequence[Node]) -> StepPlan:
+def plan_step(
+    allocation: Allocation, wishes: Sequence[tuple[int, ComponentOptions]], reachable: Sequence[AllocatedNode]
+) -> StepPlan:
     """Lay out a step; each wish comes with the number of its component. Raises PlanError."""
-    sides: list[Side] = []
-    nodes: list[Node] = []
-    places: list[Place] = []
+    sides: list[StepComponent] = []
+    nodes: list[AllocatedNode] = []
+    places: list[PlacedRank] = []
     warnings: list[str] = []
     for number, wish in wishes:
         if number >= len(allocation.components):
@@ -80,11 +82,13 @@ def plan_step(allocation: Allocation, wishes: Sequence[tuple[int, Wish]], reacha
     return StepPlan(tuple(sides), tuple(nodes), tuple(places), tuple(warnings))
 
 
-def _place(rank: Rank, first_rank: int, first_node: int, component: int) -> Place:
-    return Place(first_rank + rank.number, first_node + rank.node, rank.local, component, rank.number)
+def _place(rank: RankPosition, first_rank: int, first_node: int, component: int) -> PlacedRank:
+    return PlacedRank(first_rank + rank.number, first_node + rank.node, rank.local, component, rank.number)
 
 
-def _plan_side(component: Component, wish: Wish, reachable: Sequence[Node]) -> tuple[Side, list[str]]:
+def _plan_side(
+    component: AllocatedComponent, wish: ComponentOptions, reachable: Sequence[AllocatedNode]
+) -> tuple[StepComponent, list[str]]:
     chosen, wanted = _choose_nodes(component, wish, reachable)
     ntasks = _count_ntasks(component, wish, wanted)
     warnings = []
@@ -102,10 +106,12 @@ def _plan_side(component: Component, wish: Wish, reachable: Sequence[Node]) -> t
         counts = count_tasks(len(nodes), ntasks, most if wish.ntasks_named else 0)
     except LayoutError as error:
         raise PlanError(str(error)) from None
-    return Side(wish, nodes, tuple(counts)), warnings
+    return StepComponent(wish, nodes, tuple(counts)), warnings
 
 
-def _choose_nodes(component: Component, wish: Wish, reachable: Sequence[Node]) -> tuple[list[Node], int]:
+def _choose_nodes(
+    component: AllocatedComponent, wish: ComponentOptions, reachable: Sequence[AllocatedNode]
+) -> tuple[list[AllocatedNode], int]:
     """The nodes to fill, in order, and how many of them are wanted."""
     names = {node.name for node in component.nodes}
     unknown = [name for name in wish.nodelist if name not in names]
@@ -131,7 +137,7 @@ def _choose_nodes(component: Component, wish: Wish, reachable: Sequence[Node]) -
     return chosen, wanted
 
 
-def _count_ntasks(component: Component, wish: Wish, nodes: int) -> int:
+def _count_ntasks(component: AllocatedComponent, wish: ComponentOptions, nodes: int) -> int:
     if wish.ntasks_named and wish.ntasks is not None:
         return wish.ntasks
     asked = bool(component.ntasks or component.ntasks_per_node)
@@ -209,7 +215,7 @@ def step_environment(allocation: Allocation, base: Mapping[str, str], plan: Step
     return result
 
 
-def rank_environment(plan: StepPlan, place: Place, base: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(plan: StepPlan, place: PlacedRank, base: Mapping[str, str]) -> dict[str, str]:
     """What one rank has of its own: its place, its node's names, its share of the node's GPUs."""
     node = plan.nodes[place.node]
     here = plan.on_node(place.node)
@@ -234,7 +240,7 @@ def rank_environment(plan: StepPlan, place: Place, base: Mapping[str, str]) -> d
     return result
 
 
-def _gpu_variables(side: Side, plan: StepPlan, place: Place, node: Node) -> dict[str, str]:
+def _gpu_variables(side: StepComponent, plan: StepPlan, place: PlacedRank, node: AllocatedNode) -> dict[str, str]:
     wish = side.wish
     devices: Sequence[int] = node.gpus
     limit = _gpu_limit(side, place.node - _first_node(plan, place.component))
@@ -252,7 +258,7 @@ def _gpu_variables(side: Side, plan: StepPlan, place: Place, node: Node) -> dict
     }
 
 
-def _gpu_limit(side: Side, place: int) -> Optional[int]:
+def _gpu_limit(side: StepComponent, place: int) -> Optional[int]:
     """How many of a node's GPUs the step may use; None: all."""
     if side.wish.gpus_per_node is not None:
         return side.wish.gpus_per_node

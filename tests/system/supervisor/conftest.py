@@ -31,7 +31,7 @@ from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.runtime.core import kernel, shim_control
 from overspan.bridge.runtime.core.node_records import NodeRecord, read_record, shim_alive
 from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
-from overspan.bridge.runtime.core.shim_control import Node, Shim
+from overspan.bridge.runtime.core.shim_control import NodeStatus, Shim
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil
@@ -80,7 +80,7 @@ class Nodes:
         assert self.marked(shim.key) == []
         return node.record
 
-    def leave(self, shim: Shim) -> Node:
+    def leave(self, shim: Shim) -> NodeStatus:
         """Wait for a shim's end, in whatever state it leaves the node."""
         if shim.pidfd is None:
             # A forker reaps its shims: one that ended before it could be held has no pidfd.

@@ -85,7 +85,7 @@ def test_shim_killed_ends_the_rest_and_guesses_nothing(nodes: Nodes) -> None:
     assert (record.exit_code, record.signal, record.failed_at) == (None, None, "lost")
     assert "unknown" in record.error and record.strays_killed >= 3
     assert nodes.marked(KEY) == []
-    assert adopt(nodes.directory, KEY) == shim_control.Node(shim_control.ENDED, None, record)
+    assert adopt(nodes.directory, KEY) == shim_control.NodeStatus(shim_control.ENDED, None, record)
 
 
 def test_subreaper_learns_the_orphans_code(nodes: Nodes, forked: Forked) -> None:

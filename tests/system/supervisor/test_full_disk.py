@@ -95,14 +95,14 @@ import os, sys
 from overspan.bridge.runtime.local import supervisor
 
 os.ftruncate, real = lambda fd, size: None, os.ftruncate
-begin = supervisor.Host._open
+begin = supervisor.Supervisor._open
 
 def look(self, name, now):
     begin(self, name, now)
     if self._postponed:
         os.close(os.open(os.path.join(self.path, "looked"), os.O_CREAT | os.O_WRONLY))
 
-supervisor.Host._open = look
+supervisor.Supervisor._open = look
 sys.exit(supervisor.main(sys.argv[1:]))
 """
 

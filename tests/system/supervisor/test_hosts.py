@@ -21,13 +21,13 @@ IDLE = """
 import os, sys
 from overspan.bridge.runtime.local import supervisor
 
-may_leave = supervisor.Host._may_leave
+may_leave = supervisor.Supervisor._may_leave
 
 def leave(self, now):
     supervisor.IDLE_SECONDS = 0.3 if os.path.exists(os.path.join(self.path, "enough")) else 3600
     return may_leave(self, now)
 
-supervisor.Host._may_leave = leave
+supervisor.Supervisor._may_leave = leave
 sys.exit(supervisor.main(sys.argv[1:]))
 """
 

@@ -199,8 +199,8 @@ def test_term_that_was_decided_and_not_sent_is_sent_again(hosts: Hosts) -> None:
 DIES_NOTIFYING = """
 import os, signal, sys
 from overspan.bridge.runtime.local import supervisor
-from overspan.bridge.runtime.core import supervised_launch as run
-run.Run._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
+from overspan.bridge.runtime.core import supervised_launch
+supervised_launch.SupervisedLaunch._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(supervisor.main(sys.argv[1:]))
 """
 

@@ -9,8 +9,8 @@ import pytest
 
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim_control import Shim
-from overspan.bridge.runtime.local import supervisor as host_module
-from overspan.bridge.runtime.local.supervisor import LOOK_SECONDS, Host
+from overspan.bridge.runtime.local import supervisor as supervisor_module
+from overspan.bridge.runtime.local.supervisor import LOOK_SECONDS, Supervisor
 
 
 class NoForker:
@@ -49,10 +49,10 @@ class FakeRun:
 def test_a_run_has_a_turn_when_it_has_news_or_is_due_and_all_have_one_when_there_may_be_orders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "Run", FakeRun)
+    monkeypatch.setattr(supervisor_module, "SupervisedLaunch", FakeRun)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        host = Host(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
+        host = Supervisor(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
         runs: list[FakeRun] = []
         for number in (7, 8):
             host._open((f"/runs/{number}", 0), 10.0)
@@ -83,7 +83,7 @@ def test_an_inbox_that_was_begun_anew_is_read_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a daemon that did not find this supervisor, which had not yet taken its lock."""
-    monkeypatch.setattr(host_module, "Run", FakeRun)
+    monkeypatch.setattr(supervisor_module, "SupervisedLaunch", FakeRun)
     inbox = tmp_path / "inbox.jsonl"
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
 
@@ -95,7 +95,7 @@ def test_an_inbox_that_was_begun_anew_is_read_from_its_beginning(
         return [name for name, _ in host._runs]
 
     try:
-        host = Host(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
+        host = Supervisor(str(tmp_path), lock, NoForker())  # type: ignore[arg-type]
         leave(1, 2, 3)
         assert served() == ["/runs/1", "/runs/2", "/runs/3"]
         leave(3, 4)

@@ -103,7 +103,7 @@ class TestFirstLook:
             waits.append(is_looked)
             return False
 
-        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_look", await_look)
+        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_first_observation", await_look)
 
         async def story() -> None:
             orders = [Order(str(event.attempt), str(bench.handle), event) for event in LAUNCHES]

@@ -15,7 +15,7 @@ from overspan.bridge.model.events import Event, Launch, event_to_document
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.core.supervised_launch import Run, Services
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.following import RULES
 from overspan.bridge.runtime.slurm.member import START_SECONDS, Member, lock_orders
 from overspan.bridge.runtime.slurm.seating import add_seats, read_seats, render_seats, seats_path
@@ -40,7 +40,7 @@ class Bench:
         self.member = Member(self.directory, variables, "a")
         self.member._began = 0.0
         services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
-        self.run = Run(self.directory, services, 0.0)
+        self.run = SupervisedLaunch(self.directory, services, 0.0)
 
     def turn(self, now: float) -> None:
         self.member._prepare(self.run, now)
