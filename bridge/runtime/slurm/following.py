@@ -1,6 +1,6 @@
 """The facts of one task where the daemon decides: its decisions and the ends of node runs, taken as they come. Pure.
 
-No budget, no backoff and no end of the job is known here; `SupervisedLaunch` needs only what to start and what to signal.
+No budget, no backoff and no end of the job is known here; a `SupervisedLaunch` needs only what to start and signal.
 """
 
 from __future__ import annotations
