@@ -34,8 +34,8 @@ class _Array:
 
     def settle(self) -> tuple[set[str], set[str]]:
         """Decide anew who may queue: who is to enter, and who is to be parked."""
-        room = None if self.limit is None else max(0, self.limit - len(self.started))
-        allowed = set(itertools.islice(self.waiting, room))
+        allowance = None if self.limit is None else max(0, self.limit - len(self.started))
+        allowed = set(itertools.islice(self.waiting, allowance))
         admitted = allowed - self.inside
         parked = (self.inside | self.fresh) - allowed
         self.inside = allowed

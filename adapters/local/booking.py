@@ -116,8 +116,8 @@ def _default_cpus(tasks: Sequence[TaskSpec], capacity: Capacity) -> int:
     nodes = sum(count for count, cpus in named if cpus is None)
     if nodes == 0:
         return MILLI
-    room = capacity.cpu_milli - sum(count * round(cpus * MILLI) for count, cpus in named if cpus is not None)
-    return max(1, min(MILLI, room // nodes))
+    left = capacity.cpu_milli - sum(count * round(cpus * MILLI) for count, cpus in named if cpus is not None)
+    return max(1, min(MILLI, left // nodes))
 
 
 class Bookings:
@@ -127,7 +127,7 @@ class Bookings:
         self.capacity = capacity
         self.cpu_milli = 0
         self.memory_mib = 0
-        self._rooms = [MILLI] * len(capacity.gpus)
+        self._free_gpu_milli = [MILLI] * len(capacity.gpus)
         self._bookings: dict[str, Booking] = {}
 
     def __contains__(self, key: str) -> bool:
@@ -140,7 +140,7 @@ class Bookings:
         """The same books, to try things in."""
         twin = Bookings(self.capacity)
         twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
-        twin._rooms, twin._bookings = list(self._rooms), dict(self._bookings)
+        twin._free_gpu_milli, twin._bookings = list(self._free_gpu_milli), dict(self._bookings)
         return twin
 
     def fits(self, variants: Iterable[Variant]) -> bool:
@@ -154,7 +154,7 @@ class Bookings:
     @property
     def gpu_milli(self) -> int:
         """Thousandths of GPUs that are booked."""
-        return sum(MILLI - room for room in self._rooms)
+        return sum(MILLI - left for left in self._free_gpu_milli)
 
     def book(self, key: str, variants: Iterable[Variant]) -> Booking | None:
         """Book the first variant that fits; None when none does now. ValueError for a key that holds something."""
@@ -190,8 +190,8 @@ class Bookings:
         for member, indices in zip(booking.members, booking.gpus, strict=True):
             for index, share in zip(indices, _split(member.need.gpu_milli), strict=False):
                 shares[index, member.phase] += share
-        for index in {index for index, _ in shares if index < len(self._rooms)}:
-            self._rooms[index] -= sign * max(share for (device, _), share in shares.items() if device == index)
+        for index in {index for index, _ in shares if index < len(self._free_gpu_milli)}:
+            self._free_gpu_milli[index] -= sign * max(share for (device, _), share in shares.items() if device == index)
 
     def _sum(self, members: Variant) -> tuple[int, int]:
         """CPUs and memory of the phase that needs most of each."""
@@ -216,7 +216,7 @@ class Bookings:
 
     def _fit_gpus(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
         """Choose devices: named kinds before any kind, large shares before small, each on the fullest that has room."""
-        phases = {member.phase: list(self._rooms) for member in members}
+        phases = {member.phase: list(self._free_gpu_milli) for member in members}
         chosen: list[list[int]] = [[] for _ in members]
         asked = [
             (not member.need.gpu_kind, -share, place)
@@ -225,16 +225,16 @@ class Bookings:
         ]
         for _, negative, place in sorted(asked):
             kind = members[place].need.gpu_kind.lower()
-            rooms = phases[members[place].phase]
+            free = phases[members[place].phase]
             fitting = [
-                (room, index)
-                for index, room in enumerate(rooms)
-                if room >= -negative and (not kind or is_kind(kind, self.capacity.gpus[index]))
+                (left, index)
+                for index, left in enumerate(free)
+                if left >= -negative and (not kind or is_kind(kind, self.capacity.gpus[index]))
             ]
             if not fitting:
                 return None
             _, index = min(fitting)
-            rooms[index] += negative
+            free[index] += negative
             chosen[place].append(index)
         # Large shares were chosen first, so a share that is not whole comes last, as _split gives it.
         return tuple(tuple(indices) for indices in chosen)

@@ -62,8 +62,8 @@ class LocalCluster:
         self._dispatch = self._make_dispatch()
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
-        self._turn = asyncio.Lock()
-        self._packer = RunPacker(self._root, self._turn, lambda: self._dispatch.live_jobs)
+        self._lock = asyncio.Lock()
+        self._packer = RunPacker(self._root, self._lock, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._early: dict[int, int | None] = {}
@@ -86,7 +86,7 @@ class LocalCluster:
         return await asyncio.shield(asyncio.create_task(self._submit(launches)))
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        async with self._turn:
+        async with self._lock:
             answers = await self._dispatch.submit(launches, self.name)
             await self._dispatch.schedule()
         self._dispatch.attention.set()
@@ -119,7 +119,7 @@ class LocalCluster:
         return await asyncio.shield(asyncio.create_task(self._order(orders)))
 
     async def _order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        async with self._turn:
+        async with self._lock:
             answers = await self._dispatch.order(orders)
             await self._dispatch.schedule()
         return answers
@@ -132,7 +132,7 @@ class LocalCluster:
         await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
 
     async def _set_throttle(self, array: int, limit: int | None) -> None:
-        async with self._turn:
+        async with self._lock:
             try:
                 await self._dispatch.set_throttle(array, limit)
             except OSError as error:
@@ -159,7 +159,7 @@ class LocalCluster:
         self._closed = True
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
-        async with self._turn:
+        async with self._lock:
             if self._follower is None:
                 return
             self._follower.cancel()
@@ -183,7 +183,7 @@ class LocalCluster:
 
     def troubles(self) -> list[str]:
         """Launches that could not be looked after, a sentence each."""
-        return [wreck.word() for wreck in list_recent(self._dispatch.wrecks.values())]
+        return [lost.word() for lost in list_recent(self._dispatch.lost_launches.values())]
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What this machine accepts without effect."""
@@ -261,9 +261,9 @@ class LocalCluster:
             dispatch.attention.clear()
             woken, self._woken = self._woken, set()
             try:
-                async with self._turn:
-                    everybody, self._wake.full = self._wake.full, False
-                    await dispatch.settle(woken, unheard=unheard, everybody=everybody)
+                async with self._lock:
+                    all_launches, self._wake.full = self._wake.full, False
+                    await dispatch.settle(woken, unheard=unheard, all_launches=all_launches)
                     await dispatch.schedule()
             except (OSError, MemoryError) as error:
                 _log.warning("cluster %s: %s", self.name, error)
@@ -289,19 +289,19 @@ class LocalCluster:
         self._dispatch.attention.set()
 
     def _make_node(self, partition: Partition, default: bool) -> Node:
-        ledger, capacity = self._dispatch.ledger, self._dispatch.ledger.capacity
-        used = (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli)
-        full = ledger.cpu_milli >= capacity.cpu_milli
+        bookings, capacity = self._dispatch.bookings, self._dispatch.bookings.capacity
+        used = (bookings.cpu_milli, bookings.memory_mib, bookings.gpu_milli)
+        full = bookings.cpu_milli >= capacity.cpu_milli
         return Node(
             name=self._node,
             partition=partition.name,
             state="allocated" if full else "mixed" if any(used) else "idle",
             cpus=capacity.cpu_milli / MILLI,
-            cpus_used=ledger.cpu_milli / MILLI,
+            cpus_used=bookings.cpu_milli / MILLI,
             memory=capacity.memory_mib,
-            memory_used=ledger.memory_mib,
+            memory_used=bookings.memory_mib,
             gpus=len(capacity.gpus),
-            gpus_used=ledger.gpu_milli / MILLI,
+            gpus_used=bookings.gpu_milli / MILLI,
             gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
             default=default,
             time_limit=partition.time_limit,

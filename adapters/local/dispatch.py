@@ -57,9 +57,9 @@ class Dispatch:
         self.runs: dict[str, LocalLaunch] = {}
         self.reports = Reports(root, self.runs)
         self.queue = ThrottledQueue()
-        self.ledger = Bookings(Capacity(0, 0))
+        self.bookings = Bookings(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
-        self.wrecks: dict[str, LostLaunch] = {}
+        self.lost_launches: dict[str, LostLaunch] = {}
         """Launches that cannot be looked after; those that have ended stay for a while."""
         self.attention = asyncio.Event()
         self.stalled = False
@@ -79,19 +79,19 @@ class Dispatch:
     @property
     def live(self) -> bool:
         """Whether any launch has a supervisor."""
-        return len(self.ledger) > 0
+        return len(self.bookings) > 0
 
     @property
     def live_jobs(self) -> set[int]:
         """The jobs that have a launch which is not over, or is being ended."""
-        wrecked = [wreck.place.job for wreck in self.wrecks.values() if wreck.ended_at is None]
-        return {run.place.job for run in self.runs.values()}.union(wrecked)
+        ending = [lost.place.job for lost in self.lost_launches.values() if lost.ended_at is None]
+        return {run.place.job for run in self.runs.values()}.union(ending)
 
     @property
     def busy(self) -> bool:
         """Whether a look is worth its while without a word from anybody."""
-        wrecked = any(wreck.ended_at is None for wreck in self.wrecks.values())
-        return self.live or self.stalled or wrecked or self.reports.unsettled
+        ending = any(lost.ended_at is None for lost in self.lost_launches.values())
+        return self.live or self.stalled or ending or self.reports.unsettled
 
     # --- coming in ---------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Dispatch:
 
         `throttles` are those of arrays that are newer than what was left.
         """
-        self.ledger = Bookings(capacity)
+        self.bookings = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
@@ -134,23 +134,23 @@ class Dispatch:
         place = LaunchFiles(self._root, launch.job.id, launch.job.launch)
         accepted = Accepted(launch.token, place.handle, place.handle)
         known = self.runs.get(place.handle)
-        if place.handle in self.wrecks:
+        if place.handle in self.lost_launches:
             return accepted, None
         try:
             token = launches.find_launch(place) if known is None else known.ticket.token
             if token == launch.token:
-                loaded = None if known else launches.load_launch(place, self.ledger.capacity, self._boot_id)
+                loaded = None if known else launches.load_launch(place, self.bookings.capacity, self._boot_id)
                 return accepted, loaded
             if token is not None:
                 text = f"job {place.job} was launched here before, by another submission"
                 return Refusal(launch.token, text), None
             if not launch.wanted:
                 return Refusal(launch.token, NOT_HERE), None
-            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.ledger.capacity))
-            refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
+            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+            refusal = find_refusal(launch.job, self._settings, self.bookings.capacity)
             if refusal:
                 return Refusal(launch.token, refusal), None
-            ticket = launches.make_ticket(launch.token, launch.job, self.ledger.capacity, launch.throttle)
+            ticket = launches.make_ticket(launch.token, launch.job, self.bookings.capacity, launch.throttle)
             launches.record_launch(place, launch, ticket, cluster)
         except OSError as error:
             return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
@@ -161,20 +161,20 @@ class Dispatch:
     def _enter(self, run: LocalLaunch) -> None:
         self.runs[run.handle] = run
         if run.booking is not None:
-            self.ledger.restore(run.handle, run.booking)
+            self.bookings.restore(run.handle, run.booking)
             self._addresses.take(run.addresses)
             self.queue.start(run.handle, run.rank)
         elif not run.held:
-            self._line_up(run)
+            self._enqueue(run)
 
-    def _line_up(self, run: LocalLaunch) -> None:
+    def _enqueue(self, run: LocalLaunch) -> None:
         """Have a launch wait; one of an array is told why once it is known whether it may queue."""
         self.queue.add(run.handle, run.rank, run.ticket.throttle)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
 
     def _fits(self, run: LocalLaunch) -> bool:
-        return Bookings(self.ledger.capacity).book("", run.ticket.variants) is not None
+        return Bookings(self.bookings.capacity).book("", run.ticket.variants) is not None
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Dispatch:
             if is_damage(error):
                 await self.lose(run.place, word_damage(error))
             else:
-                self._line_up(run)
+                self._enqueue(run)
                 self.stalled = True
         by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
@@ -216,7 +216,7 @@ class Dispatch:
         chosen: list[LocalLaunch] = []
         while self.queue.head:
             run = self.runs[self.queue.head]
-            run.booking = self.ledger.book(run.handle, run.ticket.variants)
+            run.booking = self.bookings.book(run.handle, run.ticket.variants)
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
@@ -242,7 +242,7 @@ class Dispatch:
         if head and (head != self._head or self._outdated or self.runs[head].reason != "Resources"):
             run = self.runs[head]
             ends = [(holder.ends_by, holder.handle) for holder in self._granted()]
-            self.reports.set_reason(run, "Resources", estimate_start(self.ledger, run.ticket.variants, ends))
+            self.reports.set_reason(run, "Resources", estimate_start(self.bookings, run.ticket.variants, ends))
         self._head, self._outdated = head, False
 
     async def _preempt(self, first: LocalLaunch) -> None:
@@ -252,7 +252,7 @@ class Dispatch:
             for run in self._granted()
             if run.booking is not None
         ]
-        for handle in choose_victims(self.ledger, first.ticket.variants, first.rank.behind, holders):
+        for handle in choose_victims(self.bookings, first.ticket.variants, first.rank.behind, holders):
             run = self.runs[handle]
             requeue = self._settings.preempt == REQUEUE and run.ticket.requeue
             event = Preempt(time.time(), requeue, self._settings.preempt_grace, f"job {first.place.job}")
@@ -264,15 +264,15 @@ class Dispatch:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, woken: set[str], unheard: bool, everybody: bool = False) -> None:
+    async def settle(self, woken: set[str], unheard: bool, all_launches: bool = False) -> None:
         """Look at the journals of launches that were heard of; what has ended gives back what it held.
 
         `unheard`: at those of some others too, so that one that was not heard of is found all the same. A supervisor's
-        word is lost only where it could not write it; after one such time, look at `everybody`.
+        word is lost only where it could not write it; after one such time, look at `all_launches`.
         """
-        if unheard or everybody:
+        if unheard or all_launches:
             self._hosts.poll()
-            sizes = [(run.place, run.size) for run in self._choose_looked(everybody)]
+            sizes = [(run.place, run.size) for run in self._choose_looked(all_launches)]
             changed = await asyncio.to_thread(launches.find_changed, sizes)
             woken = woken | changed.keys()
             for handle, size in changed.items():
@@ -292,12 +292,12 @@ class Dispatch:
             except BaseException:
                 self.ended_hosts.add(name)
                 raise
-        await self._salvage()
+        await self._end_lost_launches()
 
-    def _choose_looked(self, everybody: bool) -> list[LocalLaunch]:
+    def _choose_looked(self, all_launches: bool) -> list[LocalLaunch]:
         """Some of the launches that hold something: in turn, so that many cost no more than few."""
-        granted = [run for run in self._granted() if run.handle not in self.wrecks]
-        rounds = 1 if everybody else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
+        granted = [run for run in self._granted() if run.handle not in self.lost_launches]
+        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
@@ -345,41 +345,41 @@ class Dispatch:
     async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
         """Give a launch up that cannot be looked after: what lives of it is ended, then its end is told."""
         handle = place.handle
-        if handle not in self.wrecks:
+        if handle not in self.lost_launches:
             run = self.runs.get(handle)
             begun = run is None or run.booking is not None
-            wreck = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
-            self.wrecks = {known.place.handle: known for known in list_recent(self.wrecks.values())}
-            self.wrecks[handle] = wreck
+            lost = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
+            self.lost_launches = {known.place.handle: known for known in list_recent(self.lost_launches.values())}
+            self.lost_launches[handle] = lost
             if not begun:
                 self.queue.remove(handle)
             self.attention.set()
-            _log.warning("%s", wreck.word())
-        return self.wrecks[handle]
+            _log.warning("%s", lost.word())
+        return self.lost_launches[handle]
 
-    async def _salvage(self) -> None:
+    async def _end_lost_launches(self) -> None:
         """Find launches that cannot be looked after, and bring them to their end."""
         for name in await asyncio.to_thread(list_losses, self._root):
-            if name in self.runs and name not in self.wrecks:
+            if name in self.runs and name not in self.lost_launches:
                 await self.lose(self.runs[name].place, "")
         suspects, self.reports.suspects = self.reports.suspects, {}
         for handle, known in suspects.items():
             place = parse_handle(self._root, handle)
             why = known or await asyncio.to_thread(find_damage, place)
-            if why and handle not in self.wrecks:
+            if why and handle not in self.lost_launches:
                 await self.lose(place, why)
             elif not why:
                 self.reports.look_again(handle)
-        for wreck in [wreck for wreck in self.wrecks.values() if wreck.ended_at is None]:
-            if await asyncio.to_thread(end_processes, wreck):
+        for lost in [lost for lost in self.lost_launches.values() if lost.ended_at is None]:
+            if await asyncio.to_thread(end_processes, lost):
                 now = time.time()
-                wreck.ended_at = now
-                self.reports.tell_end(wreck.place.handle, await asyncio.to_thread(tell_end, wreck, now))
-                run = self.runs.get(wreck.place.handle)
+                lost.ended_at = now
+                self.reports.tell_end(lost.place.handle, await asyncio.to_thread(tell_end, lost, now))
+                run = self.runs.get(lost.place.handle)
                 if run is not None:
                     await self._drop(run)
                 else:
-                    await self._remove_ticket(wreck.place)
+                    await self._remove_ticket(lost.place)
 
     async def _drop(self, run: LocalLaunch) -> None:
         self._release(run)
@@ -395,7 +395,7 @@ class Dispatch:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
 
     def _release(self, run: LocalLaunch) -> None:
-        self.ledger.release(run.handle)
+        self.bookings.release(run.handle)
         self._addresses.release(run.addresses)
         run.booking, run.addresses = None, ()
 
@@ -409,33 +409,33 @@ class Dispatch:
         failures: dict[str, Refusal] = {}
         for handle, given in by_run.items():
             try:
-                wreck = await self._deliver(handle, given)
+                lost = await self._deliver(handle, given)
             except OSError as error:
                 text = f"the order cannot be written: {error}"
                 failures.update({order.token: Refusal(order.token, text, transient=True) for order in given})
                 continue
-            if wreck is not None:
+            if lost is not None:
                 for order in given:
-                    wreck.obey(order.event)
+                    lost.obey(order.event)
                 self.attention.set()
         return [failures.get(order.token) for order in orders]
 
     async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """Carry orders out; the launch where it cannot be looked after. Raises OSError where nothing can be written."""
         run = self.runs.get(handle)
-        if handle in self.wrecks:
-            return self.wrecks[handle]
+        if handle in self.lost_launches:
+            return self.lost_launches[handle]
         if run is None:
-            return await self._find_wreck(handle, orders)
+            return await self._find_lost(handle, orders)
         try:
             await self._order(run, orders)
         except OSError as error:
             if is_damage(error):
                 return await self.lose(run.place, word_damage(error))
-            wreck = await self._deliver_unwritten(run, orders, error)
-            if wreck is None:
+            lost = await self._deliver_unwritten(run, orders, error)
+            if lost is None:
                 raise
-            return wreck
+            return lost
         return await self._judge_host(run, orders)
 
     async def _deliver_unwritten(self, run: LocalLaunch, orders: Sequence[Order], error: OSError) -> LostLaunch | None:
@@ -453,7 +453,7 @@ class Dispatch:
             return await self.lose(run.place, f"nobody looks after it, and nothing can be written: {error.strerror}")
         return None
 
-    async def _find_wreck(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
+    async def _find_lost(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """What a cancel of a launch ends that is unknown here and has not ended by its files."""
         place = parse_handle(self._root, handle)
         if not any(isinstance(order.event, Cancel) for order in orders):
@@ -507,7 +507,7 @@ class Dispatch:
             self.queue.remove(run.handle)
             run.reason = ""
         else:
-            self._line_up(run)
+            self._enqueue(run)
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
         """Have another throttle for an array's launches from now on. Raises OSError; it is in force all the same."""
@@ -523,10 +523,10 @@ class Dispatch:
         self._hosts.close()
 
     def _hosted(self, name: str) -> list[LocalLaunch]:
-        return [run for run in self._granted() if run.host == name and run.handle not in self.wrecks]
+        return [run for run in self._granted() if run.host == name and run.handle not in self.lost_launches]
 
     def _granted(self) -> list[LocalLaunch]:
-        return [run for run in map(self.runs.get, self.ledger.keys()) if run is not None]
+        return [run for run in map(self.runs.get, self.bookings.keys()) if run is not None]
 
     def _list_hosted(self, name: str) -> list[LaunchFiles]:
         return [run.place for run in self._hosted(name)]

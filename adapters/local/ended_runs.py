@@ -27,9 +27,9 @@ SLICE_SECONDS = 0.05
 class RunPacker:
     """Packs run folders of one cluster. `live` tells the jobs that have a launch which is not over."""
 
-    def __init__(self, root: str, turn: asyncio.Lock, live: Callable[[], Collection[int]]) -> None:
+    def __init__(self, root: str, lock: asyncio.Lock, live: Callable[[], Collection[int]]) -> None:
         self._root = root
-        self._turn = turn
+        self._lock = lock
         self._live = live
 
     async def pack(self, handles: Collection[str], tokens: Collection[str]) -> None:
@@ -39,7 +39,7 @@ class RunPacker:
         waiting = [place for place in ended if str(place.job) not in wanted]
         while waiting:
             # Nothing of a job may begin while it is packed. Whoever submits has its turn between two slices.
-            async with self._turn:
+            async with self._lock:
                 live = frozenset(self._live())
                 waiting = await asyncio.to_thread(_pack_some, self._root, waiting, live)
 

@@ -39,7 +39,7 @@ class LostLaunch:
     cancelled: bool = False
     kill_at: float = 0.0
     """When KILL follows, by the monotonic clock: nobody sets that one."""
-    told: set[tuple[int, int]] = field(default_factory=set)
+    signalled: set[tuple[int, int]] = field(default_factory=set)
     """Processes that have had their TERM, by pid and start."""
     ended_at: float | None = None
 
@@ -72,23 +72,23 @@ def open_lost_launch(place: LaunchFiles, why: str, begun: bool, now: float) -> L
     return LostLaunch(place, loss, begun, kill_at=time.monotonic() + GRACE)
 
 
-def end_processes(wreck: LostLaunch) -> bool:
+def end_processes(lost: LostLaunch) -> bool:
     """End what lives of it: TERM, and KILL after the grace; True when nothing is left, or nothing can be done."""
     now = time.monotonic()
-    number = signal.SIGTERM if now < wreck.kill_at else signal.SIGKILL
-    alive = end_live_processes(wreck.place.folder, number, wreck.told)
-    return not alive or now > wreck.kill_at + UNKILLABLE_TIMEOUT
+    number = signal.SIGTERM if now < lost.kill_at else signal.SIGKILL
+    alive = end_live_processes(lost.place.folder, number, lost.signalled)
+    return not alive or now > lost.kill_at + UNKILLABLE_TIMEOUT
 
 
-def tell_end(wreck: LostLaunch, now: float) -> tuple[Event, ...]:
+def tell_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
     """The end of the launch: what its shims have recorded before it was given up, then its loss."""
-    cause = Cause.CANCEL if wreck.cancelled else Cause.SYSTEM if wreck.begun else Cause.NODE
-    lost = LaunchLost(now, wreck.place.launch, cause.value, wreck.loss.why)
-    return (*_tell_records(wreck), lost)
+    cause = Cause.CANCEL if lost.cancelled else Cause.SYSTEM if lost.begun else Cause.NODE
+    report = LaunchLost(now, lost.place.launch, cause.value, lost.loss.why)
+    return (*_tell_records(lost), report)
 
 
-def _tell_records(wreck: LostLaunch) -> list[Event]:
-    found = list_records(f"{wreck.place.folder}/nodes")
+def _tell_records(lost: LostLaunch) -> list[Event]:
+    found = list_records(f"{lost.place.folder}/nodes")
     told: list[Event] = []
     for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):
         if record.pid <= 0 or record.failed_at not in ("", "lost"):
@@ -97,7 +97,7 @@ def _tell_records(wreck: LostLaunch) -> list[Event]:
             told.append(Granted(record.started_at, ()))
         told.append(Launch(record.started_at, task, attempt))
         told.append(NodeStarted(record.started_at, task, attempt, node, run))
-        if record.ended_at is not None and record.ended_at < wreck.loss.at and not record.failed_at:
+        if record.ended_at is not None and record.ended_at < lost.loss.at and not record.failed_at:
             code, number = record.exit_code or 0, record.signal or 0
             told.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
     return told
@@ -123,7 +123,7 @@ def find_damage(place: LaunchFiles) -> str:
     return f"{place.ticket} is gone"
 
 
-def list_recent(wrecks: Iterable[LostLaunch]) -> list[LostLaunch]:
+def list_recent(launches: Iterable[LostLaunch]) -> list[LostLaunch]:
     """Those that are being ended, or were a short while ago."""
     now = time.time()
-    return [wreck for wreck in wrecks if wreck.ended_at is None or now - wreck.ended_at < SHOWN_SECONDS]
+    return [lost for lost in launches if lost.ended_at is None or now - lost.ended_at < SHOWN_SECONDS]

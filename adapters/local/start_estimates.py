@@ -25,15 +25,15 @@ def limit_run(job: Job) -> float | None:
 
 
 def estimate_start(
-    ledger: Bookings, variants: Sequence[Variant], ends: Iterable[tuple[float | None, str]]
+    bookings: Bookings, variants: Sequence[Variant], ends: Iterable[tuple[float | None, str]]
 ) -> float | None:
     """When there is room, if those who hold something (their end and their key) use all of their time.
 
     None when it hangs on one whose end is not known.
     """
-    books = ledger.copy()
+    trial = bookings.copy()
     for at, key in sorted((at, key) for at, key in ends if at is not None):
-        books.release(key)
-        if books.fits(variants):
+        trial.release(key)
+        if trial.fits(variants):
             return at
     return None

@@ -40,7 +40,7 @@ def find_live_processes(run: str) -> LiveProcesses:
     return LiveProcesses(_living(above), _living(shims), _living(orphans))
 
 
-def end_live_processes(run: str, signum: int, told: set[tuple[int, int]]) -> int:
+def end_live_processes(run: str, signum: int, signalled: set[tuple[int, int]]) -> int:
     """Have TERM or KILL reach whatever lives of a run; gives how many processes were found, without those of shims.
 
     A supervisor would start again what ends: it is killed first. What else it looks after, the next one takes up.
@@ -57,20 +57,20 @@ def end_live_processes(run: str, signum: int, told: set[tuple[int, int]]) -> int
             kernel.signal_process(shim, shim_control.KILL_ORDER)
             kernel.signal_tree(shim.pid, signal.SIGKILL)
             kernel.signal_process(shim, signal.SIGCONT)
-        elif _is_new(shim, told):
+        elif _is_new(shim, signalled):
             kernel.signal_process(shim, signum)
     for orphan in found.orphans:
-        if signum == signal.SIGKILL or _is_new(orphan, told):
+        if signum == signal.SIGKILL or _is_new(orphan, signalled):
             kernel.signal_process(orphan, signum)
             kernel.signal_process(orphan, signal.SIGCONT)
     return len(found.shims) + len(found.orphans)
 
 
-def _is_new(process: kernel.Process, told: set[tuple[int, int]]) -> bool:
+def _is_new(process: kernel.Process, signalled: set[tuple[int, int]]) -> bool:
     known = (process.pid, process.start_time)
-    if known in told:
+    if known in signalled:
         return False
-    told.add(known)
+    signalled.add(known)
     return True
 
 

@@ -77,7 +77,7 @@ class SupervisedLaunch:
         self._log_times = LogTimes(directory)
         self._pending: list[Event] = []
         self._seen_order = 0
-        self._told: set[str] = set()
+        self._urgent_tokens: set[str] = set()
         """Tokens of orders that came before they could be written."""
         self._closing = self._leaving = self._clock_set = False
         self._retry_at: Optional[float] = None
@@ -103,7 +103,7 @@ class SupervisedLaunch:
 
     # --- a turn ------------------------------------------------------------------------------------------------------
 
-    def turn(self, ended: Sequence[Shim], now: float) -> None:
+    def advance(self, ended: Sequence[Shim], now: float) -> None:
         """Take in what happened, decide, make it durable, act."""
         if self.done:
             return
@@ -114,7 +114,7 @@ class SupervisedLaunch:
         for order in self._orders.read():
             if order.seq > self._seen_order:
                 self._seen_order = order.seq
-                if not order.token or order.token not in self._told:
+                if not order.token or order.token not in self._urgent_tokens:
                     self._record(order.event, order.seq)
         for event in self._nodes.collect(ended, now):
             self._record(self._date(event, now))
@@ -140,9 +140,9 @@ class SupervisedLaunch:
 
     def obey(self, token: str, event: Event) -> None:
         """Take in an order that could not be written; it has its effect with the next turn, and once."""
-        if token in self._told or self.done or self._closing or not isinstance(event, self._rules.heard):
+        if token in self._urgent_tokens or self.done or self._closing or not isinstance(event, self._rules.heard):
             return
-        self._told.add(token)
+        self._urgent_tokens.add(token)
         self._record(event)
 
     def wake_at(self, now: float) -> Optional[float]:
@@ -166,7 +166,7 @@ class SupervisedLaunch:
     def leave(self, now: float) -> None:
         """End the journal although the job is not over: what is left of it is others'."""
         self._leaving = True
-        self.turn((), now)
+        self.advance((), now)
 
     def _decide(self, now: float) -> None:
         while True:

@@ -93,8 +93,8 @@ class Supervisor:
             # After that: what is granted by the new clock is not moved.
             self._read_inbox(now)
             ended = self._ends.ended(ready)
-            told = urgent in ready and self._hear(urgent)
-            self._turn(ended, now, told or wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
+            told = urgent in ready and self._read_urgent(urgent)
+            self._advance_launches(ended, now, told or wakeup in ready or not 0 <= now - self._looked_at < LOOK_SECONDS)
             if self._displaced() or (not self._runs and not self._postponed and self._may_leave(now)):
                 return
             ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
@@ -109,21 +109,21 @@ class Supervisor:
             run.move_clock(seconds, now)
             self._due[name] = now
 
-    def _turn(self, ended: list[Shim], now: float, everybody: bool) -> None:
+    def _advance_launches(self, ended: list[Shim], now: float, all_launches: bool) -> None:
         """Have those runs take their turn that have news or are due; `everybody` when there may be orders."""
-        if everybody:
+        if all_launches:
             self._looked_at = now
         by_folder: dict[str, list[Shim]] = {}
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for name, run in list(self._runs.items()):
             shims, due = by_folder.get(run.nodes_folder, []), self._due[name]
-            if not (shims or everybody or (due is not None and due <= now)):
+            if not (shims or all_launches or (due is not None and due <= now)):
                 continue
             try:
-                if everybody:
+                if all_launches:
                     run.check()
-                run.turn(shims, now)
+                run.advance(shims, now)
                 self._due[name] = run.wake_at(now)
             except Exception as error:
                 # What is wrong with one run must not end the others; it is taken up again from its journal.
@@ -153,7 +153,7 @@ class Supervisor:
                 waits.append(max(0.001, due - now))
         return min(waits)
 
-    def _hear(self, fifo: int) -> bool:
+    def _read_urgent(self, fifo: int) -> bool:
         """Pass on orders that could not be written; whether there were any."""
         orders = read_urgent(_drain(fifo))
         for order in orders:

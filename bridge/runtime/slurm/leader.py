@@ -89,7 +89,7 @@ class Leader:
                 if jump:
                     self._move_clock(run, jump, now)
                 self._prepare(run, now)
-                run.turn((), now)
+                run.advance((), now)
                 self._attend(run, now)
                 if not run.done:
                     ready = self._poll(run.wake_at(now))

@@ -85,7 +85,7 @@ class Member(Leader):
             with lock_orders(self._directory) as locked:
                 if not locked:
                     return
-                run.turn((), now)
+                run.advance((), now)
                 if not is_idle(run.job, self._task) or (patience is None) is not (
                     list_patience(run.job, self._task, KEEP_SECONDS) is None
                 ):

@@ -65,7 +65,7 @@ def describe_step(
     allocation: Allocation, plan: StepPlan, number: int, line: Sequence[str], started_at: float
 ) -> StepRecord:
     """What is to be kept of a step that this process is about to run."""
-    first = plan.sides[0].wish
+    first = plan.components[0].options
     name = os.path.basename(first.command[0]) if first.title is None else first.title or allocation.name
     pid = os.getpid()
     return StepRecord(
@@ -75,23 +75,23 @@ def describe_step(
         started_at=started_at,
         started_by=(pid, kernel.read_start_time(pid)),
         host=os.uname().nodename,
-        parts=tuple(_describe_side(plan, component) for component in range(len(plan.sides))),
+        parts=tuple(_describe_component(plan, component) for component in range(len(plan.components))),
     )
 
 
-def _describe_side(plan: StepPlan, component: int) -> ComponentRecord:
-    side = plan.sides[component]
-    before = sum(len(other.nodes) for other in plan.sides[:component])
-    ranks = [[place.rank for place in plan.on_node(before + node)] for node in range(len(side.nodes))]
-    ntasks = sum(side.counts)
+def _describe_component(plan: StepPlan, component: int) -> ComponentRecord:
+    step_component = plan.components[component]
+    before = sum(len(other.nodes) for other in plan.components[:component])
+    ranks = [[place.rank for place in plan.on_node(before + node)] for node in range(len(step_component.nodes))]
+    ntasks = sum(step_component.counts)
     return ComponentRecord(
-        task=side.nodes[0].task,
-        nodes=tuple(node.name for node in side.nodes),
-        places=tuple(node.number for node in side.nodes),
+        task=step_component.nodes[0].task,
+        nodes=tuple(node.name for node in step_component.nodes),
+        places=tuple(node.number for node in step_component.nodes),
         ranks=tuple(map(fold_ranks, ranks)),
         ntasks=ntasks,
-        layout=name_layout(side.wish.distribution, ntasks, len(side.nodes)),
-        cpus=ntasks * (side.wish.cpus_per_task or 1) if side.wish.exact else 0,
+        layout=name_layout(step_component.options.distribution, ntasks, len(step_component.nodes)),
+        cpus=ntasks * (step_component.options.cpus_per_task or 1) if step_component.options.exact else 0,
     )
 
 

@@ -37,6 +37,6 @@ def find_batch_process(allocation: Allocation, node: AllocatedNode) -> Optional[
     return None
 
 
-def is_inside(body: BatchProcess, environment: Mapping[str, str]) -> bool:
+def is_inside(process: BatchProcess, environment: Mapping[str, str]) -> bool:
     """Whether this process was started by that node's program."""
-    return environment.get(shim_control.NODE_KEY) == shim_control.name_node(body.directory, body.key)
+    return environment.get(shim_control.NODE_KEY) == shim_control.name_node(process.directory, process.key)

@@ -29,7 +29,7 @@ class Prepared(NamedTuple):
     """A step that has been laid out: where, how, and the command of each rank."""
 
     allocation: Allocation
-    manner: StepOptions
+    step_options: StepOptions
     plan: StepPlan
     programs: Sequence[tuple[str, ...]]
 
@@ -43,22 +43,22 @@ class StreamTargets(NamedTuple):
     same: bool
 
 
-def choose_streams(flow: StreamOptions) -> StreamTargets:
+def choose_streams(options: StreamOptions) -> StreamTargets:
     """What one component's options make of each stream."""
-    error = flow.error or flow.output
+    error = options.error or options.output
     return StreamTargets(
-        stdin=StreamTarget(each=flow.input)
-        if flow.input and not flow.input.isdigit() and flow.input not in ("all", "none")
-        else choose_target(flow.input, False),
-        stdout=choose_target(flow.output, flow.label),
-        stderr=choose_target(error, flow.label),
-        same=bool(error) and error == flow.output,
+        stdin=StreamTarget(each=options.input)
+        if options.input and not options.input.isdigit() and options.input not in ("all", "none")
+        else choose_target(options.input, False),
+        stdout=choose_target(options.output, options.label),
+        stderr=choose_target(error, options.label),
+        same=bool(error) and error == options.output,
     )
 
 
-def choose_readers(manner: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets]) -> frozenset[int]:
+def choose_readers(step_options: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets]) -> frozenset[int]:
     """The ranks that get srun's input; `streams` are those of the components."""
-    if manner.pty:
+    if step_options.pty:
         return frozenset({0})
     return frozenset(
         place.rank
@@ -68,62 +68,70 @@ def choose_readers(manner: StepOptions, plan: StepPlan, streams: Sequence[Stream
     )
 
 
-def open_sinks(manner: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets], fields: FilenameFields) -> Sinks:
+def open_sinks(
+    step_options: StepOptions, plan: StepPlan, streams: Sequence[StreamTargets], fields: FilenameFields
+) -> Sinks:
     """Where srun writes what ranks send it. Raises OSError."""
     width = len(str(max(0, len(plan.places) - 1)))
     pairs: list[tuple[Sink, Sink]] = []
-    for side, chosen in zip(plan.sides, streams):
-        flow = side.wish.flow
-        whole = not (flow.unbuffered or manner.pty)
+    for step_component, chosen in zip(plan.components, streams):
+        stream_options = step_component.options.streams
+        whole = not (stream_options.unbuffered or step_options.pty)
         opened: list[Sink] = []
         for target, own in ((chosen.stdout, 1), (chosen.stderr, 2)):
             if opened and chosen.same and target.path:
                 opened.append(opened[0])
                 continue
-            fd = _open_file(target.path, side, fields) if target.path else own
-            opened.append(Sink(fd, whole_lines=whole, label_width=width if flow.label else 0))
+            fd = _open_file(target.path, step_component, fields) if target.path else own
+            opened.append(Sink(fd, whole_lines=whole, label_width=width if stream_options.label else 0))
         pairs.append((opened[0], opened[1]))
     return Sinks(pairs, {place.rank: place.component for place in plan.places})
 
 
-def _open_file(pattern: str, side: StepComponent, fields: FilenameFields) -> int:
-    path = os.path.join(_directory(side), expand_filename(pattern, fields))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if side.wish.flow.append else os.O_TRUNC)
+def _open_file(pattern: str, step_component: StepComponent, fields: FilenameFields) -> int:
+    path = os.path.join(_directory(step_component), expand_filename(pattern, fields))
+    flags = (
+        os.O_WRONLY
+        | os.O_CREAT
+        | os.O_APPEND
+        | os.O_CLOEXEC
+        | (0 if step_component.options.streams.append else os.O_TRUNC)
+    )
     return os.open(path, flags, 0o666)
 
 
-def _directory(side: StepComponent) -> str:
-    return os.path.join(os.getcwd(), side.wish.chdir)
+def _directory(step_component: StepComponent) -> str:
+    return os.path.join(os.getcwd(), step_component.options.chdir)
 
 
 def make_requests(prepared: Prepared, streams: Sequence[StreamTargets], fields: FilenameFields) -> list[dict[str, Any]]:
     """What each node is asked to run; `streams` are those of the components."""
-    allocation, manner, plan, programs = prepared
+    allocation, step_options, plan, programs = prepared
     umask = os.umask(0o022)
     os.umask(umask)
     address = os.environ.get("OVERSPAN_ADDR", "127.0.0.1")
     facts = Facts(fields.step, fields.host, address, 0, os.getpid(), umask)
     bases = [
-        step_environment(allocation, export_environment(os.environ, side.wish.export), plan, facts)
-        for side in plan.sides
+        step_environment(allocation, export_environment(os.environ, step_component.options.export), plan, facts)
+        for step_component in plan.components
     ]
-    window: Optional[tuple[int, int]] = read_window(0) if manner.pty else None
+    window: Optional[tuple[int, int]] = read_window(0) if step_options.pty else None
     requests = []
     for number, node in enumerate(plan.nodes):
         here = plan.on_node(number)
         component = here[0].component if here else 0
-        base, side = bases[component], plan.sides[component]
+        base, step_component = bases[component], plan.components[component]
         rows = []
         for place in here:
             own = fields._replace(host=node.name, node=place.node, task=place.rank)
-            names = _name_streams(streams[component], own, _directory(side))
+            names = _name_streams(streams[component], own, _directory(step_component))
             rows.append(_make_row(plan, place, base, programs[place.rank], names))
         requests.append(
             {
                 "environment": base,
-                "directory": _directory(side),
+                "directory": _directory(step_component),
                 "umask": umask,
-                "append": side.wish.flow.append,
+                "append": step_component.options.streams.append,
                 "terminal": window,
                 "own": _OWN_IN_PODS if allocation.pods else (),
                 "ranks": rows,

@@ -53,8 +53,8 @@ _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 class CommandLine(NamedTuple):
     """A command line that has been read: wishes by component, and the manner of all."""
 
-    wishes: tuple[tuple[int, ComponentOptions], ...]
-    manner: StepOptions
+    components: tuple[tuple[int, ComponentOptions], ...]
+    step_options: StepOptions
     grouped: bool = False
     """Whether components were named (--het-group)."""
 
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
 def run_words(words: Sequence[str], allocation: Allocation) -> int:
     """Run one command line inside an allocation."""
     try:
-        order = read_command_line(words, os.environ)
+        command_line = read_command_line(words, os.environ)
     except InvalidRequest as error:
         say(error.message)
         say_usage()
@@ -92,13 +92,13 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
         return fail(word_lost_allocation(allocation.job))
     own = find_own(allocation, os.environ)
     if not allocation.batch:
-        allocation, order = _confine(allocation, order, own)
+        allocation, command_line = _confine(allocation, command_line, own)
     try:
-        allocation = share_nodes(allocation, order)
+        allocation = share_nodes(allocation, command_line)
     except PlanError as error:
         return fail(str(error))
     try:
-        plan = plan_step(allocation, order.wishes, [*own, *_served(allocation)])
+        plan = plan_step(allocation, command_line.components, [*own, *_served(allocation)])
         check_gpus(plan)
         programs = _read_programs(plan)
     except PlanError as error:
@@ -108,9 +108,9 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}")
     for warning in plan.warnings:
-        if not order.manner.quiet:
+        if not command_line.step_options.quiet:
             say(f"warning: {warning}")
-    return _run(Prepared(allocation, order.manner, plan, programs), own, ("srun", *words))
+    return _run(Prepared(allocation, command_line.step_options, plan, programs), own, ("srun", *words))
 
 
 def say_usage() -> None:
@@ -123,30 +123,30 @@ def say_usage() -> None:
 
 def read_command_line(words: Sequence[str], environment: Mapping[str, str]) -> CommandLine:
     """Read srun's words. Raises InvalidRequest, OptionError and PlanError."""
-    parts = _complete_parts(parse_words("srun", words))
+    parts = _inherit_options(parse_words("srun", words))
     first = parts[0]
     _check_values(parts)
-    manner = read_step_options(first, environment)
-    wishes: list[tuple[int, ComponentOptions]] = []
+    step_options = read_step_options(first, environment)
+    components: list[tuple[int, ComponentOptions]] = []
     for place, part in enumerate(parts):
-        wish = read_component_options(part, environment)
-        if not wish.command and place == len(parts) - 1 and manner.pty:
-            wish = wish._replace(command=(environment.get("SHELL", "/bin/sh"),))
-        if not wish.command:
+        options = read_component_options(part, environment)
+        if not options.command and place == len(parts) - 1 and step_options.pty:
+            options = options._replace(command=(environment.get("SHELL", "/bin/sh"),))
+        if not options.command:
             raise PlanError("No command given to execute.")
         groups = _read_groups(part.last("het-group")) if part.has("het-group") else [place]
         if len(parts) > 1 or groups != [0]:
             # The variables without suffix tell of the first component.
-            wish = _without_variables(wish)
-        wishes += [(group, wish) for group in groups]
-    return CommandLine(tuple(wishes), manner, any(part.has("het-group") for part in parts))
+            options = _without_variables(options)
+        components += [(group, options) for group in groups]
+    return CommandLine(tuple(components), step_options, any(part.has("het-group") for part in parts))
 
 
 # Slurm keeps these from one component to the next (slurm_opt.c: options without reset_each_pass).
 _KEPT = frozenset({"output", "error", "input", "open-mode", "label", "unbuffered"})
 
 
-def _complete_parts(parts: Sequence[Part]) -> list[Part]:
+def _inherit_options(parts: Sequence[Part]) -> list[Part]:
     """Components with what they take over: streams from the one before, the command from the next that has one."""
     made: list[Part] = []
     for part in parts:
@@ -159,10 +159,10 @@ def _complete_parts(parts: Sequence[Part]) -> list[Part]:
     return made
 
 
-def _without_variables(wish: ComponentOptions) -> ComponentOptions:
+def _without_variables(options: ComponentOptions) -> ComponentOptions:
     """The wish with the counts that were options alone."""
-    ntasks, nodes = wish.ntasks if wish.ntasks_named else None, wish.nodes if wish.nodes_named else None
-    return wish._replace(ntasks=ntasks, nodes=nodes)
+    ntasks, nodes = options.ntasks if options.ntasks_named else None, options.nodes if options.nodes_named else None
+    return options._replace(ntasks=ntasks, nodes=nodes)
 
 
 def _check_values(parts: Sequence[Part]) -> None:
@@ -185,14 +185,14 @@ def _read_groups(text: str) -> list[int]:
 def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
     """The command of each rank. Raises ProgramError and OSError."""
     programs: list[tuple[str, ...]] = []
-    for side in plan.sides:
-        count = sum(side.counts)
-        if side.wish.multi_prog:
-            with open(side.wish.command[0], encoding="utf-8", errors="surrogateescape") as file:
-                name, *more = side.wish.command
+    for step_component in plan.components:
+        count = sum(step_component.counts)
+        if step_component.options.multi_prog:
+            with open(step_component.options.command[0], encoding="utf-8", errors="surrogateescape") as file:
+                name, *more = step_component.options.command
                 programs += read_programs(file.read(), count, name, more)
         else:
-            programs += [side.wish.command] * count
+            programs += [step_component.options.command] * count
     return programs
 
 
@@ -215,31 +215,31 @@ def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[All
 
 
 def _confine(
-    allocation: Allocation, order: CommandLine, own: Sequence[AllocatedNode]
+    allocation: Allocation, command_line: CommandLine, own: Sequence[AllocatedNode]
 ) -> tuple[Allocation, CommandLine]:
     """In a job file's task every node runs the user's program: a step stays on the node that it is started on."""
     here = AllocatedComponent(tuple(own), 0, 0, 0)
-    wishes = tuple((group, _without_variables(wish)) for group, wish in order.wishes)
-    return allocation._replace(components=(here,)), order._replace(wishes=wishes)
+    components = tuple((group, _without_variables(options)) for group, options in command_line.components)
+    return allocation._replace(components=(here,)), command_line._replace(components=components)
 
 
-def share_nodes(allocation: Allocation, order: CommandLine) -> Allocation:
+def share_nodes(allocation: Allocation, command_line: CommandLine) -> Allocation:
     """A heterogeneous step in an ordinary job: each component has nodes of its own. Raises PlanError."""
-    groups = [group for group, _ in order.wishes]
+    groups = [group for group, _ in command_line.components]
     highest = len(allocation.components) - 1
-    if order.grouped and max(groups) > highest:
+    if command_line.grouped and max(groups) > highest:
         raise PlanError(f"Requested het-group offset exceeds highest hetjob index ({max(groups)} > {highest})")
     if highest > 0:
         return allocation
-    if order.grouped:
+    if command_line.grouped:
         raise PlanError("No directives to start application on any available hetjob components")
     if len(groups) == 1:
         return allocation
     (whole,) = allocation.components
     parts: list[AllocatedComponent] = []
     used = 0
-    for _, wish in order.wishes:
-        count = wish.nodes or len(wish.nodelist) or 1
+    for _, options in command_line.components:
+        count = options.nodes or len(options.nodelist) or 1
         if used + count > len(whole.nodes):
             raise PlanError(
                 f"Allocation failure of {count} nodes: job size of {len(whole.nodes)},"
@@ -254,12 +254,12 @@ def share_nodes(allocation: Allocation, order: CommandLine) -> Allocation:
 
 
 def _run(prepared: Prepared, own: Sequence[AllocatedNode], line: Sequence[str]) -> int:
-    allocation, manner, plan, _ = prepared
+    allocation, step_options, plan, _ = prepared
     try:
         number = draw_step(allocation.folder, allocation.launch)
-        streams = [choose_streams(side.wish.flow) for side in plan.sides]
+        streams = [choose_streams(step_component.options.streams) for step_component in plan.components]
         fields = _make_fields(allocation, str(number))
-        sinks = open_sinks(manner, plan, streams, fields)
+        sinks = open_sinks(step_options, plan, streams, fields)
     except OSError as error:
         return fail(f"Could not open stdout file: {error.strerror}")
     _take_signals()
@@ -272,13 +272,13 @@ def _run(prepared: Prepared, own: Sequence[AllocatedNode], line: Sequence[str]) 
     requests = make_requests(prepared, streams, fields)
     hosts = tuple(node.name for node in plan.nodes)
     ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
-    readers = choose_readers(manner, plan, streams)
+    readers = choose_readers(step_options, plan, streams)
     viewers = Viewers(allocation.folder, number, len(plan.places))
     step = RunningStep(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
-    client = StepClient(step, manner, channels, sinks)
+    client = StepClient(step, step_options, channels, sinks)
     record = describe_step(allocation, plan, number, line, time.time())
     _keep(note_start, allocation, record)
-    with RawTerminal(0) if manner.pty else nullcontext():
+    with RawTerminal(0) if step_options.pty else nullcontext():
         code = client.run(requests)
     _keep(note_end, allocation, finish_step(record, plan, client.statuses, time.time(), client.cancelled))
     return code
@@ -288,10 +288,10 @@ def _find_joined(prepared: Prepared, own: Sequence[AllocatedNode]) -> Optional[B
     """What runs on the own node, where the step has ranks there and srun is outside of it. Raises ConnectionFailure."""
     if prepared.allocation.pods or not any(node in own for node in prepared.plan.nodes):
         return None
-    body = find_batch_process(prepared.allocation, own[0])
-    if body is None:
+    process = find_batch_process(prepared.allocation, own[0])
+    if process is None:
         raise ConnectionFailure("Job/step already completing or completed")
-    return None if is_inside(body, os.environ) else body
+    return None if is_inside(process, os.environ) else process
 
 
 def _keep(note: Callable[[str, int, StepRecord], None], allocation: Allocation, record: StepRecord) -> None:

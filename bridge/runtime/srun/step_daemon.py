@@ -81,9 +81,9 @@ class StepDaemon:
                 if fd == self._listener.fileno():
                     self._accept()
                 elif fd == self._news:
-                    self._hear()
+                    self._read_news()
                 else:
-                    self._heed()
+                    self._handle_signals()
             if self._held and not self._holder and time.monotonic() > self._hold_by:
                 print("span: the client of this allocation never came", file=sys.stderr)
                 self._code = 1
@@ -113,13 +113,13 @@ class StepDaemon:
             if frame is not None and frame.kind == wire.RUN:
                 run_node(channel, frame)
             elif frame is not None and frame.kind == wire.HOLD:
-                self._hold(channel)
+                self._hold_allocation(channel)
         except (AuthenticationError, OSError) as error:
             print(f"span: a client of the step daemon was turned away: {error}", file=sys.stderr, flush=True)
         finally:
             os._exit(0)
 
-    def _hold(self, channel: Channel) -> None:
+    def _hold_allocation(self, channel: Channel) -> None:
         """In the child: tell the daemon who holds, and how the hold ends."""
         self._report(f"hold {os.getpid()}")
         channel.send(wire.STARTED)
@@ -128,7 +128,7 @@ class StepDaemon:
     def _report(self, line: str) -> None:
         os.write(self._tell, line.encode() + b"\n")
 
-    def _hear(self) -> None:
+    def _read_news(self) -> None:
         for line in os.read(self._news, 4096).decode().splitlines():
             words = line.split()
             if words[0] == "hold" and self._held and not self._holder:
@@ -138,7 +138,7 @@ class StepDaemon:
                     print("span: the client of this allocation is gone", file=sys.stderr)
                 self._code = 1 if words[2] == "lost" else int(words[2])
 
-    def _heed(self) -> None:
+    def _handle_signals(self) -> None:
         for info in kernel.read_signalfd(self._signals):
             if info.number == signal.SIGTERM:
                 # What holds the allocation is no step.

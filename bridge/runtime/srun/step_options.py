@@ -54,7 +54,7 @@ class ComponentOptions(NamedTuple):
     title: Optional[str] = None
     """The name that the step itself was given, if any; `name` may be its job's."""
     exact: bool = False
-    flow: StreamOptions = StreamOptions()
+    streams: StreamOptions = StreamOptions()
 
 
 class StepOptions(NamedTuple):
@@ -128,7 +128,7 @@ def read_component_options(part: Part, environment: Mapping[str, str]) -> Compon
         name=_value(part, "job-name", environment),
         title=part.last("job-name") if part.has("job-name") else None,
         exact=part.has("exact") or part.has("exclusive"),
-        flow=_read_flow(part, environment),
+        streams=_read_stream_options(part, environment),
     )
 
 
@@ -156,7 +156,7 @@ def _check_time(text: str) -> None:
         raise OptionError("Invalid --time specification", UNREADABLE) from None
 
 
-def _read_flow(part: Part, environment: Mapping[str, str]) -> StreamOptions:
+def _read_stream_options(part: Part, environment: Mapping[str, str]) -> StreamOptions:
     mode = _value(part, "open-mode", environment)
     if mode and mode[0] not in "at":
         raise OptionError(f"Invalid --open-mode specification: {mode}", UNREADABLE)

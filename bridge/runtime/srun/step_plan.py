@@ -27,9 +27,9 @@ class PlacedRank(NamedTuple):
 
 
 class StepComponent(NamedTuple):
-    """One component of a step: its wish, its nodes, and how many tasks each has."""
+    """One component of a step: its options, its nodes, and how many tasks each has."""
 
-    wish: ComponentOptions
+    options: ComponentOptions
     nodes: tuple[AllocatedNode, ...]
     counts: tuple[int, ...]
 
@@ -37,7 +37,7 @@ class StepComponent(NamedTuple):
 class StepPlan(NamedTuple):
     """A whole step; nodes and ranks count through all components."""
 
-    sides: tuple[StepComponent, ...]
+    components: tuple[StepComponent, ...]
     nodes: tuple[AllocatedNode, ...]
     places: tuple[PlacedRank, ...]
     warnings: tuple[str, ...]
@@ -59,76 +59,79 @@ class Facts(NamedTuple):
 
 
 def plan_step(
-    allocation: Allocation, wishes: Sequence[tuple[int, ComponentOptions]], reachable: Sequence[AllocatedNode]
+    allocation: Allocation, requested: Sequence[tuple[int, ComponentOptions]], reachable: Sequence[AllocatedNode]
 ) -> StepPlan:
-    """Lay out a step; each wish comes with the number of its component. Raises PlanError."""
-    sides: list[StepComponent] = []
+    """Lay out a step: `requested` are its components' options, each with the number of its hetjob component.
+
+    Raises PlanError.
+    """
+    components: list[StepComponent] = []
     nodes: list[AllocatedNode] = []
     places: list[PlacedRank] = []
     warnings: list[str] = []
-    for number, wish in wishes:
+    for number, options in requested:
         if number >= len(allocation.components):
             raise PlanError(f"Attempt to run a step in invalid het group {number}.")
-        side, told = _plan_side(allocation.components[number], wish, reachable)
+        step_component, told = _plan_component(allocation.components[number], options, reachable)
         warnings += told
         try:
-            ranks = distribute(side.counts, wish.distribution)
+            ranks = distribute(step_component.counts, options.distribution)
         except LayoutError as error:
             raise PlanError(str(error)) from None
         first_rank, first_node = len(places), len(nodes)
-        places += [_place(rank, first_rank, first_node, len(sides)) for rank in ranks]
-        nodes += side.nodes
-        sides.append(side)
-    return StepPlan(tuple(sides), tuple(nodes), tuple(places), tuple(warnings))
+        places += [_place(rank, first_rank, first_node, len(components)) for rank in ranks]
+        nodes += step_component.nodes
+        components.append(step_component)
+    return StepPlan(tuple(components), tuple(nodes), tuple(places), tuple(warnings))
 
 
 def _place(rank: RankPosition, first_rank: int, first_node: int, component: int) -> PlacedRank:
     return PlacedRank(first_rank + rank.number, first_node + rank.node, rank.local, component, rank.number)
 
 
-def _plan_side(
-    component: AllocatedComponent, wish: ComponentOptions, reachable: Sequence[AllocatedNode]
+def _plan_component(
+    component: AllocatedComponent, options: ComponentOptions, reachable: Sequence[AllocatedNode]
 ) -> tuple[StepComponent, list[str]]:
-    chosen, wanted = _choose_nodes(component, wish, reachable)
-    ntasks = _count_ntasks(component, wish, wanted)
+    chosen, wanted = _choose_nodes(component, options, reachable)
+    ntasks = _count_ntasks(component, options, wanted)
     warnings = []
     if ntasks < wanted:
-        if wish.nodes is not None or len(component.nodes) == wanted:
+        if options.nodes is not None or len(component.nodes) == wanted:
             warnings.append(f"can't run {ntasks} processes on {wanted} nodes, setting nnodes to {ntasks}")
         wanted = ntasks
     nodes = tuple(chosen[:wanted])
-    most = wish.ntasks_per_node or 0
-    if component.cpus and not wish.overcommit:
-        room = component.cpus // (wish.cpus_per_task or 1)
+    most = options.ntasks_per_node or 0
+    if component.cpus and not options.overcommit:
+        room = component.cpus // (options.cpus_per_task or 1)
         if ntasks > room * len(nodes):
             raise PlanError("More processors requested than permitted")
     try:
-        counts = count_tasks(len(nodes), ntasks, most if wish.ntasks_named else 0)
+        counts = count_tasks(len(nodes), ntasks, most if options.ntasks_named else 0)
     except LayoutError as error:
         raise PlanError(str(error)) from None
-    return StepComponent(wish, nodes, tuple(counts)), warnings
+    return StepComponent(options, nodes, tuple(counts)), warnings
 
 
 def _choose_nodes(
-    component: AllocatedComponent, wish: ComponentOptions, reachable: Sequence[AllocatedNode]
+    component: AllocatedComponent, options: ComponentOptions, reachable: Sequence[AllocatedNode]
 ) -> tuple[list[AllocatedNode], int]:
     """The nodes to fill, in order, and how many of them are wanted."""
     names = {node.name for node in component.nodes}
-    unknown = [name for name in wish.nodelist if name not in names]
+    unknown = [name for name in options.nodelist if name not in names]
     if unknown:
         raise PlanError("Requested node configuration is not available")
-    listed = [node for name in wish.nodelist for node in component.nodes if node.name == name]
-    others = [node for node in component.nodes[wish.relative :] if node not in listed]
+    listed = [node for name in options.nodelist for node in component.nodes if node.name == name]
+    others = [node for node in component.nodes[options.relative :] if node not in listed]
     # From a node in the midst of the allocation, the first one may be out of reach.
     others.sort(key=lambda node: node not in reachable)
-    chosen = [node for node in [*listed, *others] if node.name not in wish.exclude]
-    wanted = wish.nodes if wish.nodes is not None else len(listed) or len(chosen)
-    if wish.nodes is not None and not wish.nodes_named:
+    chosen = [node for node in [*listed, *others] if node.name not in options.exclude]
+    wanted = options.nodes if options.nodes is not None else len(listed) or len(chosen)
+    if options.nodes is not None and not options.nodes_named:
         # A variable tells of the allocation, not of what is left of it.
         wanted = min(wanted, len(chosen))
         if listed:
             wanted = len(listed)
-    elif listed and wish.nodes is None:
+    elif listed and options.nodes is None:
         wanted = len(listed)
     if wanted > len(chosen):
         raise PlanError(f"Only allocated {len(chosen)} nodes asked for {wanted}")
@@ -137,15 +140,15 @@ def _choose_nodes(
     return chosen, wanted
 
 
-def _count_ntasks(component: AllocatedComponent, wish: ComponentOptions, nodes: int) -> int:
-    if wish.ntasks_named and wish.ntasks is not None:
-        return wish.ntasks
+def _count_ntasks(component: AllocatedComponent, options: ComponentOptions, nodes: int) -> int:
+    if options.ntasks_named and options.ntasks is not None:
+        return options.ntasks
     asked = bool(component.ntasks or component.ntasks_per_node)
-    if wish.ntasks_per_node is not None and (wish.nodes_named or wish.ntasks is None):
-        return wish.ntasks_per_node * nodes
-    if wish.ntasks is not None and (asked or not (wish.nodes_named or wish.nodelist)):
-        return wish.ntasks
-    if wish.nodes_named or wish.nodelist:
+    if options.ntasks_per_node is not None and (options.nodes_named or options.ntasks is None):
+        return options.ntasks_per_node * nodes
+    if options.ntasks is not None and (asked or not (options.nodes_named or options.nodelist)):
+        return options.ntasks
+    if options.nodes_named or options.nodelist:
         return nodes
     if component.ntasks:
         return component.ntasks
@@ -179,8 +182,8 @@ def step_environment(allocation: Allocation, base: Mapping[str, str], plan: Step
     for name, value in allocation.environment.items():
         result.setdefault(name, value)
     names = compress(node.name for node in plan.nodes)
-    counts = fold_counts([count for side in plan.sides for count in side.counts])
-    wish = plan.sides[0].wish
+    counts = fold_counts([count for step_component in plan.components for count in step_component.counts])
+    options = plan.components[0].options
     result.update(
         SLURM_JOB_ID=str(allocation.job),
         SLURM_JOBID=str(allocation.job),
@@ -194,7 +197,7 @@ def step_environment(allocation: Allocation, base: Mapping[str, str], plan: Step
         SLURM_TASKS_PER_NODE=counts,
         SLURM_NTASKS=str(len(plan.places)),
         SLURM_NPROCS=str(len(plan.places)),
-        SLURM_DISTRIBUTION=wish.distribution,
+        SLURM_DISTRIBUTION=options.distribution,
         SLURM_STEP_LAUNCHER_PORT=str(facts.port),
         SLURM_SRUN_COMM_HOST=facts.address,
         SLURM_SRUN_COMM_PORT=str(facts.port),
@@ -203,14 +206,14 @@ def step_environment(allocation: Allocation, base: Mapping[str, str], plan: Step
         SLURM_TASK_PID="0",
         SLURM_PRIO_PROCESS="0",
     )
-    if len(plan.sides) > 1:
+    if len(plan.components) > 1:
         result["SLURM_JOB_NODELIST"] = result["SLURM_NODELIST"] = names
-    if wish.name:
-        result["SLURM_JOB_NAME"] = wish.name
-    if wish.ntasks_per_node:
-        result["SLURM_NTASKS_PER_NODE"] = str(wish.ntasks_per_node)
-    if wish.cpus_per_task:
-        result["SLURM_CPUS_PER_TASK"] = str(wish.cpus_per_task)
+    if options.name:
+        result["SLURM_JOB_NAME"] = options.name
+    if options.ntasks_per_node:
+        result["SLURM_NTASKS_PER_NODE"] = str(options.ntasks_per_node)
+    if options.cpus_per_task:
+        result["SLURM_CPUS_PER_TASK"] = str(options.cpus_per_task)
     result.pop("ENVIRONMENT", None)
     return result
 
@@ -236,20 +239,24 @@ def rank_environment(plan: StepPlan, place: PlacedRank, base: Mapping[str, str])
     if node.number < len(hosts) and hosts[node.number]:
         result["OVERSPAN_HOST"] = hosts[node.number]
     if node.gpus:
-        result.update(_gpu_variables(plan.sides[place.component], plan, place, node))
+        result.update(_gpu_variables(plan.components[place.component], plan, place, node))
     return result
 
 
-def _gpu_variables(side: StepComponent, plan: StepPlan, place: PlacedRank, node: AllocatedNode) -> dict[str, str]:
-    wish = side.wish
+def _gpu_variables(
+    step_component: StepComponent, plan: StepPlan, place: PlacedRank, node: AllocatedNode
+) -> dict[str, str]:
+    options = step_component.options
     devices: Sequence[int] = node.gpus
-    limit = _gpu_limit(side, place.node - _first_node(plan, place.component))
+    limit = _gpu_limit(step_component, place.node - _first_node(plan, place.component))
     if limit is not None:
         devices = devices[:limit]
     own = devices
-    if wish.gpus_per_task:
-        own = devices[place.local * wish.gpus_per_task : (place.local + 1) * wish.gpus_per_task]
-        devices = devices[: wish.gpus_per_task * side.counts[place.node - _first_node(plan, place.component)]]
+    if options.gpus_per_task:
+        own = devices[place.local * options.gpus_per_task : (place.local + 1) * options.gpus_per_task]
+        devices = devices[
+            : options.gpus_per_task * step_component.counts[place.node - _first_node(plan, place.component)]
+        ]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, own)),
         "SLURM_STEP_GPUS": ",".join(map(str, devices)),
@@ -258,28 +265,30 @@ def _gpu_variables(side: StepComponent, plan: StepPlan, place: PlacedRank, node:
     }
 
 
-def _gpu_limit(side: StepComponent, place: int) -> Optional[int]:
+def _gpu_limit(step_component: StepComponent, place: int) -> Optional[int]:
     """How many of a node's GPUs the step may use; None: all."""
-    if side.wish.gpus_per_node is not None:
-        return side.wish.gpus_per_node
-    if side.wish.gpus is None:
+    if step_component.options.gpus_per_node is not None:
+        return step_component.options.gpus_per_node
+    if step_component.options.gpus is None:
         return None
-    left = side.wish.gpus
-    for node in side.nodes[:place]:
+    left = step_component.options.gpus
+    for node in step_component.nodes[:place]:
         left -= min(left, len(node.gpus))
     return left
 
 
 def _first_node(plan: StepPlan, component: int) -> int:
-    return sum(len(side.nodes) for side in plan.sides[:component])
+    return sum(len(step_component.nodes) for step_component in plan.components[:component])
 
 
 def check_gpus(plan: StepPlan) -> None:
     """Refuse a step that asks for more GPUs than its nodes have. Raises PlanError."""
-    for side in plan.sides:
-        for node, count in zip(side.nodes, side.counts):
-            asked = (side.wish.gpus_per_task or 0) * count or side.wish.gpus_per_node or 0
+    for step_component in plan.components:
+        for node, count in zip(step_component.nodes, step_component.counts):
+            asked = (step_component.options.gpus_per_task or 0) * count or step_component.options.gpus_per_node or 0
             if asked > len(node.gpus):
                 raise PlanError("Invalid generic resource (gres) specification")
-        if side.wish.gpus and side.wish.gpus > sum(len(node.gpus) for node in side.nodes):
+        if step_component.options.gpus and step_component.options.gpus > sum(
+            len(node.gpus) for node in step_component.nodes
+        ):
             raise PlanError("Invalid generic resource (gres) specification")

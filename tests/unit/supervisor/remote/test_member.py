@@ -44,7 +44,7 @@ class Bench:
 
     def turn(self, now: float) -> None:
         self.member._prepare(self.run, now)
-        self.run.turn((), now)
+        self.run.advance((), now)
         self.member._attend(self.run, now)
 
     def order(self, event: Event) -> None:
@@ -108,7 +108,7 @@ def test_who_waits_for_another_task_is_patient_once_all_stand(tmp_path: Path) ->
 def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     bench.member._prepare(bench.run, 61.0)
-    bench.run.turn((), 61.0)
+    bench.run.advance((), 61.0)
     bench.order(Launch(61.0, "a", 0))
     bench.member._attend(bench.run, 61.0)
     attempt = bench.run.job.task("a").current

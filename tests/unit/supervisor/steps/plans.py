@@ -21,9 +21,9 @@ def allocation(*components: AllocatedComponent) -> Allocation:
 
 
 def plan(words: str, *components: AllocatedComponent, environment: Mapping[str, str] | None = None) -> StepPlan:
-    order = read_command_line(words.split(), environment or {})
+    command_line = read_command_line(words.split(), environment or {})
     held = allocation(*components)
-    return plan_step(held, order.wishes, [node for part in held.components for node in part.nodes])
+    return plan_step(held, command_line.components, [node for part in held.components for node in part.nodes])
 
 
 TWO = AllocatedComponent(nodes(2), 0, 0, 0)

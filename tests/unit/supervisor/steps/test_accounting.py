@@ -90,8 +90,8 @@ def test_components_end_by_themselves() -> None:
 )
 def test_names(words: list[str], name: str) -> None:
     held = allocation(TWO)
-    order = read_command_line(words, {"SLURM_JOB_NAME": "not the step's"})
-    planned = plan_step(held, order.wishes, TWO.nodes)
+    command_line = read_command_line(words, {"SLURM_JOB_NAME": "not the step's"})
+    planned = plan_step(held, command_line.components, TWO.nodes)
     assert describe_step(held, planned, 0, words, 1.0).name == name
 
 

@@ -76,15 +76,15 @@ def test_counts_are_folded() -> None:
     ],
 )
 def test_shapes(words: str, environment: dict[str, str], counts: tuple[int, ...]) -> None:
-    assert plan(words, TWO, environment=environment).sides[0].counts == counts
+    assert plan(words, TWO, environment=environment).components[0].counts == counts
 
 
 def test_the_allocations_own_task_count_holds() -> None:
     four = AllocatedComponent(nodes(2), 0, 4, 4)
-    assert plan("hostname", four).sides[0].counts == (4, 4)
+    assert plan("hostname", four).components[0].counts == (4, 4)
     with pytest.raises(PlanError, match="More processors requested than permitted"):
         plan("-n 9 hostname", four)
-    assert plan("-n 9 -O hostname", four).sides[0].counts == (5, 4)
+    assert plan("-n 9 -O hostname", four).components[0].counts == (5, 4)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_components_are_one_rank_space() -> None:
         *((0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 2, 1)),
     ]
     mixed = plan("-n1 a : -n3 b", *parts)
-    assert [side.wish.command for side in mixed.sides] == [("a",), ("b",)]
+    assert [step_component.options.command for step_component in mixed.components] == [("a",), ("b",)]
     assert [place.component for place in mixed.places] == [0, 1, 1, 1]
 
 
@@ -215,16 +215,16 @@ def test_manners(words: str, environment: dict[str, str], changed: dict[str, Any
     ],
 )
 def test_each_component_has_its_streams(words: str, environment: dict[str, str], flows: list[StreamOptions]) -> None:
-    order = read_command_line(words.split(), environment)
-    assert [wish.flow for _, wish in order.wishes][: len(flows)] == flows
+    command_line = read_command_line(words.split(), environment)
+    assert [options.streams for _, options in command_line.components][: len(flows)] == flows
 
 
 def test_readers_and_files_are_those_of_the_component(tmp_path: Path) -> None:
     laid = plan("-i none -n2 -N2 x : -n2 y", TWO, TWO)
-    streams = [choose_streams(side.wish.flow) for side in laid.sides]
+    streams = [choose_streams(step_component.options.streams) for step_component in laid.components]
     assert choose_readers(StepOptions(), laid, streams) == frozenset()
     laid = plan(f"-n2 -N2 -o {tmp_path}/a-%j -i 1 x : -n2 -N2 -o {tmp_path}/b-%j -i all y", TWO, TWO)
-    streams = [choose_streams(side.wish.flow) for side in laid.sides]
+    streams = [choose_streams(step_component.options.streams) for step_component in laid.components]
     assert choose_readers(StepOptions(), laid, streams) == {1, 2, 3}
     sinks = open_sinks(StepOptions(), laid, streams, FilenameFields(job=7))
     sinks.write(0, b"first\n", error=False)
@@ -235,8 +235,8 @@ def test_readers_and_files_are_those_of_the_component(tmp_path: Path) -> None:
 
 
 def test_the_command_of_a_component_may_stand_in_a_later_one() -> None:
-    wishes = read_command_line(["-n1", ":", "-n2", "echo", "x", ":", "true"], {}).wishes
-    assert [wish.command for _, wish in wishes] == [("echo", "x"), ("echo", "x"), ("true",)]
+    components = read_command_line(["-n1", ":", "-n2", "echo", "x", ":", "true"], {}).components
+    assert [options.command for _, options in components] == [("echo", "x"), ("echo", "x"), ("true",)]
 
 
 def test_components_in_an_ordinary_job_have_nodes_of_their_own() -> None:
