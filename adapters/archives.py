@@ -1,4 +1,4 @@
-"""Files of the submitter's as an archive that depends on nothing but their names and contents.
+"""Reproducible archives of the submitter's files: the bytes depend on names and contents alone.
 
 What a `.skyignore` at the top names stays behind, else what the `.gitignore` files and git's own list of exclusions
 name, and `.git` itself (as SkyPilot's storage uploads do). Links are kept as links and never followed.

@@ -1,4 +1,4 @@
-"""Orders of a process that has just begun: what they are about is looked at for the first time meanwhile."""
+"""A start-up delay for orders: a new process waits a moment for its first look at their launches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 SECONDS = 5.0
-"""How long a first look is waited for."""
+"""The longest wait for a first look."""
 _PAUSE = 0.1
 
 
 async def await_first_observation(is_looked: Callable[[], bool]) -> bool:
-    """Whether there has been a first look, which is waited for a moment: a refusal would be repeated ever later."""
+    """Wait a moment for the first look; returns whether it happened. A refusal instead would cost a back-off."""
     deadline = time.monotonic() + SECONDS
     while not is_looked() and time.monotonic() < deadline:
         await asyncio.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""Accounts of this machine that a daemon of several users acts for: by number as the kernel tells it, and by name."""
+"""Unix accounts that a shared daemon acts for, looked up by uid and by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a folder stay behind: patterns as git reads them (gitignore(5)). Pure."""
+"""Ignore patterns: which files of a folder are not staged, as git reads them (gitignore(5)). Pure."""
 
 from __future__ import annotations
 

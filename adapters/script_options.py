@@ -1,4 +1,4 @@
-"""What batch scripts may ask of a cluster that has its partitions in its settings, and its refusals in Slurm's words.
+"""Options of batch scripts on a cluster whose settings define its partitions, and refusals in Slurm's words.
 
 Pure. Only batch scripts are asked: what a job file says under `slurm` is for Slurm clusters.
 """
