@@ -1,4 +1,4 @@
-"""What srun knows of the allocation it is in: a few files in the run directory.
+"""The allocation that srun runs in, read from a few files in the run directory.
 
 steps/allocation.json   the nodes, and how this program is started (0600)
 steps/key               the job's key (0600)

@@ -1,4 +1,4 @@
-"""What srun is told of a job's allocation, as a document (see allocation.py)."""
+"""Writes the document that describes a job's allocation to srun; allocation.py reads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARED_PREFIXES = ("SLURM_", "OVERSPAN_", "SKYPILOT_")
 def describe_allocation(
     job: Job, environment: Mapping[str, str], names: Mapping[tuple[str, int], str]
 ) -> dict[str, Any]:
-    """The document of a job that has its nodes; `names` are those of its members. Pure but for the program's words."""
+    """The document of a job that has its nodes, with its members' `names`. Pure except for the program's path."""
     tasks = job.spec.tasks
     batch = tasks[0].form is Form.BATCH
     return {

@@ -1,7 +1,7 @@
-"""What slurmstepd says at the end of an output: that the job or step was cancelled, when, and why.
+"""slurmstepd's last line of an output: the job or step was CANCELLED, when, and why.
 
-Words: slurmstepd/req.c, _handle_signal_container. The line of a batch script is the last before its TERM; that of a
-step is its srun's, which reads the reason from the file `ending` of the run directory.
+The wording is that of slurmstepd/req.c, _handle_signal_container. The supervisor writes a batch script's line just
+before TERM. A step's srun writes the step's line, with the reason from the file `ending` of the run directory.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def say_end(job: Job, task: str, attempt: int, cause: str, directory: RunDirecto
         if path and is_near(path, directory.path):
             _append(path, line.encode("utf-8", "backslashreplace"))
     except OSError:
-        # A full disk: the end itself is told by the job's state.
+        # A full disk: the job's state still shows the end.
         return
 
 
 def forget_end(directory: RunDirectory) -> None:
-    """Another attempt begins; never fails."""
+    """Remove the reason: another attempt begins. Never fails."""
     try:
         os.unlink(os.path.join(directory.path, FILE))
     except OSError:

@@ -1,7 +1,7 @@
-"""How far the machine's clock was set: the wall clock, compared with the time that has passed since boot.
+"""Clock jumps: detects that the wall clock was set, by comparing it with CLOCK_BOOTTIME.
 
-A wall clock may be set by hours while jobs run; CLOCK_BOOTTIME never is. NTP slows both down and speeds both up alike,
-so the distance between them changes only when the wall clock is set.
+The wall clock may be set by hours while jobs run; CLOCK_BOOTTIME never is. NTP slews both alike, so their difference
+changes only when the wall clock is set.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import time
 
 SMALLEST_JUMP = 1.0
-"""A smaller change says nothing to delays and limits, which are whole seconds."""
+"""Smaller jumps do not matter to delays and limits, which are whole seconds."""
 _QUICK = 0.05
 _TRIES = 5
 
 
 class JumpDetector:
-    """Remembers the distance between the two clocks."""
+    """Remembers the difference between the two clocks."""
 
     def __init__(self) -> None:
         self.distance, _ = _measure()
-        """The wall clock less the time since boot, in seconds, as it was last told."""
+        """The wall clock minus the time since boot, in seconds, at the last call."""
 
     def take_jump(self) -> float:
-        """Seconds by which the wall clock was set since this was last told; 0.0 where it was not."""
+        """Seconds by which the wall clock was set since the last call; 0.0 if it was not."""
         distance, error = _measure()
         seconds = distance - self.distance
         if abs(seconds) < SMALLEST_JUMP + error:
@@ -32,7 +32,7 @@ class JumpDetector:
 
 
 def _measure() -> tuple[float, float]:
-    """The wall clock less the time since boot, and how wrong that may be: this process may pause between two looks."""
+    """The wall clock minus the time since boot, and its error: this process may pause between two readings."""
     best = (0.0, float("inf"))
     for _ in range(_TRIES):
         before = time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,6 +1,6 @@
 """The environment that every task finds, on every cluster: Overspan's variables, Slurm's and SkyPilot's.
 
-Pure, but for the group id of the user that runs the job.
+Pure, except for the group id of the user that runs the job.
 """
 
 from __future__ import annotations

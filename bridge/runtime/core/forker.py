@@ -35,7 +35,7 @@ _ANSWER_SIZE = 4
 
 
 class Forker:
-    """The supervisor's end: `spawn` as in the module shim, but for the process that forks."""
+    """The supervisor's end: `spawn` as in the module shim, except that another process forks."""
 
     def __init__(self) -> None:
         # Packets: a request is taken whole or not at all.
@@ -93,14 +93,14 @@ def _run(requests: socket.socket) -> NoReturn:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Answer requests until there is nobody to ask. The less is done here, the less is copied in each shim."""
+    """Answer requests until end of file. Pages that are touched here are copied in each shim, so do little."""
     poller = select.poll()
     poller.register(requests, select.POLLIN)
     number = requests.fileno()
     living = 0
     while True:
         ready = poller.poll(_REAP_MILLISECONDS)
-        # A shim is reaped when nobody asks for its pid any more: at the earliest with the request after its own.
+        # A shim is reaped once its pid is no longer needed: at the earliest with the request after its own.
         while living and os.waitpid(-1, os.WNOHANG)[0]:
             living -= 1
         if not ready:

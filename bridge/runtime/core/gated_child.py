@@ -2,7 +2,7 @@
 
 It does everything that can fail (folder, output files, namespaces), reports, and waits at the gate: a pipe that the
 shim opens when the start record is on the disk. End of file there means the shim is gone: nothing is started, and the
-child itself puts that on record, because whoever reaps it could not tell its exit code from the user's.
+child itself puts that on record, because the process that reaps it could not tell its exit code from the user's.
 """
 
 from __future__ import annotations

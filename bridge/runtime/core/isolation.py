@@ -1,4 +1,4 @@
-"""How a member gets its own names: the group's hosts file and a host name, without root.
+"""Name isolation: gives each member the group's hosts file and its own host name, without root.
 
 Three methods, best first:
 

@@ -1,4 +1,4 @@
-"""The journal: one line for each event of a launch, on the disk before anything is done about it.
+"""The journal, a write-ahead log: one line for each event of a launch, on the disk before it is acted on.
 
 A line without its newline was cut by a crash and does not count. The daemon reads the same lines and reduces them to
 the same job.
@@ -76,7 +76,7 @@ class Journal:
         self._buffer.clear()
 
     def check(self) -> None:
-        """Raise FileNotFoundError where what is written here would be found by nobody: the file was removed."""
+        """Raise FileNotFoundError where the file was removed or replaced: what is written here would be lost."""
         held = os.fstat(self._fd)
         there = os.stat(self._path)
         if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):

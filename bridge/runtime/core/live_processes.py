@@ -1,8 +1,8 @@
-"""What lives of a run whose records cannot be trusted: found by what processes hold open and carry along.
+"""Live processes of a run whose records cannot be trusted, found by their open files and their environment.
 
-A supervisor holds the journal open, a shim its claim, for as long as they live: their descriptors name the run, also
-where the file is gone. Everything that was started in a node run carries OVERSPAN_NODE_KEY, unless it dropped its
-environment; then it hangs below its shim.
+A supervisor holds the journal open for its whole life, and a shim its claim: /proc/PID/fd names the run, even after the
+file was removed. Every process of a node run has OVERSPAN_NODE_KEY in its environment; one that dropped it is still
+below its shim in the process tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUPERVISOR = "span-supervisor"
 
 
 class LiveProcesses(NamedTuple):
-    """Living processes of a run: who looks after it, shims, and those without a shim above them."""
+    """Live processes of a run: its supervisors, shims, and processes without a shim above them."""
 
     supervisors: tuple[kernel.Process, ...] = ()
     shims: tuple[kernel.Process, ...] = ()
@@ -27,7 +27,7 @@ class LiveProcesses(NamedTuple):
 
 
 def find_live_processes(run: str) -> LiveProcesses:
-    """What lives of the run in that directory, which need not be there any more."""
+    """Find the live processes of the run with that directory, which may be gone."""
     real = os.fsencode(os.path.realpath(run))
     folder = real + b"/nodes/"
     pids = [pid for pid in kernel.list_pids() if pid != os.getpid()]
@@ -41,9 +41,9 @@ def find_live_processes(run: str) -> LiveProcesses:
 
 
 def end_live_processes(run: str, signum: int, signalled: set[tuple[int, int]]) -> int:
-    """Have TERM or KILL reach whatever lives of a run; gives how many processes were found, without those of shims.
+    """Send TERM or KILL to the live processes of a run; returns how many there are, not counting those below shims.
 
-    A supervisor would start again what ends: it is killed first. What else it looks after, the next one takes up.
+    Supervisors are killed first: they would restart what ends. The next one adopts their other launches.
     Each process gets one TERM: those `told` (pid and start) are left out, and new ones are added to them.
     """
     found = find_live_processes(run)
@@ -53,7 +53,7 @@ def end_live_processes(run: str, signum: int, signalled: set[tuple[int, int]]) -
         return len(found.supervisors) + len(found.shims) + len(found.orphans)
     for shim in found.shims:
         if signum == signal.SIGKILL:
-            # The shim kills until nothing is left. It may be stopped itself, so it is done here too.
+            # The shim kills until nothing is left. It may be stopped itself, so this process kills too.
             kernel.signal_process(shim, shim_control.KILL_ORDER)
             kernel.signal_tree(shim.pid, signal.SIGKILL)
             kernel.signal_process(shim, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""When logs grew: their sizes, noted once a second beside the list of streams.
+"""Log growth over time: sizes of log files, recorded once a second in times.jsonl.
 
 A line of times.jsonl is {"at": TIME, "sizes": {PATH: BYTES}}: what had so many bytes then, of the files that have grown
 since the line before. Paths below the run directory are relative to it.
@@ -15,7 +15,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 LOOK_SECONDS = 1.0
 KEEP_BYTES = 1 << 20
-"""Of the file; when it is longer, every second of its older lines goes."""
+"""Maximum size of times.jsonl; beyond it, every second one of its older lines is dropped."""
 _MOST_PARTS = 1000
 """Of a path with its links, after which a ring of them is left."""
 _NETWORK = (

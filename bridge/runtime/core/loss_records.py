@@ -1,7 +1,7 @@
-"""Launches that cannot be looked after, because their files are damaged, gone or out of reach.
+"""Records of lost launches: those that were given up because their files are damaged, gone or out of reach.
 
-ROOT/lost/N.R says so of launch R of job N. It stands outside the run directory, which cannot be trusted any more. A
-supervisor that leaves such a launch alone writes it; the adapter ends what lives of it and tells its end.
+ROOT/lost/N.R is the record of launch R of job N. It lies outside the run directory, which cannot be trusted any more.
+The supervisor that gives a launch up writes the record; the adapter then ends its processes and reports its end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple, Optional
 
 FOLDER = "lost"
 PATIENCE = 5.0
-"""Seconds after which a file that is damaged or not there is believed to stay so."""
+"""Seconds after which a damaged or missing file counts as lost."""
 LONG_PATIENCE = 60.0
-"""The same where the file system itself fails, which may pass."""
+"""The same where the file system itself fails, which may be temporary."""
 
 _DAMAGE = (
     errno.ENOENT,
@@ -31,19 +31,19 @@ _DAMAGE = (
 
 
 class Loss(NamedTuple):
-    """When a launch was given up, and why. No supervisor looks after it from then on."""
+    """When a launch was given up, and why. No supervisor opens it after that."""
 
     at: float
     why: str
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error says that a file is not what it should be, and not that the file system fails."""
+    """Whether an error means a damaged file, and not a failing file system."""
     return not isinstance(error, OSError) or error.errno in _DAMAGE
 
 
 def word_damage(error: BaseException) -> str:
-    """What is wrong with a run's files, for its user."""
+    """What is wrong with a run's files, as a text for its user."""
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason
@@ -51,12 +51,12 @@ def word_damage(error: BaseException) -> str:
 
 
 def name_loss(root: str, run: str, launch: int) -> str:
-    """The path of a launch's loss, given its run directory."""
+    """The path of a launch's loss record, given its run directory."""
     return os.path.join(root, FOLDER, f"{os.path.basename(os.path.normpath(run))}.{launch}")
 
 
 def write_loss(path: str, loss: Loss) -> None:
-    """Put a loss on record. Raises OSError."""
+    """Write a loss record. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     part = f"{path}.new"
     with open(
@@ -67,7 +67,7 @@ def write_loss(path: str, loss: Loss) -> None:
 
 
 def read_loss(path: str) -> Optional[Loss]:
-    """The loss on record; None where there is none, or it cannot be read."""
+    """Read a loss record; None where there is none, or it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -77,7 +77,7 @@ def read_loss(path: str) -> Optional[Loss]:
 
 
 def list_losses(root: str) -> list[str]:
-    """The names of the launches that are on record as lost."""
+    """The names (N.R) of all launches with a loss record."""
     try:
         return [name for name in os.listdir(os.path.join(root, FOLDER)) if not name.endswith(".new")]
     except OSError:

@@ -1,4 +1,4 @@
-"""Readiness: tried in a forked child, so that nothing a service does can hold the supervisor up."""
+"""Readiness probes: each try runs in a forked child, so that no service can block the supervisor."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from overspan.bridge.runtime.core.task_scripts import find_shell
 
 TRY_SECONDS = 5
 CHANGE_SECONDS = 10.0
-"""How long after a told answer another one is told at the earliest."""
+"""Minimum time between two reported answers."""
 QUIET_SECONDS = 300.0
-"""How long nothing is told at most while the answer stays the same; the first times it is told sooner."""
+"""Maximum time between two reports of the same answer; the first ones follow sooner."""
 _MOST_BYTES = 400
 
 
 class ProbeTarget(NamedTuple):
-    """What to try, from where and with which environment."""
+    """What a probe tries, in which directory and environment."""
 
     ready: Ready
     address: str
@@ -31,7 +31,7 @@ class ProbeTarget(NamedTuple):
 
 
 class ProbeAnswer(NamedTuple):
-    """What the tries of an attempt have come to: their number, and what the last one met."""
+    """A probe's progress in one attempt: the number of tries, and the result of the last one."""
 
     task: str
     attempt: int
@@ -43,12 +43,12 @@ class _Trial(NamedTuple):
     pid: int
     started: float
     answer: int = -1
-    """The descriptor where its answer is read."""
+    """The descriptor to read its answer from."""
 
 
 @dataclass
 class _Tries:
-    """The tries of an attempt, and what was told of them."""
+    """The tries of an attempt, and what was reported of them."""
 
     since: float
     count: int
@@ -57,7 +57,7 @@ class _Tries:
     told: str = ""
 
     def is_news(self, now: float) -> bool:
-        """Whether the answer is to be told: the first, another one, or the same after ever longer times."""
+        """Whether to report the answer: the first, a different one, or the same one after growing intervals."""
         if not self.text:
             return False
         if self.told_at is None:
@@ -70,7 +70,7 @@ _NO_ANSWER = -1
 
 
 class ReadinessProbes:
-    """One trial at a time for each (task, attempt) that is watched."""
+    """The probes of a launch: one try at a time for each watched (task, attempt)."""
 
     def __init__(self) -> None:
         self._targets: dict[tuple[str, int], ProbeTarget] = {}
@@ -79,13 +79,13 @@ class ReadinessProbes:
         self._tries: dict[tuple[str, int], _Tries] = {}
 
     def watch(self, task: str, attempt: int, target: ProbeTarget, now: float, tries: int = 0) -> None:
-        """Begin to try, after that many tries of an earlier supervisor's."""
+        """Start probing; `tries` counts those of an earlier supervisor."""
         self._targets[task, attempt] = target
         self._tries[task, attempt] = _Tries(now, tries)
         self._next[task, attempt] = now
 
     def forget(self, task: str, attempt: int) -> None:
-        """Stop trying."""
+        """Stop probing."""
         self._targets.pop((task, attempt), None)
         self._next.pop((task, attempt), None)
         self._tries.pop((task, attempt), None)
@@ -94,7 +94,7 @@ class ReadinessProbes:
             _end(trial)
 
     def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        """The machine's clock was set by that many seconds: move all due times along with it."""
         self._next = {name: due + seconds for name, due in self._next.items()}
         self._trials = {name: trial._replace(started=trial.started + seconds) for name, trial in self._trials.items()}
         for tries in self._tries.values():
@@ -103,7 +103,7 @@ class ReadinessProbes:
                 tries.told_at += seconds
 
     def step(self, now: float) -> list[tuple[str, int]]:
-        """Look at the trials and begin those that are due; gives what has become ready."""
+        """Collect finished tries and start those that are due; returns the (task, attempt)s that became ready."""
         ready = []
         for name, trial in list(self._trials.items()):
             status = _status(trial, now)
@@ -128,12 +128,12 @@ class ReadinessProbes:
         try:
             self._trials[name] = _Trial(*_fork(self._targets[name], now))
         except OSError as error:
-            # Short of processes or descriptors for a moment: that says nothing of the task.
+            # The machine is short of processes or descriptors: that says nothing about the task.
             self._tries[name].text = f"cannot try: {error.strerror}"
             self._next[name] = now + max(1.0, self._targets[name].ready.period)
 
     def news(self, now: float) -> list[ProbeAnswer]:
-        """The answers that are to be told now; few, whatever the number of tries."""
+        """The answers to report now: rate-limited, whatever the number of tries."""
         found = []
         for (task, attempt), tries in self._tries.items():
             if tries.is_news(now):
@@ -143,7 +143,7 @@ class ReadinessProbes:
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look again; trials that run are looked at every 20 ms."""
+        """When the next look is due; running tries are polled every 20 ms."""
         times = list(self._next.values())
         if self._trials:
             times.append(time.time() + 0.02)
@@ -164,7 +164,7 @@ def _status(trial: _Trial, now: float) -> Optional[int]:
 
 
 def _read_answer(trial: _Trial, status: int) -> str:
-    """What a try met, and the end of its descriptor."""
+    """Read the result of a try and close its descriptor."""
     data = b""
     if trial.answer >= 0:
         try:
@@ -188,7 +188,7 @@ def _end(trial: _Trial) -> None:
 
 
 def _kill(trial: _Trial) -> None:
-    # The process first: one that was just forked has no group of its own yet, and makes none any more.
+    # The process first: one that was just forked has no process group yet, and once killed makes none.
     for kill in (os.kill, os.killpg):
         try:
             kill(trial.pid, signal.SIGKILL)
@@ -201,7 +201,7 @@ def _kill(trial: _Trial) -> None:
 
 
 def _fork(target: ProbeTarget, now: float) -> tuple[int, float, int]:
-    """A child that tries: its pid, when it began, and the descriptor of its answer, which a command never has."""
+    """Fork a child that tries: its pid, start, and the descriptor of its answer, which commands do not inherit."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -221,7 +221,7 @@ def _fork(target: ProbeTarget, now: float) -> tuple[int, float, int]:
 
 
 def _try_well(target: ProbeTarget) -> str:
-    """What is wrong, in words; empty when the task is ready."""
+    """What is wrong, as a text; empty when the task is ready."""
     try:
         return _try(target)
     except socket.timeout:

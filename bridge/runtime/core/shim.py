@@ -68,7 +68,7 @@ def spawn(launch: NodeLaunch) -> Shim:
 
 
 def hold(launch: NodeLaunch, pid: int) -> Shim:
-    """Hold a shim that was just forked; one whose pidfd cannot be had runs all the same, and its lock is watched."""
+    """Hold a shim that was just forked. Without a pidfd it runs all the same, and its lock is watched."""
     try:
         pidfd = kernel.open_pidfd(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""The supervisor's side of its shims: learn of an end, send signals, adopt after a restart, close what was lost.
+"""The supervisor's control of its shims: detect ends, send signals, adopt after a restart, close lost records.
 
 A shim is known by (directory, key) and held by a pidfd. Its end means that nothing of the node is left and that the
 record says how it ended, unless the shim itself was killed.
@@ -90,7 +90,7 @@ def adopt(directory: str, key: str) -> NodeStatus:
 
 
 def _open_shim(record: NodeRecord) -> Optional[int]:
-    """Open the shim's pidfd; None when it cannot be had or the pid is another's, and the lock is watched then."""
+    """Open the shim's pidfd. None on an error or if the pid was reused: the lock is watched instead."""
     try:
         pidfd = kernel.open_pidfd(record.shim_pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a node run reads and writes, and the list of it that `span logs` follows."""
+"""Standard streams of a node run: their files, and the list of them that `span logs` follows."""
 
 from __future__ import annotations
 

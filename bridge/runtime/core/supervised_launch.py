@@ -1,8 +1,8 @@
-"""One launch of one job: its facts, its journal and its processes.
+"""One launch under supervision: its facts, its journal and its processes.
 
-A turn reads orders and ends, reduces them, asks what follows, makes it all durable in one write, and only then acts.
-A supervisor that is killed anywhere in a turn and started again comes to the same facts from the journal and finds
-the processes by their records.
+Write-ahead logging: an iteration reads orders and ends of processes, reduces them, decides, makes it all durable in one
+write, and only then acts. A supervisor that is killed anywhere in an iteration and started again replays the journal to
+the same facts, and finds the processes by their records.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _KILL_AGAIN = 1.0
 
 
 class DecisionRules(NamedTuple):
-    """Who decides: by default this supervisor, by the lifecycle's functions.
+    """How decisions are made: by default in this supervisor, with the lifecycle's functions.
 
-    `heard` are the kinds of events that an orders file may have.
+    `heard` are the kinds of events that an orders file may contain.
     """
 
     reduce: Callable[[Job, Event], Job] = reduce
@@ -48,10 +48,11 @@ class DecisionRules(NamedTuple):
 
 
 class Services(NamedTuple):
-    """What differs with where a run's nodes are.
+    """What depends on where the nodes of a launch are.
 
-    `grant` gives the journal's first event, `open_nodes` the node runs of a launch, `wake` tells the daemon of news.
-    Where this machine does not see the files of the nodes, the node runs tell of those that make a task ready.
+    `grant` returns the journal's first event, `open_nodes` the node runs of a launch, `wake` notifies the daemon of new
+    events. Without `sees_files`, the nodes' files are not visible from this machine: the node runs themselves report
+    the files that make a task ready.
     """
 
     grant: Callable[[RunDirectory], Granted]
@@ -62,7 +63,7 @@ class Services(NamedTuple):
 
 
 class SupervisedLaunch:
-    """A launch that this supervisor looks after."""
+    """A launch that this process supervises."""
 
     def __init__(self, directory: RunDirectory, services: Services, now: float) -> None:
         self.directory = directory
@@ -101,14 +102,14 @@ class SupervisedLaunch:
             raise
         self._adopt(now)
 
-    # --- a turn ------------------------------------------------------------------------------------------------------
+    # --- an iteration ------------------------------------------------------------------------------------------------
 
     def advance(self, ended: Sequence[Shim], now: float) -> None:
-        """Take in what happened, decide, make it durable, act."""
+        """Run one iteration: read what happened, decide, make it durable, act."""
         if self.done:
             return
         if self._closing:
-            # The last line waits for space on the disk, and nothing may follow it.
+            # The journal's last line waits for space on the disk, and nothing may follow it.
             self._commit(now)
             return
         for order in self._orders.read():
@@ -129,7 +130,7 @@ class SupervisedLaunch:
             self._log_times.look(self.job, now)
 
     def move_clock(self, seconds: float, now: float) -> None:
-        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        """The machine's clock was set by that many seconds: move all due times along with it."""
         if self.done or self._closing:
             return
         self._clock_set = True
@@ -139,14 +140,14 @@ class SupervisedLaunch:
         self._record(events.ClockSet(now, seconds))
 
     def obey(self, token: str, event: Event) -> None:
-        """Take in an order that could not be written; it has its effect with the next turn, and once."""
+        """Take an order that could not be written to the file; it takes effect with the next iteration, and once."""
         if token in self._urgent_tokens or self.done or self._closing or not isinstance(event, self._rules.heard):
             return
         self._urgent_tokens.add(token)
         self._record(event)
 
     def wake_at(self, now: float) -> Optional[float]:
-        """When the next turn is due without news; None when only news can bring one."""
+        """When the next iteration is due without a wake-up; None if only a wake-up can bring one."""
         if self.done:
             return None
         if self._journal.dirty:
@@ -156,7 +157,7 @@ class SupervisedLaunch:
         return min(known) if known else None
 
     def check(self) -> None:
-        """Raise OSError where the run directory has gone from below this run."""
+        """Raise OSError where the run directory was removed or replaced."""
         self._journal.check()
 
     def close(self) -> None:
@@ -191,7 +192,7 @@ class SupervisedLaunch:
         try:
             self._journal.flush()
         except OSError:
-            # A full disk: nothing is done that is not recorded, but for ending what runs.
+            # A full disk: unrecorded decisions are not carried out, except those that end processes.
             self._retry_at = now + _RETRY_FLUSH
             self._end_unrecorded(now)
             return
@@ -213,7 +214,7 @@ class SupervisedLaunch:
                 self._pending.append(event)
 
     def _date(self, event: Event, now: float) -> Event:
-        """A report, which may have been dated before the clock was set; what has no such place in time is new."""
+        """Correct the time of a node's report that was made before the clock was set."""
         if not self._clock_set or not isinstance(event, (events.NodeStarted, events.NodeEnded)):
             return event
         return date_report(self.job, event, now)
@@ -274,7 +275,7 @@ class SupervisedLaunch:
         self._probes.watch(name, number, target, now, tries)
 
     def _insist(self, now: float) -> None:
-        """Send KILL again to what has not ended by it: a program that was missed at its start is then found."""
+        """Repeat KILL until it has worked: the first one may have missed a process that was just being forked."""
         if now < self._kill_again_at:
             return
         self._kill_again_at = now + _KILL_AGAIN
@@ -292,7 +293,7 @@ class SupervisedLaunch:
             finally:
                 os.close(fd)
         except OSError:
-            # The signal still tells it; a full disk must not keep the end away.
+            # The signal still arrives; a full disk must not delay the end.
             pass
 
     def _warn(self, event: events.Warn) -> None:
@@ -301,7 +302,7 @@ class SupervisedLaunch:
         self._signal_named(event.task, event.signal, "leader" if event.batch_only else "steps" if batch else "tree")
 
     def _pass_signal(self, event: events.Signal) -> None:
-        """As scancel(1): of a batch script only its steps have it; `full` is for all, and so is KILL."""
+        """As scancel(1): of a batch script only the steps get the signal, unless it is `full` or KILL."""
         for task in self.job.tasks:
             if event.task not in ("", task.name):
                 continue
@@ -310,7 +311,7 @@ class SupervisedLaunch:
             self._signal(task.name, event.signal, "tree" if event.signal == signal.SIGKILL else scope)
 
     def _suspend(self, wanted: bool) -> None:
-        """Stop every process of the job, or let all go on; an order that changed nothing stops nothing."""
+        """Stop every process of the job, or continue all; does nothing for an order that changed nothing."""
         if wanted is (self.job.suspended_at is None):
             return
         for task in self.job.tasks:
@@ -327,7 +328,7 @@ class SupervisedLaunch:
         return self._nodes.signal(task, attempt.number, number, scope)
 
     def _check_unbegun(self) -> None:
-        """Raise ValueError where node runs of this launch have begun, which an empty journal does not know."""
+        """Raise ValueError where the journal is empty although node runs of this launch have begun."""
         try:
             names = os.listdir(self.nodes_folder)
         except FileNotFoundError:
@@ -342,7 +343,7 @@ class SupervisedLaunch:
     # --- beginning ---------------------------------------------------------------------------------------------------
 
     def _adopt(self, now: float) -> None:
-        """Take over what an earlier supervisor of this launch had begun."""
+        """Adopt the node runs that an earlier supervisor of this launch started."""
         for task in self.job.tasks:
             attempt = task.current
             if attempt is None or not attempt.live:
@@ -360,7 +361,7 @@ class SupervisedLaunch:
             self._suspend(self.job.suspended_at is not None)
 
     def _repeat_notices(self) -> None:
-        """Give the notices that were decided and have not reached their file."""
+        """Write the notices that were decided and are missing in their file."""
         given = {(line.get("task"), line.get("at")) for line in _read_notices(self._notice_path)}
         for event, _ in self._journal.entries:
             if isinstance(event, (events.Notice, events.Warn)) and (event.task, event.at) not in given:
@@ -369,7 +370,7 @@ class SupervisedLaunch:
                     self._act(event, event.at)
 
     def _repeat_stop(self, task: str, attempt: Attempt) -> None:
-        """The signal of a stop that was decided may not have been sent."""
+        """Send the signal of a decided stop again: its first sending is in doubt."""
         if attempt.stop is not None:
             killed = attempt.stop.killed_at is not None
             self._nodes.signal(task, attempt.number, signal.SIGKILL if killed else signal.SIGTERM)

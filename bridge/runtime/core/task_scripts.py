@@ -1,4 +1,4 @@
-"""What a node executes: the user's text as files, and the words that start them."""
+"""The scripts of a task: writes the user's texts to files, and builds the command that starts them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import NamedTuple
 from overspan.bridge.model.spec import Form, TaskSpec
 
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
-# Set-up runs in a shell of its own, as SkyPilot's does; its failure is told apart by the marker file.
+# Set-up runs in a shell of its own, as SkyPilot's does; the marker file distinguishes its failure.
 _WITH_SETUP = (
     'shell=$1 setup=$2 marker=$3; shift 3; "$shell" "$setup" || { code=$?; : >"$marker"; exit $code; }; exec "$@"'
 )
 
 
 class TaskCommand(NamedTuple):
-    """The words to execute, and the file that exists afterwards when it was the set-up that failed."""
+    """The command of a node run, and the marker file that exists afterwards if the set-up failed."""
 
     argv: tuple[str, ...]
     setup_marker: str = ""
 
 
 def find_shell() -> str:
-    """bash where there is one, else sh."""
+    """The path of bash if installed, else of sh."""
     return next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
 
 
 def prepare_command(spec: TaskSpec, folder: str, marker: str) -> TaskCommand:
-    """Write the task's scripts into `folder`, once for all its nodes and attempts, and tell how to start them."""
+    """Write the task's scripts into `folder`, once for all nodes and attempts, and return the command."""
     shell = find_shell()
     program = _write(folder, _name_program(spec), spec.run)
     if spec.form is Form.BATCH or spec.run.startswith("#!"):
@@ -48,7 +48,7 @@ def _name_program(spec: TaskSpec) -> str:
 def _write(folder: str, name: str, text: str) -> str:
     path = os.path.join(folder, name)
     data = text.encode("utf-8", "surrogateescape")
-    # Compared, because a script that was cut by a loss of power would run as if it were whole.
+    # Compared, because a script that a power loss truncated would run as if it were whole.
     if _read(path) != data:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         part = f"{path}.part"

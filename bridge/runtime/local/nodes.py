@@ -1,4 +1,4 @@
-"""The node runs of one launch: start them, adopt them after a restart, and turn their records into reports."""
+"""Node runs on this machine: start them, adopt them after a restart, and turn their records into reports."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class NodeRunSettings(NamedTuple):
     environment: Mapping[str, str]
     spawn: Callable[[NodeLaunch], Shim]
     watch: Callable[[Shim], None]
-    """Has the poll loop tell when a shim has ended."""
+    """Adds a shim to the poll loop, which reports its end."""
 
 
 class LocalNodeRuns:
-    """The node runs that may have processes; they meet `node_runs.NodeRuns`."""
+    """The node runs of a launch that may have processes (`node_runs.NodeRuns`)."""
 
     def __init__(self, setting: NodeRunSettings) -> None:
         self._setting = setting
@@ -80,7 +80,7 @@ class LocalNodeRuns:
         except FileExistsError:
             return self.adopt(job, key, now)
         except (OSError, ValueError) as error:
-            # ValueError: a word that no program can be given, such as one with a NUL.
+            # ValueError: an argument that execve(2) cannot pass, such as one with a NUL.
             return [report_failure(key, now, error)]
         self._watch(key, shim)
         self._await_start(key, now)
@@ -91,7 +91,7 @@ class LocalNodeRuns:
         node = shim_control.adopt(self._folder, str(key))
         if node.state == shim_control.ABSENT:
             if _is_started(job, key):
-                # Begun again, it would run twice.
+                # Starting it again would run it twice.
                 claim = os.path.join(self._folder, f"{key}.claim")
                 raise FileNotFoundError(errno.ENOENT, "the claim of a program that has started is gone", claim)
             return self.start(job, key, now)
@@ -135,7 +135,7 @@ class LocalNodeRuns:
         if key is None:
             return []
         if node.shim is not None:
-            # What the shim had just forked holds its lock for a moment: only the lock tells when that is gone.
+            # A child that the shim had just forked holds its lock for a moment: watch the lock until it is free.
             if node.shim.pidfd is not None:
                 os.close(node.shim.pidfd)
             self._watch(key, node.shim._replace(pidfd=None))
@@ -148,7 +148,7 @@ class LocalNodeRuns:
         return reports if report is None else [*reports, report]
 
     def settle(self, now: float) -> list[Event]:
-        """Reports of killed shims whose leftovers are gone at last."""
+        """Reports of killed shims whose remaining processes have ended by now."""
         lost, self._lost = self._lost, []
         self._settle_at = now + _SETTLE_PAUSE
         reports = [self._settle(key, now) for key in lost]
@@ -173,12 +173,12 @@ class LocalNodeRuns:
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look again without being woken."""
+        """When the next look is due without a wake-up."""
         return self._settle_at if self._lost else self._look_at
 
     @property
     def unsettled(self) -> bool:
-        """Whether leftovers of a killed shim are still being ended."""
+        """Whether processes of a killed shim are still being ended."""
         return bool(self._lost)
 
     def _watch(self, key: NodeKey, shim: Shim) -> None:
@@ -204,7 +204,7 @@ class LocalNodeRuns:
         try:
             record = shim_control.settle_lost(self._folder, str(key), {})
         except OSError:
-            # A full disk keeps the record away, not the end of the leftovers.
+            # A full disk prevents the record, not the end of the processes.
             pass
         if record is None:
             self._lost.append(key)

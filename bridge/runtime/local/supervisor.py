@@ -1,11 +1,11 @@
-"""The supervisor process: one poll loop for all runs of its host directory.
+"""The supervisor process: one poll loop for all launches of its host directory.
 
     lock         held by flock while it lives; says who it is
-    inbox.jsonl  {"run": DIRECTORY, "launch": R}: the runs to look after
+    inbox.jsonl  {"run": DIRECTORY, "launch": R}: the launches to supervise
     log          what went wrong
-    urgent       FIFO: orders that could not be written, for the time that a disk is full
+    urgent       FIFO: orders that cannot be written to their file while a disk is full
 
-SIGUSR1 means that an inbox or an orders file has news; both are read again every second all the same.
+SIGUSR1 means that the inbox or an orders file has new lines. It is a hint: both are read every second anyway.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ IDLE_SECONDS = 30.0
 
 
 class Supervisor:
-    """The runs of one host directory."""
+    """All launches of one host directory."""
 
     def __init__(self, path: str, lock: int, forker: Forker) -> None:
         self.path = path
@@ -60,13 +60,13 @@ class Supervisor:
         self._ends = EndWatch(self._poller)
         self._runs: dict[tuple[str, int], SupervisedLaunch] = {}
         self._due: dict[tuple[str, int], Optional[float]] = {}
-        """When each run is to have its next turn without news; None where only news can bring one."""
+        """When the next iteration of each launch is due without a wake-up; None if only a wake-up can bring one."""
         self._looked_at = 0.0
         self._postponed: list[tuple[str, int]] = []
         self._failing: dict[tuple[str, int], float] = {}
-        """Since when runs have not had a turn without an error."""
+        """Since when every iteration of a launch has failed."""
         self._inbox = b""
-        """What was read of the inbox."""
+        """The bytes of the inbox that were read."""
         self._probe: Optional[IsolationProbe] = None
         self._idle_since = time.time()
         self._clock = JumpDetector()
@@ -74,7 +74,7 @@ class Supervisor:
         self._services = Services(_read_grant, self._open_nodes, self._wake)
 
     def serve(self) -> None:
-        """Run until nothing is left to look after."""
+        """Run until no launch is left."""
         wakeup, wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
@@ -90,7 +90,7 @@ class Supervisor:
             now = time.time()
             if jump:
                 self._move_clock(jump, now)
-            # After that: what is granted by the new clock is not moved.
+            # After the jump is handled: a launch that was granted by the new clock must not be moved.
             self._read_inbox(now)
             ended = self._ends.ended(ready)
             told = urgent in ready and self._read_urgent(urgent)
@@ -102,7 +102,7 @@ class Supervisor:
                 _drain(wakeup)
 
     def _move_clock(self, seconds: float, now: float) -> None:
-        """The machine's clock was set by that much: everything stays as far away as it was."""
+        """The machine's clock was set by that many seconds: move all due times along with it."""
         self._idle_since += seconds
         self._failing = {name: since + seconds for name, since in self._failing.items()}
         for name, run in self._runs.items():
@@ -110,7 +110,7 @@ class Supervisor:
             self._due[name] = now
 
     def _advance_launches(self, ended: list[Shim], now: float, all_launches: bool) -> None:
-        """Have those runs take their turn that have news or are due; `everybody` when there may be orders."""
+        """Run an iteration of the launches that have ends or are due, or of all where there may be orders."""
         if all_launches:
             self._looked_at = now
         by_folder: dict[str, list[Shim]] = {}
@@ -126,7 +126,7 @@ class Supervisor:
                 run.advance(shims, now)
                 self._due[name] = run.wake_at(now)
             except Exception as error:
-                # What is wrong with one run must not end the others; it is taken up again from its journal.
+                # An error in one launch must not end the others; it is opened again from its journal.
                 if name not in self._failing:
                     self.log(f"{name[0]} launch {name[1]}: {_word_exception()}")
                 run.close()
@@ -139,7 +139,7 @@ class Supervisor:
                 del self._runs[name], self._due[name]
                 self._idle_since = now
         if not self._runs:
-            # What killed shims left behind came to this process, and nobody asks for it any more.
+            # Orphans of killed shims became children of this subreaper: reap them.
             reap_all()
 
     def _timeout(self, now: float) -> float:
@@ -154,7 +154,7 @@ class Supervisor:
         return min(waits)
 
     def _read_urgent(self, fifo: int) -> bool:
-        """Pass on orders that could not be written; whether there were any."""
+        """Pass on orders from the FIFO; returns whether there were any."""
         orders = read_urgent(_drain(fifo))
         for order in orders:
             run = self._runs.get((order.run, order.launch))
@@ -189,7 +189,7 @@ class Supervisor:
 
     def _open(self, name: tuple[str, int], now: float) -> None:
         if os.path.lexists(self._name_loss(name)):
-            # It is being ended, whatever its files say now.
+            # The daemon ends this launch, whatever its files say now.
             self._failing.pop(name, None)
             return
         try:
@@ -207,7 +207,7 @@ class Supervisor:
             self._due[name] = now
 
     def _postpone(self, name: tuple[str, int], error: Exception, now: float) -> None:
-        """Take a run up again in a moment; one whose files stay damaged is left to the daemon, which ends it."""
+        """Retry a launch in a moment. One whose files stay damaged is given up: the daemon ends it."""
         if is_shortage(error):
             self._failing.pop(name, None)
         elif now - self._failing.setdefault(name, now) >= (PATIENCE if is_damage(error) else LONG_PATIENCE):
@@ -215,7 +215,7 @@ class Supervisor:
             try:
                 write_loss(path, Loss(now, word_damage(error)))
             except OSError:
-                # It is told when there is space.
+                # Retried until there is space.
                 self._postponed.append(name)
                 return
             del self._failing[name]
@@ -237,7 +237,7 @@ class Supervisor:
         return (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino)
 
     def _may_leave(self, now: float) -> bool:
-        """Whether to end: everything in the inbox is served, nobody is writing to it, and a shared host was idle."""
+        """Whether to exit: the whole inbox is served, no daemon is writing to it, and a shared host was idle."""
         shared = os.path.exists(os.path.join(self.path, "shared"))
         if shared and now - self._idle_since < IDLE_SECONDS:
             return False
@@ -249,11 +249,11 @@ class Supervisor:
             fcntl.flock(inbox, fcntl.LOCK_EX)
             if os.fstat(inbox).st_size != len(self._inbox):
                 return False
-            # Whoever writes next sees, under the same lock, that this host is gone.
+            # The daemon takes the same lock before it writes, and then sees that this supervisor is gone.
             with open(os.path.join(self.path, "ended"), "w", encoding="utf-8"):
                 return True
         except OSError:
-            # A full disk: nobody could see that this host is gone.
+            # A full disk: the daemon could not see that this supervisor is gone.
             return False
         finally:
             os.close(inbox)
@@ -277,7 +277,7 @@ class Supervisor:
         return self._probe
 
     def _wake(self, text: str) -> None:
-        """Tell the daemon, if one listens."""
+        """Notify the daemon, if one listens."""
         try:
             fd = os.open(self._wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -301,7 +301,7 @@ class Supervisor:
 
 def _word_exception() -> str:
     """The traceback of the exception that is being handled."""
-    # Not at the top: with what it imports, it costs each start 2 ms, and only trouble needs it.
+    # Not at the top: it costs each start 2 ms, and only errors need it.
     import traceback
 
     return traceback.format_exc()
@@ -322,7 +322,7 @@ def _drain(fd: int) -> bytes:
 
 
 def _open_fifo(path: str) -> int:
-    """Open a FIFO that never ends, made where it is missing; -1 where it cannot be had."""
+    """Open a FIFO for both directions, so that it has no end of file; creates it if missing. -1 on an error."""
     try:
         try:
             os.mkfifo(path, 0o600)
