@@ -1,4 +1,4 @@
-"""Whether a job could ever run on this machine, in Slurm's words. Pure, but for the machine's name."""
+"""Admission: whether a job could ever run on this machine, in Slurm's words. Pure, except for the machine's name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who may queue: of an array's launches, never more wait in the queue or hold resources than its throttle. Pure.
+"""Array throttles: no more launches of an array are in the queue or hold resources than its throttle allows. Pure.
 
-The others are parked beside the queue, so that they hold up nobody. Whoever is ahead in rank is in the queue first; a
-change of rank or throttle may park a launch again that has no resources yet.
+The others are parked beside the queue, so that they block no other job. Launches enter the queue in the order of their
+ranks; a change of rank or throttle may park a launch again that has no resources yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from overspan.bridge.model.ranks import Rank
 
 
 class Moves(NamedTuple):
-    """What `ThrottledQueue.settle` changed: who may queue now, and who may not or not any more."""
+    """What `ThrottledQueue.settle` changed: launches that entered the queue, and launches that were parked."""
 
     admitted: tuple[str, ...] = ()
     parked: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ class _Array:
         self.inside: set[str] = set()
         """Those of the waiting ones that are in the queue."""
         self.fresh: set[str] = set()
-        """Those of the waiting ones that nothing was said about."""
+        """Those of the waiting ones that were not yet reported as admitted or parked."""
 
     def settle(self) -> tuple[set[str], set[str]]:
-        """Decide anew who may queue: who is to enter, and who is to be parked."""
+        """Apply the throttle; returns which launches enter the queue and which are parked."""
         allowance = None if self.limit is None else max(0, self.limit - len(self.started))
         allowed = set(itertools.islice(self.waiting, allowance))
         admitted = allowed - self.inside
@@ -72,7 +72,7 @@ class ThrottledQueue:
 
     @property
     def head(self) -> str:
-        """Who goes next; empty when nobody may."""
+        """The first launch in the queue; empty when there is none."""
         return self._queue.head
 
     def add(self, key: str, rank: Rank, limit: int | None = None) -> None:
@@ -109,7 +109,7 @@ class ThrottledQueue:
         array.forget(key)
         self._touched.add(rank.job)
         if not array:
-            # Whoever comes later brings the throttle along.
+            # The array's next launch brings the throttle along.
             del self._arrays[rank.job]
 
     def set_limit(self, number: int, limit: int | None) -> None:
@@ -120,7 +120,7 @@ class ThrottledQueue:
             self._touched.add(number)
 
     def settle(self) -> Moves:
-        """Let in who may queue, and park who may not."""
+        """Apply all changes: admit launches to the queue, and park those above their throttle."""
         admitted: list[str] = []
         parked: list[str] = []
         for number in self._touched & self._arrays.keys():

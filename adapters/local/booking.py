@@ -1,4 +1,4 @@
-"""The machine's books: what each job holds, who waits, and in which order. Pure.
+"""Resource bookings of this machine, and the queue of waiting jobs. Pure.
 
 A job is booked whole or not at all; the tasks of a pipeline take turns, so it is booked for the largest. The queue is
 strict, in the order of `Rank`: no job passes one that waits ahead of it, so a large job is never starved by small ones.
@@ -56,7 +56,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     """The ways in which the job may be booked, the preferred one first: one for each choice of accelerators.
 
     A node that names no CPUs books one, or what goes with its GPUs. Together such nodes never ask for more than the
-    rest of the machine, since nobody asked for that number.
+    rest of the machine, since that number is only a default.
     """
     fitted = fit_gpu_defaults(job, capacity)
     variants = _list_variants(fitted, capacity, MILLI)
@@ -121,7 +121,7 @@ def _default_cpus(tasks: Sequence[TaskSpec], capacity: Capacity) -> int:
 
 
 class Bookings:
-    """What is booked. Thousandths of CPUs and of each GPU, MiB of memory; nothing is ever booked twice."""
+    """Booked resources: thousandths of CPUs and of each GPU, MiB of memory. Nothing is ever booked twice."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
@@ -137,7 +137,7 @@ class Bookings:
         return len(self._bookings)
 
     def copy(self) -> Bookings:
-        """The same books, to try things in."""
+        """A copy to try bookings in."""
         twin = Bookings(self.capacity)
         twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
         twin._free_gpu_milli, twin._bookings = list(self._free_gpu_milli), dict(self._bookings)
@@ -148,7 +148,7 @@ class Bookings:
         return any(self._fit(members) is not None for members in variants)
 
     def keys(self) -> list[str]:
-        """Who holds something."""
+        """The keys of all bookings."""
         return list(self._bookings)
 
     @property
@@ -267,7 +267,7 @@ class WaitingQueue:
 
     @property
     def head(self) -> str:
-        """Who goes next; empty when nobody waits."""
+        """The first job in the queue; empty when none waits."""
         return self._order[0][1] if self._order else ""
 
     def add(self, key: str, rank: Rank) -> None:

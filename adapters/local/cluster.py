@@ -1,4 +1,4 @@
-"""The adapter of this machine: a queue, the books, and supervisors that do the work."""
+"""The local adapter: a queue, bookings of this machine's resources, and supervisors that run the jobs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LocalCluster:
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Record each launch and put it in the queue; what can start, starts at once."""
         await self._ready()
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that is cancelled must not stop it half-way.
         return await asyncio.shield(asyncio.create_task(self._submit(launches)))
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -125,7 +125,7 @@ class LocalCluster:
         return answers
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
-        """Let at most so many elements of the array run from now on; kept for whoever opens the cluster next."""
+        """Limit how many elements of the array run at once; the limit survives the daemon."""
         if self._opening is None or not self._opening.done():
             self._early[array] = limit
         await self._ready()
@@ -195,7 +195,7 @@ class LocalCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Pack the run folders of jobs that are over, but those that are named. Raises Unreachable."""
         await self._ready()
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that is cancelled must not stop it half-way.
         await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
 
     async def forget(self, before: float) -> int:

@@ -1,4 +1,4 @@
-"""From the queue to the supervisors and back: who starts, who is told, what is given back."""
+"""The local scheduler: takes launches from the queue to supervisors, passes orders on, and frees what ended."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _log = logging.getLogger(__name__)
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason of an element that its array's throttle keeps waiting."""
 _PER_SHARED = 1000
-"""Launches that one shared supervisor is given; then another begins, so that inboxes stay short."""
+"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
 _LOOKED_AT = 50
-"""Journals that are looked at in one round without a word from their supervisors."""
+"""Journals that one round looks at without a wake-up."""
 _MOST_ROUNDS = 30
 _GIVE_UP_AFTER = 8
-"""Early deaths of a supervisor after which what it never began is given up."""
+"""Early deaths of a supervisor after which the launches that it never began are given up."""
 
 
 class Dispatch:
-    """The launches that are not over. Its owner calls one coroutine at a time."""
+    """The live launches. Not reentrant: its owner calls one coroutine at a time."""
 
     def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
         self.runs: dict[str, LocalLaunch] = {}
@@ -60,7 +60,7 @@ class Dispatch:
         self.bookings = Bookings(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
         self.lost_launches: dict[str, LostLaunch] = {}
-        """Launches that cannot be looked after; those that have ended stay for a while."""
+        """Lost launches; those that have ended stay for a while."""
         self.attention = asyncio.Event()
         self.stalled = False
         """Whether something could not be written and is to be tried again."""
@@ -73,7 +73,7 @@ class Dispatch:
         self._shared = self._given = 0
         self._head = ""
         self._outdated = False
-        """Whether an order has changed what the start of the first in the queue hangs on."""
+        """Whether an order has changed the estimated start of the first in the queue."""
         self._round = 0
 
     @property
@@ -83,13 +83,13 @@ class Dispatch:
 
     @property
     def live_jobs(self) -> set[int]:
-        """The jobs that have a launch which is not over, or is being ended."""
+        """The jobs with a live launch, or a lost one that is being ended."""
         ending = [lost.place.job for lost in self.lost_launches.values() if lost.ended_at is None]
         return {run.place.job for run in self.runs.values()}.union(ending)
 
     @property
     def busy(self) -> bool:
-        """Whether a look is worth its while without a word from anybody."""
+        """Whether to look without a wake-up."""
         ending = any(lost.ended_at is None for lost in self.lost_launches.values())
         return self.live or self.stalled or ending or self.reports.unsettled
 
@@ -168,7 +168,7 @@ class Dispatch:
             self._enqueue(run)
 
     def _enqueue(self, run: LocalLaunch) -> None:
-        """Have a launch wait; one of an array is told why once it is known whether it may queue."""
+        """Add a launch to the queue. An array element gets its reason later, when its throttle has been applied."""
         self.queue.add(run.handle, run.rank, run.ticket.throttle)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
@@ -179,7 +179,7 @@ class Dispatch:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def schedule(self) -> None:
-        """Start whoever is ahead in the queue for as long as there is room."""
+        """Start launches from the head of the queue while they fit."""
         self.stalled = False
         moves = self.queue.settle()
         chosen = self._choose()
@@ -246,7 +246,7 @@ class Dispatch:
         self._head, self._outdated = head, False
 
     async def _preempt(self, first: LocalLaunch) -> None:
-        """Order those to leave who have to for the first in the queue."""
+        """Preempt running launches where the first in the queue needs their resources."""
         holders = [
             RunningLaunch(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
             for run in self._granted()
@@ -265,10 +265,10 @@ class Dispatch:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     async def settle(self, woken: set[str], unheard: bool, all_launches: bool = False) -> None:
-        """Look at the journals of launches that were heard of; what has ended gives back what it held.
+        """Read the journals of the `woken` launches; those that have ended free their resources.
 
-        `unheard`: at those of some others too, so that one that was not heard of is found all the same. A supervisor's
-        word is lost only where it could not write it; after one such time, look at `all_launches`.
+        `unheard`: also look at some of the others, to find launches whose wake-up was lost. A wake-up is lost only
+        where its supervisor could not write it; once that has happened, look at `all_launches`.
         """
         if unheard or all_launches:
             self._hosts.poll()
@@ -295,14 +295,14 @@ class Dispatch:
         await self._end_lost_launches()
 
     def _choose_looked(self, all_launches: bool) -> list[LocalLaunch]:
-        """Some of the launches that hold something: in turn, so that many cost no more than few."""
+        """The running launches to look at: a part of them in rotation, so that many cost no more than few."""
         granted = [run for run in self._granted() if run.handle not in self.lost_launches]
         rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
     async def _settle_host(self, name: str) -> None:
-        """A supervisor has ended: what it has not finished needs another."""
+        """A supervisor has ended: its unfinished launches need another one."""
         for run in self._hosted(name):
             if await self._is_over(run):
                 self.reports.mark(run.handle)
@@ -343,7 +343,7 @@ class Dispatch:
             return False
 
     async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
-        """Give a launch up that cannot be looked after: what lives of it is ended, then its end is told."""
+        """Give up a launch that cannot be supervised: its processes are ended, then its end is reported."""
         handle = place.handle
         if handle not in self.lost_launches:
             run = self.runs.get(handle)
@@ -358,7 +358,7 @@ class Dispatch:
         return self.lost_launches[handle]
 
     async def _end_lost_launches(self) -> None:
-        """Find launches that cannot be looked after, and bring them to their end."""
+        """Find lost launches, end their processes and report their ends."""
         for name in await asyncio.to_thread(list_losses, self._root):
             if name in self.runs and name not in self.lost_launches:
                 await self.lose(self.runs[name].place, "")
@@ -421,7 +421,7 @@ class Dispatch:
         return [failures.get(order.token) for order in orders]
 
     async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
-        """Carry orders out; the launch where it cannot be looked after. Raises OSError where nothing can be written."""
+        """Carry out orders; returns the launch if it is lost. Raises OSError where nothing can be written."""
         run = self.runs.get(handle)
         if handle in self.lost_launches:
             return self.lost_launches[handle]
@@ -439,9 +439,9 @@ class Dispatch:
         return await self._judge_host(run, orders)
 
     async def _deliver_unwritten(self, run: LocalLaunch, orders: Sequence[Order], error: OSError) -> LostLaunch | None:
-        """Have what ends work reach it although nothing can be written: a full disk may be its own doing.
+        """Pass orders that end work although nothing can be written: the job itself may have filled the disk.
 
-        The orders stay owed, and are written when there is space; their supervisor knows them by their tokens.
+        The orders stay in the outbox and are written when there is space; the supervisor recognises their tokens.
         """
         urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
         cancelled = any(isinstance(event, Cancel) and not is_part(run, event) for _, event in urgent)
@@ -454,7 +454,7 @@ class Dispatch:
         return None
 
     async def _find_lost(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
-        """What a cancel of a launch ends that is unknown here and has not ended by its files."""
+        """Treat a cancelled launch as lost if it is unknown here and its files do not show an end."""
         place = parse_handle(self._root, handle)
         if not any(isinstance(order.event, Cancel) for order in orders):
             return None
@@ -466,7 +466,7 @@ class Dispatch:
         return await self.lose(place, await asyncio.to_thread(find_damage, place) or f"{place.plan} cannot be read")
 
     async def _judge_host(self, run: LocalLaunch, orders: Sequence[Order]) -> LostLaunch | None:
-        """What is cancelled ends without a supervisor where none can be started."""
+        """Treat a cancelled launch as lost if no supervisor can be started for it."""
         cancelled = any(isinstance(order.event, Cancel) and not order.event.task for order in orders)
         if not cancelled or run.booking is None or self._hosts.count_deaths(run.host) < _GIVE_UP_AFTER:
             return None
@@ -490,7 +490,7 @@ class Dispatch:
         run.tokens.update(order.token for order in orders)
 
     async def _note(self, run: LocalLaunch, noted: Sequence[tuple[str, Event]]) -> None:
-        """Write down what happened to a waiting launch, and let it have its effect."""
+        """Write what happened to a waiting launch to its queue file, then apply it."""
         if not noted:
             return
         last = next((place for place, (_, event) in enumerate(noted) if launches.is_end(run, event)), None)
@@ -519,7 +519,7 @@ class Dispatch:
     # --- supervisors -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the supervisors; they go on."""
+        """Release the supervisors; they go on."""
         self._hosts.close()
 
     def _hosted(self, name: str) -> list[LocalLaunch]:

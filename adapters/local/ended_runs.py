@@ -21,11 +21,11 @@ from overspan.bridge.runtime.core.shortages import is_shortage
 _log = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.05
-"""How long submissions and ends wait for packing at most."""
+"""The longest time that packing delays submissions and ends."""
 
 
 class RunPacker:
-    """Packs run folders of one cluster. `live` tells the jobs that have a launch which is not over."""
+    """Packs run directories of one cluster. `live` returns the jobs that have a live launch."""
 
     def __init__(self, root: str, lock: asyncio.Lock, live: Callable[[], Collection[int]]) -> None:
         self._root = root
@@ -33,19 +33,19 @@ class RunPacker:
         self._live = live
 
     async def pack(self, handles: Collection[str], tokens: Collection[str]) -> None:
-        """Pack each job that is over, but those with a launch that is watched or owed. Raises Unreachable."""
+        """Pack each ended job, except those with a watched or unanswered launch. Raises Unreachable."""
         wanted = {handle.partition(".")[0] for handle in handles} | {_read_job(token) for token in tokens}
         ended = await asyncio.to_thread(_list_ended, self._root)
         waiting = [place for place in ended if str(place.job) not in wanted]
         while waiting:
-            # Nothing of a job may begin while it is packed. Whoever submits has its turn between two slices.
+            # No launch of a job may start while it is packed. Submissions get the lock between two slices.
             async with self._lock:
                 live = frozenset(self._live())
                 waiting = await asyncio.to_thread(_pack_some, self._root, waiting, live)
 
 
 def _pack_some(root: str, waiting: list[LaunchFiles], live: Collection[int]) -> list[LaunchFiles]:
-    """Pack for a short while; gives what is left. Raises Unreachable where the disk is full."""
+    """Pack for SLICE_SECONDS; returns what is left. Raises Unreachable where the disk is full."""
     until = time.monotonic() + SLICE_SECONDS
     lost = {name.partition(".")[0] for name in list_losses(root)}
     for count, place in enumerate(waiting, 1):
@@ -58,19 +58,19 @@ def _pack_some(root: str, waiting: list[LaunchFiles], live: Collection[int]) -> 
 
 def _pack(place: LaunchFiles, lost: bool) -> None:
     try:
-        # What could not be looked after stays as it was found.
+        # A lost launch keeps its files as they are, for diagnosis.
         if not lost and os.path.isdir(place.folder):
             pack_run(place.folder)
         remove(place.ended)
     except OSError as error:
         if is_shortage(error):
             raise Unreachable(f"{place.folder} cannot be packed: {error.strerror}", remedy="free space") from error
-        # It stays readable as it is; the next start tries again.
+        # The run stays readable unpacked; the next start of the daemon tries again.
         _log.warning("%s cannot be packed: %s", place.folder, error)
 
 
 def _list_ended(root: str) -> list[LaunchFiles]:
-    """The launches that are over and not packed, oldest first."""
+    """The ended launches that are not packed, oldest first."""
     found = []
     for name in os.listdir(f"{root}/ended"):
         try:
@@ -86,7 +86,7 @@ def _read_job(token: str) -> str:
 
 
 def forget_runs(root: str, before: float) -> int:
-    """Remove each run directory that has no live launch and was last changed before that time; gives how many."""
+    """Remove each run directory without a live launch that was last changed before that time; returns how many."""
     runs = os.path.join(root, "runs")
     live = {name.partition(".")[0] for name in _list(os.path.join(root, "tickets"))}
     removed = 0
@@ -102,7 +102,7 @@ def forget_runs(root: str, before: float) -> int:
 
 
 def _last_change(path: str) -> float:
-    """When something was last written in the run directory itself: its journals tell of every event."""
+    """When a file directly in the run directory was last written; every event writes to a journal there."""
     times = [os.stat(path).st_mtime]
     with os.scandir(path) as entries:
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]

@@ -1,4 +1,4 @@
-"""Reading what a launch has to tell: its queue file first, then the supervisor's journal.
+"""Reads the events of a launch: its queue file first, then the supervisor's journal.
 
 A cursor is '' at the start, `q:OFFSET` in the queue file, a plain byte offset in the journal. Only whole lines count.
 """
@@ -193,7 +193,7 @@ class Wake:
             data = os.read(self.fd, _FIFO_SIZE)
         except BlockingIOError:
             return
-        # Whoever writes gives up where there is no room, which is before the last byte.
+        # A writer gives up where its line does not fit, which is before the last byte.
         self.full = self.full or len(data) > _FIFO_SIZE - _LONGEST_WORD
         data = self._rest + data
         *lines, self._rest = data.split(b"\n")

@@ -7,7 +7,7 @@
     ROOT/runs/N/journal.R.jsonl   what the supervisor records
     ROOT/runs/N/streams.jsonl     where each node's output goes
     ROOT/runs/N/times.jsonl       how long that was, and when
-    ROOT/runs/N/pack.zip          all of this and more, when the job is over (packs.py)
+    ROOT/runs/N/pack.zip          all of this and more, when the job is over (run_packs.py)
     ROOT/tickets/N.R              the launch is not over; what the queue needs to know of it
     ROOT/ended/N.R                the same of one that is over, until it is packed
     ROOT/hosts/HID/               a supervisor's own folder
@@ -116,7 +116,7 @@ class Ticket(NamedTuple):
     requeue: bool = True
     """Whether it may be started again when its resources are taken away."""
     lasts: float | None = None
-    """Seconds that it runs at most; None where nobody knows."""
+    """Seconds that it runs at most; None if unknown."""
     throttle: int | None = None
     """For an element that waits, how many of its array may run at once."""
 

@@ -69,7 +69,7 @@ class LocalLaunch:
     nice: int = 0
     """What of the rank is nice."""
     lasts: float | None = None
-    """Seconds that it runs at most, from its grant; None where nobody knows."""
+    """Seconds that it runs at most, from its grant; None if unknown."""
     held: bool = False
     booking: Booking | None = None
     addresses: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class LocalLaunch:
 
     @property
     def ends_by(self) -> float | None:
-        """When what it was granted comes back at the latest; None where nobody knows."""
+        """When it frees its resources at the latest; None if unknown."""
         return None if self.lasts is None else self.granted_at + self.lasts
 
 
@@ -119,17 +119,17 @@ class GrantFacts(NamedTuple):
 
 
 def make_root(root: str) -> None:
-    """Make the cluster's folders. Raises OSError, also where somebody else can write to them."""
+    """Make the cluster's folders. Raises OSError, also where other users can write to them."""
     for path in (root, *(f"{root}/{name}" for name in _FOLDERS)):
         os.makedirs(path, 0o700, exist_ok=True)
         status = os.stat(path)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            # Whoever can rename files here decides what runs as this user.
+            # A user who can rename files here decides what runs as this one.
             raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
 def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None = None) -> Ticket:
-    """What the queue needs to know of a launch."""
+    """The ticket of a launch: what the queue needs to know of it."""
     group = job.spec.group or len(job.spec.tasks) > 1
     requeue = job.spec.requeue is not False
     variants = list_variants(job, capacity)
@@ -230,7 +230,7 @@ def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
 def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaunch]:
     """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost.
 
-    One that cannot be read is left out, and found by whoever asks for its news. OSError where the disk fails.
+    One that cannot be read is left out; the next observation of it finds the damage. OSError where the disk fails.
     """
     runs = []
     for name in sorted(os.listdir(f"{root}/tickets")):
@@ -325,7 +325,7 @@ def find_changed(sizes: Sequence[tuple[LaunchFiles, int]]) -> dict[str, int]:
         try:
             now = os.stat(place.journal).st_size
         except OSError:
-            # What is wrong with it is found by whoever reads it.
+            # The next reader finds what is wrong with it.
             now = 0
         if now != size:
             changed[place.handle] = now

@@ -45,7 +45,7 @@ def read_log(place: LaunchFiles, request: LogRequest) -> LogPart:
 def _open(place: LaunchFiles, path: str) -> tuple[IO[bytes], str]:
     """A log and where it is. Raises OSError, NotFound where it is no file."""
     try:
-        # A FIFO nobody writes to must not keep this waiting.
+        # A FIFO without a writer must not block this.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         name = os.path.relpath(path, place.folder)

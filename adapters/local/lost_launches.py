@@ -1,7 +1,7 @@
-"""Launches that cannot be looked after: what lives of them is ended, and their end is told by what is known.
+"""Lost launches: given up because no supervisor can run them. Ends their processes and reports their ends.
 
-What is known are the records of their shims, which stand on their own: a program whose end is there has ended so. The
-rest is lost. It is not begun again by itself, since nobody can tell what has run.
+Their shims' records are independent of the damaged files: a program with a recorded end has ended like that. All other
+programs are lost. The job is not restarted automatically, since it is unknown what has run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from overspan.bridge.runtime.core.shim import UNKILLABLE_TIMEOUT
 GRACE = 30.0
 """Seconds between TERM and KILL: the default of a task, whose own may not be readable."""
 SHOWN_SECONDS = 3600.0
-"""How long a launch that was ended like this is named among the daemon's problems."""
+"""How long an ended lost launch stays among the daemon's problems."""
 
 
 @dataclass
 class LostLaunch:
-    """A launch that is being ended because its files cannot be read."""
+    """A launch that is being ended because it cannot be supervised."""
 
     place: LaunchFiles
     loss: Loss
@@ -38,13 +38,13 @@ class LostLaunch:
     """Whether any of it may have run."""
     cancelled: bool = False
     kill_at: float = 0.0
-    """When KILL follows, by the monotonic clock: nobody sets that one."""
+    """When KILL follows, by the monotonic clock, which is never set."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Processes that have had their TERM, by pid and start."""
     ended_at: float | None = None
 
     def word(self) -> str:
-        """What has become of it, a sentence."""
+        """Its state, as a sentence."""
         job = self.place.job
         what, remedy = "it is being ended", ""
         if self.ended_at is not None:
@@ -52,7 +52,7 @@ class LostLaunch:
         return f"job {job} cannot be looked after, so {what}: {self.loss.why}{remedy}"
 
     def obey(self, event: Event) -> None:
-        """Take an order in: its end is on the way, and may come as a cancel, or without grace."""
+        """Apply an order: a cancel changes the cause of the end, and may shorten the grace."""
         if isinstance(event, Cancel) and not event.task:
             self.cancelled = True
             if event.grace is not None:
@@ -60,7 +60,7 @@ class LostLaunch:
 
 
 def open_lost_launch(place: LaunchFiles, why: str, begun: bool, now: float) -> LostLaunch:
-    """Take note of a loss, on the disk too where that can be."""
+    """Record the loss, also on the disk if possible."""
     path = name_loss(place.root, place.folder, place.launch)
     loss = read_loss(path)
     if loss is None:
@@ -73,7 +73,7 @@ def open_lost_launch(place: LaunchFiles, why: str, begun: bool, now: float) -> L
 
 
 def end_processes(lost: LostLaunch) -> bool:
-    """End what lives of it: TERM, and KILL after the grace; True when nothing is left, or nothing can be done."""
+    """End its processes: TERM, then KILL after the grace. True when none is left, or the rest cannot be killed."""
     now = time.monotonic()
     number = signal.SIGTERM if now < lost.kill_at else signal.SIGKILL
     alive = end_live_processes(lost.place.folder, number, lost.signalled)
@@ -81,7 +81,7 @@ def end_processes(lost: LostLaunch) -> bool:
 
 
 def tell_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
-    """The end of the launch: what its shims have recorded before it was given up, then its loss."""
+    """The events of its end: what its shims recorded before it was given up, then its loss."""
     cause = Cause.CANCEL if lost.cancelled else Cause.SYSTEM if lost.begun else Cause.NODE
     report = LaunchLost(now, lost.place.launch, cause.value, lost.loss.why)
     return (*_tell_records(lost), report)

@@ -1,4 +1,4 @@
-"""Who is owed which news: what `observe` answers, each event once for each way from cursor to cursor."""
+"""What `observe` answers: the new events of each launch behind its cursor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overspan.bridge.runtime.core.shortages import is_shortage
 
 
 class Reports:
-    """Keeps which launches have something new, so that asking costs little while nothing is."""
+    """Keeps track of launches with new events, so that an observation without any costs little."""
 
     def __init__(self, root: str, runs: Mapping[str, LocalLaunch]) -> None:
         self._root = root
@@ -28,7 +28,7 @@ class Reports:
         self._again: set[str] = set()
         self._ends: dict[str, tuple[Event, ...]] = {}
         self.suspects: dict[str, str] = {}
-        """Launches whose news cannot be read, or that are unknown although somebody asks for them; why, if known."""
+        """Possibly lost launches: watched, but unreadable or unknown; the value is the cause, if known."""
         self.fresh = asyncio.Event()
 
     def mark(self, handle: str) -> None:
@@ -37,7 +37,7 @@ class Reports:
         self.fresh.set()
 
     def set_reason(self, run: LocalLaunch, reason: str, starts_by: float | None = None) -> None:
-        """A waiting launch waits for this reason, and starts at the latest then."""
+        """Set a waiting launch's reason, and when it starts at the latest."""
         if (run.reason, run.starts_by) != (reason, starts_by):
             run.reason, run.starts_by = reason, starts_by
             self._untold.add(run.handle)
@@ -49,13 +49,13 @@ class Reports:
         self._untold.discard(run.handle)
 
     def tell_end(self, handle: str, events: tuple[Event, ...]) -> None:
-        """A launch has ended in a way that its files do not tell."""
+        """Report an end that the launch's files do not contain."""
         self._ends[handle] = events
         self.mark(handle)
 
     @property
     def unsettled(self) -> bool:
-        """Whether something is to be told or read again."""
+        """Whether something must be reported or read again."""
         return bool(self._gone or self._again or self.suspects)
 
     def repeat_gone(self) -> None:

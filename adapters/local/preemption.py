@@ -1,4 +1,4 @@
-"""Whose resources are taken for the first in the queue. Pure."""
+"""Preemption: which running launches to evict for the first in the queue. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overspan.adapters.local.booking import Booking, Bookings, Variant
 
 
 class RunningLaunch(NamedTuple):
-    """A launch that runs; `behind` is as in its rank, `leaving` says that its end is under way."""
+    """A running launch; `behind` is that of its rank, `leaving` says that its end was already ordered."""
 
     key: str
     behind: int
@@ -21,10 +21,10 @@ class RunningLaunch(NamedTuple):
 def choose_victims(
     bookings: Bookings, variants: Sequence[Variant], behind: int, holders: Sequence[RunningLaunch]
 ) -> tuple[str, ...]:
-    """The launches to evict so that one of that rank fits: none where it would not help, or where none is needed.
+    """The launches to evict so that one of that rank fits; none where eviction would not help or is not needed.
 
-    Only launches of a lower priority. No higher priority is touched than has to be; of those at hand one alone that
-    suffices, else a choice of which none could be spared: low before high, large before small, young before old.
+    Only launches of a lower priority, and no higher one than necessary. Among these, a single launch if one suffices,
+    else a minimal set: low priority before high, large before small, young before old.
     """
     trial = bookings.copy()
     for holder in holders:
@@ -41,7 +41,7 @@ def choose_victims(
 
 
 def _narrow(bookings: Bookings, variants: Sequence[Variant], lower: Sequence[RunningLaunch]) -> list[RunningLaunch]:
-    """Everybody up to the lowest priority with which it is enough; nobody where it is never enough."""
+    """All launches up to the lowest priority that frees enough; empty where even all of them do not."""
     trial = bookings.copy()
     for place, holder in enumerate(lower):
         trial.release(holder.key)
@@ -52,7 +52,7 @@ def _narrow(bookings: Bookings, variants: Sequence[Variant], lower: Sequence[Run
 
 
 def _spare(bookings: Bookings, variants: Sequence[Variant], pool: Sequence[RunningLaunch]) -> list[RunningLaunch]:
-    """Leave out whoever can be left out, the most deserving first."""
+    """Reduce the pool to a minimal set: spare each launch that is not needed, the most deserving first."""
     trial = bookings.copy()
     for holder in pool:
         trial.release(holder.key)

@@ -190,7 +190,7 @@ def _set_damaged_aside(folder: str) -> list[zipfile.ZipInfo]:
 
 
 def _remove_unchanged(folder: str, packed: _PackedFile) -> None:
-    """Remove a file that is in the pack, unless somebody has written to it since."""
+    """Remove a file that is in the pack, unless it was written to since."""
     for now in _describe(folder, packed.name):
         if now == packed:
             _remove(f"{folder}/{packed.name}")

@@ -1,4 +1,4 @@
-"""How long a job runs at most, and when the first in the queue starts at the latest. Pure."""
+"""Estimates: how long a job runs at most, and when the first in the queue starts at the latest. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def limit_run(job: Job) -> float | None:
 def estimate_start(
     bookings: Bookings, variants: Sequence[Variant], ends: Iterable[tuple[float | None, str]]
 ) -> float | None:
-    """When there is room, if those who hold something (their end and their key) use all of their time.
+    """When a job fits if every running launch (its end and key) uses all of its time.
 
-    None when it hangs on one whose end is not known.
+    None if that depends on a launch without a known end.
     """
     trial = bookings.copy()
     for at, key in sorted((at, key) for at, key in ends if at is not None):

@@ -8,8 +8,8 @@ A group has a supervisor of its own; single jobs share one. Each serves a folder
     urgent        FIFO for what ends work while nothing can be written
     shared        the supervisor stays for a while when it has nothing to do
 
-Supervisors are forked from a fork server, and outlive it and the daemon. They are told of news by SIGUSR1, blocked
-before they start.
+Supervisors are forked from a fork server, and outlive it and the daemon. SIGUSR1 wakes them for new lines; it is
+blocked before they start.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Supervisors:
         return self._hosts[name].short if name in self._hosts else ""
 
     async def hand(self, name: str, launches: Sequence[LaunchFiles]) -> None:
-        """Give launches to a supervisor, which is found, started or woken. Trouble with a start is told as its end.
+        """Give launches to a supervisor, which is found, started or woken. A failed start is reported as its end.
 
         A launch that is given twice is served once.
         """
@@ -116,7 +116,7 @@ class Supervisors:
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
             if host.pid:
-                # It lives and has not heard of them; nobody else would tell it.
+                # It lives and does not know of them yet: wake it.
                 host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
             else:
                 if is_shortage(error):

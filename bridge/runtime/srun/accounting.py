@@ -1,4 +1,4 @@
-"""What is kept of each step: a line when it starts and one when it ends, in the run directory.
+"""Step accounting: a line when a step starts and one when it ends, in the run directory.
 
 steps/R.jsonl   the steps of launch R, as srun wrote them
 

@@ -1,4 +1,4 @@
-"""Steps of a job that srun is not inside of (`--jobid`): its first node has no daemon, so srun joins it."""
+"""The batch process of a job's first node, which has no step daemon: srun from outside (`--jobid`) joins it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overspan.bridge.runtime.core.allocation import AllocatedNode, Allocation
 
 
 class BatchProcess(NamedTuple):
-    """The running program of a node: where its record is, and its pid."""
+    """A node's running program: the location of its record, and its pid."""
 
     directory: str
     key: str
@@ -24,7 +24,7 @@ class BatchProcess(NamedTuple):
 
 
 def find_batch_process(allocation: Allocation, node: AllocatedNode) -> Optional[BatchProcess]:
-    """What runs on a node now; None when nothing does."""
+    """Find the program that runs on a node now; None when there is none."""
     folder = os.path.join(os.path.dirname(allocation.folder), "nodes")
     prefix = f"{node.task}.{node.number}."
     for name in sorted(os.listdir(folder), reverse=True):
@@ -38,5 +38,5 @@ def find_batch_process(allocation: Allocation, node: AllocatedNode) -> Optional[
 
 
 def is_inside(process: BatchProcess, environment: Mapping[str, str]) -> bool:
-    """Whether this process was started by that node's program."""
+    """Whether this process is a descendant of that node's program."""
     return environment.get(shim_control.NODE_KEY) == shim_control.name_node(process.directory, process.key)

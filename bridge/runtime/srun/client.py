@@ -1,4 +1,4 @@
-"""Srun while its step runs: bytes, signals, ends and time limits, in one poll loop."""
+"""srun while its step runs: output, input, signals, ends and time limits in one poll loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CREDIT = 1 << 18
 _READ_SIZE = 1 << 16
 _FORWARDED = frozenset(map(int, (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)))
 _GATHER_SECONDS = 0.1
-"""How long ends of ranks are kept back, so that those that end alike are told in one line."""
+"""How long messages about ended ranks are collected, so that equal ones share a line."""
 _FORCING = frozenset(map(int, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)))
 _STRUCK = frozenset(map(int, (signal.SIGTERM, signal.SIGKILL)))
 TAKEN_SIGNALS = _FORWARDED | _FORCING | {int(signal.SIGINT), int(signal.SIGWINCH)}
@@ -46,9 +46,9 @@ class RunningStep(NamedTuple):
     readers: frozenset[int]
     """The ranks that get srun's input."""
     batch_process: Optional[BatchProcess] = None
-    """What the step was joined to: it ends with that."""
+    """The program that the step joined: the step ends with it."""
     older: frozenset[int] = frozenset()
-    """Children of this process that are not the step's."""
+    """Children of this process that do not belong to the step."""
     viewers: Optional[Viewers] = None
     in_pod: bool = False
     """Whether signals of a pod's first process, or of one that entered the pod, are for all that runs there."""

@@ -1,4 +1,4 @@
-"""Srun's connections to the nodes of a step: a runner forked for its own node, step daemons for the others."""
+"""srun's connections to the nodes of a step: a forked runner for its own node, step daemons for the others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _try_connect(allocation: Allocation, node: AllocatedNode) -> Channel:
 
 
 def end_children(spared: Collection[int]) -> None:
-    """Kill and reap what is below this process but for some children, which are older than the step.
+    """Kill and reap all children of this process except the spared ones, which are older than the step.
 
     A runner that was killed leaves its ranks' children here.
     """

@@ -1,4 +1,4 @@
-"""What srun says on stderr, in Slurm's words."""
+"""srun's messages on stderr, in Slurm's words, and its exit codes."""
 
 from __future__ import annotations
 

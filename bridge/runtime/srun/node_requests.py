@@ -1,4 +1,4 @@
-"""What srun asks of each node: the ranks there, their environments, and where their streams go."""
+"""The request to each node of a step: its ranks, their environments, and the targets of their streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN_IN_PODS = ("OVERSPAN_ADDR", "NVIDIA_VISIBLE_DEVICES")
 
 
 class Prepared(NamedTuple):
-    """A step that has been laid out: where, how, and the command of each rank."""
+    """A planned step: its allocation, options and layout, and the command of each rank."""
 
     allocation: Allocation
     step_options: StepOptions
@@ -44,7 +44,7 @@ class StreamTargets(NamedTuple):
 
 
 def choose_streams(options: StreamOptions) -> StreamTargets:
-    """What one component's options make of each stream."""
+    """The target of each stream by one component's options."""
     error = options.error or options.output
     return StreamTargets(
         stdin=StreamTarget(each=options.input)
@@ -105,7 +105,7 @@ def _directory(step_component: StepComponent) -> str:
 
 
 def make_requests(prepared: Prepared, streams: Sequence[StreamTargets], fields: FilenameFields) -> list[dict[str, Any]]:
-    """What each node is asked to run; `streams` are those of the components."""
+    """The request to each node; `streams` are those of the components."""
     allocation, step_options, plan, programs = prepared
     umask = os.umask(0o022)
     os.umask(umask)

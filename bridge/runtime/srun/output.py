@@ -1,4 +1,4 @@
-"""Where srun puts what ranks write: labelled or not, whole lines or as it comes, to its own streams or to a file."""
+"""Output of ranks: labelled or not, in whole lines or unbuffered, to srun's own streams or to files."""
 
 from __future__ import annotations
 

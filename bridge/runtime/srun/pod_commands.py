@@ -108,7 +108,7 @@ def _describe_own(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _serve(mounted: Mounted, environment: Mapping[str, str]) -> int:
-    """Wait for steps until the pod is told to end."""
+    """Serve steps until the pod is terminated."""
     from overspan.bridge.runtime.srun.step_daemon import open_daemon
 
     address = environment.get("OVERSPAN_ADDR", "")

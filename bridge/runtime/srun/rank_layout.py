@@ -1,4 +1,4 @@
-"""Which rank runs where. Pure.
+"""Task distribution: which rank of a step runs on which node. Pure.
 
 As in Slurm, a cyclic deal tells how many tasks each node gets, in blocks as in turns; only the order of ranks differs
 (srun(1), --distribution).

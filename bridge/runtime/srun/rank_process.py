@@ -1,4 +1,4 @@
-"""One rank: the fork that becomes the user's program, and the ends of its pipes or terminal."""
+"""The process of one rank: a fork that becomes the user's program, and srun's ends of its pipes or terminal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def set_window(fd: int, rows: int, columns: int) -> None:
 
 
 def start_rank(request: Mapping[str, Any], row: Mapping[str, Any], environment: Mapping[str, str]) -> RankProcess:
-    """Fork one rank of a request; everything that fails later is told on its stderr and by its exit code."""
+    """Fork one rank of a request; later failures show on its stderr and in its exit code."""
     runner = os.getpid()
     if request.get("terminal") and row["number"] == 0:
         return _start_on_terminal(request, row, environment, runner)

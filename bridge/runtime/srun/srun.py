@@ -1,4 +1,4 @@
-"""`srun` inside an allocation: reads the command line, lays the step out, runs it."""
+"""`srun` inside an allocation: reads the command line, plans the step, runs it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 
 
 class CommandLine(NamedTuple):
-    """A command line that has been read: wishes by component, and the manner of all."""
+    """A parsed command line: (hetjob component, options) for each component, and the options of the step."""
 
     components: tuple[tuple[int, ComponentOptions], ...]
     step_options: StepOptions
@@ -147,7 +147,7 @@ _KEPT = frozenset({"output", "error", "input", "open-mode", "label", "unbuffered
 
 
 def _inherit_options(parts: Sequence[Part]) -> list[Part]:
-    """Components with what they take over: streams from the one before, the command from the next that has one."""
+    """Apply inheritance between components: streams from the previous one, the command from the next that has one."""
     made: list[Part] = []
     for part in parts:
         kept = tuple(option for option in made[-1].options if option[0] in _KEPT) if made else ()
@@ -160,7 +160,7 @@ def _inherit_options(parts: Sequence[Part]) -> list[Part]:
 
 
 def _without_variables(options: ComponentOptions) -> ComponentOptions:
-    """The wish with the counts that were options alone."""
+    """The options without counts that came from variables."""
     ntasks, nodes = options.ntasks if options.ntasks_named else None, options.nodes if options.nodes_named else None
     return options._replace(ntasks=ntasks, nodes=nodes)
 

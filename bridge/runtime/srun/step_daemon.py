@@ -3,7 +3,7 @@
     stepd RUN_DIRECTORY TASK NODE ADDRESS [hold]
 
 It listens at the member's address and says where in the run directory. With `hold` it stands in the place of a batch
-script, and ends when the client that holds the allocation lets go, with the exit code that it is told, or is gone.
+script, and ends with the client that holds the allocation: with the exit code that it sends, or when it is gone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class StepDaemon:
         self._ending = False
         self._code: Optional[int] = None
         self._signals = kernel.open_signalfd(frozenset(map(int, (signal.SIGCHLD, signal.SIGTERM))))
-        # What the children have to say of a hold, a line each.
+        # The children report holds and releases here, one line each.
         self._news, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> int:

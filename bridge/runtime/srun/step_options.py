@@ -1,4 +1,4 @@
-"""What one component of a step asks for: srun's options, then its input variables (srun(1))."""
+"""The options of a step and of its components: srun's options, else its input variables (srun(1))."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overspan.bridge.model.srun_options import Part
 
 
 class OptionError(Exception):
-    """A value that cannot be read, in Slurm's words, and srun's exit code for it: 0 stands for its usual one."""
+    """An invalid value, in Slurm's words, with srun's exit code for it; 0 means the usual one."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
@@ -19,7 +19,7 @@ class OptionError(Exception):
 
 
 class StreamOptions(NamedTuple):
-    """Where a component's bytes go: patterns as given, labels, and whether files are added to."""
+    """The standard streams of a component: filename patterns as given, labels, and whether to append."""
 
     label: bool = False
     unbuffered: bool = False
@@ -30,7 +30,7 @@ class StreamOptions(NamedTuple):
 
 
 class ComponentOptions(NamedTuple):
-    """One component; a number that was not given is None. `named` tells that it was an option, not a variable."""
+    """Options of one component; numbers that were not given are None. `named`: it was an option, not a variable."""
 
     command: tuple[str, ...]
     nodes: Optional[int] = None
@@ -58,7 +58,7 @@ class ComponentOptions(NamedTuple):
 
 
 class StepOptions(NamedTuple):
-    """How the whole step is run."""
+    """Options of the whole step."""
 
     pty: bool = False
     kill_on_bad_exit: bool = False
@@ -71,7 +71,7 @@ class StepOptions(NamedTuple):
 
 
 UNREADABLE = 255
-"""The exit code for a value or an option that cannot be read at all."""
+"""srun's exit code for an invalid option."""
 
 # Input variables, first wins (srun(1), INPUT ENVIRONMENT VARIABLES).
 _VARIABLES = {
@@ -101,7 +101,7 @@ _VARIABLES = {
 
 
 def read_component_options(part: Part, environment: Mapping[str, str]) -> ComponentOptions:
-    """One component's wish. Raises OptionError."""
+    """Read the options of one component. Raises OptionError."""
 
     def number(name: str, least: int = 1) -> Optional[int]:
         return _read_count(name, _value(part, name, environment), least)
@@ -133,7 +133,7 @@ def read_component_options(part: Part, environment: Mapping[str, str]) -> Compon
 
 
 def read_step_options(part: Part, environment: Mapping[str, str]) -> StepOptions:
-    """The step's manner, from its first component's options. Raises OptionError."""
+    """Read the options of the step, from its first component. Raises OptionError."""
     if part.has("time"):
         _check_time(part.last("time"))
     kill = part.last("kill-on-bad-exit", environment.get("SLURM_KILL_BAD_EXIT", ""))

@@ -1,4 +1,4 @@
-"""A step before it runs: its nodes, its ranks, and what each of them finds. Pure."""
+"""The plan of a step: its nodes and ranks, and the environment of each rank. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overspan.bridge.runtime.srun.step_options import ComponentOptions
 
 
 class PlanError(Exception):
-    """The step cannot be; the text is Slurm's."""
+    """The step is impossible; the text is Slurm's."""
 
 
 class PlacedRank(NamedTuple):

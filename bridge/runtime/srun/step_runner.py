@@ -1,4 +1,4 @@
-"""A node's part of one step: starts its ranks, carries their bytes, and leaves nothing behind.
+"""The runner of one step on one node: starts its ranks, relays their streams, and leaves no process behind.
 
 It is a process of its own, forked from srun for srun's node and from the step daemon for the others, and speaks to
 srun over a channel. When the channel closes, everything below is killed.
