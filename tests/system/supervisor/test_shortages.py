@@ -30,10 +30,10 @@ lack({module}, {function!r}, errno.{number})
 sys.exit(supervisor.main(sys.argv[1:]))
 """
 PLACES = [
-    ("forker.records", "take_claim", "EMFILE"),
+    ("forker.node_records", "take_claim", "EMFILE"),
     ("shim", "fork_child", "EAGAIN"),
-    ("child", "_open_files", "ENFILE"),
-    ("child", "_execute", "ENOMEM"),
+    ("gated_child", "_open_files", "ENFILE"),
+    ("gated_child", "_execute", "ENOMEM"),
 ]
 
 
