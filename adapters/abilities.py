@@ -1,6 +1,6 @@
-"""What an adapter may be able to do beyond the contract, and what those abilities tell.
+"""Optional abilities of an adapter beyond the contract, and the records that they exchange.
 
-Each is a Protocol of its own that the controller looks up once with isinstance.
+Each ability is a Protocol that the controller looks up once with isinstance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from overspan.bridge.model.spec import JobSpec
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of `span check`: what was tried, whether it works, what was seen and what to do about it."""
+    """One line of `span check`: what was tried, whether it works, the evidence, and how to fix it."""
 
     what: str
     works: bool
@@ -34,9 +34,9 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Invitation:
-    """How a user opens the way to a cluster on a terminal: a command, and what to be told.
+    """How a user logs in to a cluster on a terminal: the command to run, and a message for the user.
 
-    No words: there is nothing to be run. `check` is a command that ends with 0 where the way is open.
+    Without `words` there is nothing to run. `check` is a command that exits with 0 where the login still works.
     """
 
     message: str
@@ -49,7 +49,7 @@ class Step:
     """A step of a launch, or one component of it: the task that it ran in, and the numbers of its nodes there.
 
     `cpus` 0 is all that the task has on them.
-    Neither `running` nor an `ended_at`: it was killed, and nobody saw when.
+    A step that neither is `running` nor has an `ended_at` was killed at an unknown time.
     """
 
     handle: str
@@ -76,8 +76,8 @@ class Step:
 class Trace:
     """What one launch, of whatever installation, has on a cluster: `objects` in the cluster's words.
 
-    `running` of them may still run work; `stuck` has a sentence for each that cannot go now. `resumes`: a later launch
-    of the same job may be this one again.
+    `running` is how many of them may still run work; `stuck` has a sentence for each that cannot be removed now.
+    `resumes`: a later launch of the same job may continue this one.
     """
 
     token: str
@@ -93,9 +93,9 @@ class Trace:
 
 @dataclass(frozen=True)
 class ShellRequest:
-    """Where a user wants a shell, or a command to be run: at one member of a launch that has its nodes.
+    """A user's request for a shell or a command at one member of a launch that has its nodes.
 
-    `host` is the name of the member's node. No `command` is a shell. `terminal` tells that a person sits at it.
+    `host` is the name of the member's node. Without a `command` it is a shell. `terminal`: the user sits at one.
     """
 
     handle: str
@@ -108,9 +108,9 @@ class ShellRequest:
 
 @dataclass(frozen=True)
 class Entrance:
-    """What to run on the user's own terminal to be there; `environment` is on top of the user's.
+    """What to run on the user's own terminal to get there; `environment` is added to the user's.
 
-    Its exit code is the shell's or the command's. Nothing of the job depends on it.
+    Its exit code is the shell's or the command's. The job does not depend on it.
     """
 
     words: tuple[str, ...]
@@ -119,10 +119,10 @@ class Entrance:
 
 @dataclass(frozen=True)
 class StepRequest:
-    """A step that a user wants in a launch that has its nodes: the words of srun(1), and what they were typed with.
+    """A user's request for a step in a launch that has its nodes: the words of srun(1), and where they were typed.
 
-    `own` tells that the launch is an allocation for this step alone. `terminal`: the step has the user's terminal.
-    `alone`: it is not to share a connection with the daemon.
+    `own`: the launch is an allocation for this step alone. `terminal`: the step has the user's terminal.
+    `alone`: the step must not share a connection with the daemon.
     """
 
     handle: str
@@ -139,8 +139,8 @@ class StepRequest:
 class StepEntrance:
     """What to run for a step: `words` are its srun, whose exit code and streams are the step's.
 
-    `guard` is a command to run beside it. It hands srun the signals that are written to it, a name a line. When its
-    standard input ends it ends srun, where that has not ended, and removes what was prepared.
+    `guard` is a command to run beside it. It passes srun the signals whose names it reads, one a line. When its
+    standard input ends, it ends srun if that still runs, and removes what was prepared.
     """
 
     words: tuple[str, ...]
@@ -149,16 +149,16 @@ class StepEntrance:
 
 @runtime_checkable
 class Troubles(Protocol):
-    """An adapter that can say what is wrong with single launches there."""
+    """The adapter can report what is wrong with single launches."""
 
     def troubles(self) -> Sequence[str]:
-        """What hinders it now, or did a short while ago: a sentence each. Asks nobody."""
+        """A sentence for each present or recent problem. Answers from memory; the cluster is not asked."""
         ...
 
 
 @runtime_checkable
 class Deciders(Protocol):
-    """Who decides differs from launch to launch, and its handle tells; `Adapter.decider` is that of the others."""
+    """The decider differs between launches, and the handle tells which; `Adapter.decider` is the default."""
 
     def decider_of(self, handle: str) -> Decider:
         """Who decides about a launch of this cluster."""
@@ -166,47 +166,47 @@ class Deciders(Protocol):
 
 @runtime_checkable
 class Limits(Protocol):
-    """It keeps wall times of its own for launches that the daemon decides about.
+    """The cluster enforces wall times itself for launches that the daemon decides about.
 
-    A new one is ordered there first, and in force when it is told back as carried out.
+    A new limit is ordered there first; it is in force once the cluster reports the order as carried out.
     """
 
     def keeps_limits(self, handle: str) -> bool:
-        """Whether it does so for a launch."""
+        """Whether the cluster enforces the wall time of a launch."""
 
 
 @runtime_checkable
 class Barrier(Protocol):
-    """Launches of jobs with a choice of clusters can be held back here: the daemon decides about them.
+    """Start gate: the cluster can hold back launches of jobs with several candidates; the daemon decides about them.
 
-    Nothing of the user's runs before the daemon's first `Launch`. The adapter is a `Release` too: a launch that nobody
-    wants any more is ended by that alone, whatever it waits for. It is so for jobs that race (`Job.racers`), and for
-    all with several clusters unless an `Expire` takes them back.
+    No user code runs before the daemon's first `Launch`. The adapter is a `Release` too: releasing an unwanted launch
+    ends it, whatever it waits for. Jobs that race (`Job.racers`) wait at the gate, and so do all jobs with several
+    candidates, unless an `Expire` can take them back.
     """
 
     def find_obstacle(self, job: Job) -> str:
-        """Why that cannot be done for a job; empty where it can. An answer from what is known."""
+        """Why a job cannot be held back; empty where it can. Answers from memory."""
 
 
 @runtime_checkable
 class Patience(Protocol):
-    """The cluster says how long it has to start a job that could go to another, where the job's file does not."""
+    """The cluster's default for how long it may keep a job waiting that could fail over to another candidate."""
 
     def patience(self, job: Job) -> float | None:
-        """Seconds from the offer; None: for ever."""
+        """Seconds from the submission; None for no limit."""
 
 
 @runtime_checkable
 class Check(Protocol):
-    """The adapter can say what works on its cluster and what to do about the rest."""
+    """The adapter can diagnose its cluster: what works, and how to fix the rest."""
 
     async def check(self) -> list[Finding]:
-        """Try each thing that jobs need there."""
+        """Try everything that jobs need there."""
 
 
 @runtime_checkable
 class Login(Protocol):
-    """The way to the cluster may ask for passwords and codes, which only a terminal can answer."""
+    """Logging in to the cluster may ask for passwords and codes, which only a terminal can answer."""
 
     async def login(self) -> Invitation:
         """What to run on the user's terminal."""
@@ -214,13 +214,13 @@ class Login(Protocol):
 
 @runtime_checkable
 class Personal(Protocol):
-    """The cluster is reached as the owner of each job (`JobSpec.origin`), and as whoever asks something else.
+    """The cluster is accessed as the owner of each job (`JobSpec.origin`), and otherwise as the user who asks.
 
-    A shared daemon uses no other. Handles tell their owner.
+    A shared daemon uses only such adapters. Handles contain their owner.
     """
 
     def as_user(self, user: str) -> Adapter:
-        """The cluster as that user reaches it."""
+        """The adapter that accesses the cluster as that user."""
 
 
 @runtime_checkable
@@ -235,7 +235,7 @@ class Exec(Protocol):
 class NativeAllocations(Protocol):
     """Allocations without a script are native jobs, and their steps are the cluster's own srun's.
 
-    Such a launch ends by the signals of `model.allocations`; nobody there notices when its client is gone.
+    Such a launch ends by the signals of `model.allocations`; the cluster does not notice when its client is gone.
     """
 
     async def prepare_step(self, request: StepRequest) -> StepEntrance:
@@ -272,23 +272,23 @@ class Admission(Protocol):
 
 @runtime_checkable
 class Verdict(Protocol):
-    """The cluster itself judges each submission: its answer is waited for, and no trial is made before."""
+    """The cluster itself validates each submission: submitters wait for its answer, and there is no trial before."""
 
     verdict_seconds: float
-    """How long a submitter waits for it at most."""
+    """How long a submitter waits at most."""
 
 
 @runtime_checkable
 class Notes(Protocol):
-    """The adapter can say what of a job its cluster accepts without effect."""
+    """The adapter can name the options of a job that have no effect on its cluster."""
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """One sentence for each such thing, for the submitter to read."""
+        """One sentence for each such option, shown to the submitter."""
 
 
 @runtime_checkable
 class Partitions(Protocol):
-    """The cluster's partitions are in its settings, and a job of a list of them may have the first that takes it."""
+    """The settings define the cluster's partitions; a job that lists several gets the first that accepts it."""
 
     def default_partition(self) -> str:
         """The partition of jobs that name none."""
@@ -296,46 +296,46 @@ class Partitions(Protocol):
 
 @runtime_checkable
 class KnownNodes(Protocol):
-    """The cluster takes jobs that no node of it could hold; the adapter remembers what its nodes have."""
+    """The cluster accepts jobs that fit none of its nodes; the adapter remembers the nodes' sizes."""
 
     def known_nodes(self) -> Sequence[Node]:
-        """The nodes as they were seen last, without asking; none where they were not, or where others may come."""
+        """The nodes as last seen, from memory; none before the first look, or where nodes may be added."""
 
 
 @runtime_checkable
 class Arrays(Protocol):
-    """The cluster has arrays of its own: elements that are given to it together are one submission there."""
+    """The cluster has native arrays: elements that are submitted together become one submission there."""
 
     elements: int
-    """How many elements of an array are given to it at once."""
+    """How many elements of an array one submission may have."""
     submissions: int
-    """How many submissions, arrays as one, are given to it at once: what it answers is known after all of them."""
+    """How many submissions (an array counts as one) make a batch: their answers are known after the last one."""
 
 
 @runtime_checkable
 class Dependencies(Protocol):
-    """The cluster can wait for jobs of its own, so that a dependant is given to it before its needs are met.
+    """The cluster has native dependencies, so that a dependent job can be submitted before its needs are met.
 
-    A launch or order with `needs` has its effect only if the cluster surely decides about each of them as Overspan
-    would. Where that is not known any more when it arrives, it is refused for a while, with the reason Dependency.
+    A launch or order with `needs` takes effect only if the cluster would surely decide each of them as Overspan does.
+    Where that is no longer certain on arrival, the adapter refuses it for a while, with the reason Dependency.
     """
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
-        """Whether the cluster can wait for all of these; an answer from what is known, the cluster is not asked."""
+        """Whether the cluster can wait for all of these. Answers from memory; the cluster is not asked."""
 
 
 @runtime_checkable
 class Throttle(Protocol):
-    """The adapter keeps arrays' throttles itself, so that more elements may be launched than may run.
+    """The adapter enforces array throttles itself, so that more elements may be launched than may run.
 
-    Those that wait for their turn are pending with the reason JobArrayTaskLimit and hold up nobody else. The limit is
-    that of the newest launch or call, and holds however the daemon or the adapter ends.
+    Elements above the limit are pending with the reason JobArrayTaskLimit and block no other job. The limit is that of
+    the newest launch or call, and survives the end of the daemon and of the adapter.
     """
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
-        """From now on at most so many elements of the array are started; None is any number. Ends none that runs.
+        """Limit how many elements of the array run at once; None for no limit. Running elements are not ended.
 
-        Heeded from the first start on when it is the first call of all. Raises Unreachable; to be called again then.
+        A call before all others applies from the first start on. Raises Unreachable: call again then.
         """
 
 
@@ -344,32 +344,32 @@ class Steps(Protocol):
     """The adapter can tell which steps ran inside its launches."""
 
     async def steps(self, handles: Sequence[str]) -> list[Step]:
-        """The steps of the launches, launch by launch, in their order; none of those that it knows nothing of."""
+        """The steps of the launches, launch by launch, in order; none for unknown launches."""
 
 
 @runtime_checkable
 class Forget(Protocol):
-    """The adapter keeps files of ended jobs that may be removed some day."""
+    """The adapter keeps files of ended jobs, which expire."""
 
     async def forget(self, before: float) -> int:
-        """Remove what is left of jobs that ended before that time; gives how many."""
+        """Remove the files of jobs that ended before that time; returns how many jobs."""
 
 
 @runtime_checkable
 class Located(Protocol):
-    """The adapter can tell where its settings lead: handles mean nothing elsewhere, and must not be asked about there.
+    """The adapter can identify the cluster behind its settings: handles mean nothing on another one.
 
-    Without it all clusters of its kind and name are one place.
+    Without this ability, all clusters of one kind and name count as the same.
     """
 
     def place(self) -> str:
-        """The place in words, the same for the same settings; contacts nothing. Raises Unreachable."""
+        """The cluster's identity as a text, equal for equal settings; contacts nothing. Raises Unreachable."""
 
 
 class Written(NamedTuple):
-    """Where a launch works and writes on its cluster; empty where that is what the job's own words say.
+    """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
 
-    With a folder, relative paths are below it. An `error` that is empty goes with the output.
+    With a folder, relative paths are below it. An empty `error` shares the output's file.
     """
 
     folder: str = ""
@@ -379,47 +379,47 @@ class Written(NamedTuple):
 
 @runtime_checkable
 class Writes(Protocol):
-    """Launches there work and write elsewhere than the submitter's own paths say."""
+    """Launches there use other directories than the submitter's paths say."""
 
     def find_written(self, handle: str) -> Written:
-        """Where a launch works and writes, by its handle alone; contacts nothing."""
+        """The paths of a launch, from its handle alone; contacts nothing."""
 
 
 @runtime_checkable
 class Numbered(Protocol):
-    """The adapter knows launches by the numbers of their jobs, so a number must not be given again."""
+    """The adapter identifies launches by their job ids, so an id must not be used again."""
 
     def find_last_number(self) -> int:
-        """The highest number of a job that has left anything there; 0 for none."""
+        """The highest id of a job that has left anything there; 0 for none."""
 
 
 @runtime_checkable
 class Release(Protocol):
-    """Launches leave objects on the cluster that have to go once their outcome is stored, whoever stored it."""
+    """Launches leave objects on the cluster, to be removed once their outcome is stored by any daemon."""
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """Remove what is left of every launch of the installation but those that are named.
+        """Remove what is left of every launch of the installation except the named ones.
 
-        `handles` are watched, the submissions of `tokens` are owed, on whichever cluster: two entries of the
-        configuration may be one place, and one that is configured no more keeps its launches. What this process submits
-        while the call is under way stays as well. Raises Unreachable; to be called again then.
+        `handles` are watched launches, `tokens` unanswered submissions, of all clusters: two entries of the
+        configuration may be one cluster, and a cluster that left the configuration keeps its launches. What this
+        process submits during the call stays as well. Raises Unreachable: call again then.
         """
 
 
 @runtime_checkable
 class Ceilings(Protocol):
-    """What a launch is made of ends some time after its wall times, and cannot be made to live longer."""
+    """The objects of a launch have a fixed end, some time after its wall times, that cannot be extended."""
 
     async def longest_time(self, handle: str, task: str) -> int | None:
-        """The longest wall time in seconds that a task can be given while the launch lasts; None for any."""
+        """The longest wall time in seconds that a running launch's task can be given; None for any."""
 
 
 @runtime_checkable
 class Traces(Protocol):
-    """The adapter can list what launches have on its cluster, those of other installations too."""
+    """The adapter can list all objects of launches on its cluster, other installations' included."""
 
     async def find_traces(self) -> list[Trace]:
-        """All launches that have anything there. Raises Unreachable."""
+        """All launches that have objects there. Raises Unreachable."""
 
     async def remove_traces(self, traces: Sequence[Trace]) -> None:
-        """End these launches and remove all of them, with the logs that can be kept at once. Raises Unreachable."""
+        """End these launches and remove their objects; save only logs that are at hand. Raises Unreachable."""

@@ -1,4 +1,4 @@
-"""Files of the submitter's as an archive that depends on nothing but their names and contents.
+"""Reproducible archives of the submitter's files: the bytes depend on names and contents alone.
 
 What a `.skyignore` at the top names stays behind, else what the `.gitignore` files and git's own list of exclusions
 name, and `.git` itself (as SkyPilot's storage uploads do). Links are kept as links and never followed.
@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, cast
 
-from overspan.adapters.ignoring import Rule, is_ignored, read_rules
+from overspan.adapters.ignore_patterns import Rule, is_ignored, read_rules
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
 SKYIGNORE, GITIGNORE = ".skyignore", ".gitignore"
@@ -25,7 +25,7 @@ _DATE = 315532800
 """1980-01-01: GNU tar complains of 1970."""
 
 
-class Item(NamedTuple):
+class ArchiveItem(NamedTuple):
     """One entry of an archive: its name in there, where it is, and what shows that it is still the same.
 
     `kind` is one of tarfile's types. Sizes are bytes, `changed` is nanoseconds since the epoch.
@@ -46,7 +46,7 @@ REMEDY = (
 )
 
 
-def list_items(source: str, limit: int, remedy: str = REMEDY) -> tuple[Item, ...]:
+def list_items(source: str, limit: int, remedy: str = REMEDY) -> tuple[ArchiveItem, ...]:
     """What an archive of a file or folder has in it, by name; all names begin with the source's own.
 
     Raises InvalidRequest for what cannot travel: more than `limit` bytes (with that remedy), what may not be read, what
@@ -73,7 +73,7 @@ def list_items(source: str, limit: int, remedy: str = REMEDY) -> tuple[Item, ...
     return tuple(found)
 
 
-def _describe_excess(source: str, items: Sequence[Item], size: int, limit: int) -> str:
+def _describe_excess(source: str, items: Sequence[ArchiveItem], size: int, limit: int) -> str:
     largest = max(items, key=lambda item: item.size)
     return (
         f"{source} has {_show(size)} to send to the cluster, and {_show(limit)} are allowed;"
@@ -98,11 +98,11 @@ def _read_text(path: str) -> str | None:
         return None
 
 
-def _walk(top: str, name: str, sky: tuple[Rule, ...] | None) -> Iterator[Item]:
+def _walk(top: str, name: str, sky: tuple[Rule, ...] | None) -> Iterator[ArchiveItem]:
     """Everything below a folder that travels, by name."""
     exclude = _read_text(os.path.join(top, _GIT, "info", "exclude")) if sky is None else None
     waiting = [("", sky or read_rules(exclude or ""))]
-    found: list[Item] = []
+    found: list[ArchiveItem] = []
     while waiting:
         base, rules = waiting.pop()
         folder = os.path.join(top, base)
@@ -122,19 +122,19 @@ def _walk(top: str, name: str, sky: tuple[Rule, ...] | None) -> Iterator[Item]:
     yield from sorted(found)
 
 
-def _make_item(name: str, path: str, status: os.stat_result) -> Item | None:
+def _make_item(name: str, path: str, status: os.stat_result) -> ArchiveItem | None:
     """None for sockets, pipes and devices, which cannot travel."""
     executable = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
     if stat.S_ISREG(status.st_mode):
-        return Item(name, path, tarfile.REGTYPE, executable, status.st_size, status.st_mtime_ns)
+        return ArchiveItem(name, path, tarfile.REGTYPE, executable, status.st_size, status.st_mtime_ns)
     if stat.S_ISDIR(status.st_mode):
-        return Item(name, path, tarfile.DIRTYPE, 0o755)
+        return ArchiveItem(name, path, tarfile.DIRTYPE, 0o755)
     if stat.S_ISLNK(status.st_mode):
-        return Item(name, path, tarfile.SYMTYPE, 0o777, target=os.readlink(path))
+        return ArchiveItem(name, path, tarfile.SYMTYPE, 0o777, target=os.readlink(path))
     return None
 
 
-def describe_items(items: Sequence[Item]) -> str:
+def describe_items(items: Sequence[ArchiveItem]) -> str:
     """A hash of the list: while it is the same, so is the archive."""
     digest = hashlib.sha256()
     for item in items:
@@ -142,7 +142,7 @@ def describe_items(items: Sequence[Item]) -> str:
     return digest.hexdigest()
 
 
-def write_archive(items: Sequence[Item], file: BinaryIO) -> str:
+def write_archive(items: Sequence[ArchiveItem], file: BinaryIO) -> str:
     """Write a packed tar file and give the hash of what is in it.
 
     Raises OverspanError, to be tried again, when a file changes while it is read.
@@ -172,7 +172,7 @@ class _Hashed:
         return self._count
 
 
-def _add(archive: tarfile.TarFile, item: Item) -> None:
+def _add(archive: tarfile.TarFile, item: ArchiveItem) -> None:
     # Neither owner nor time is part of the content.
     entry = tarfile.TarInfo(item.name)
     entry.type, entry.mode, entry.linkname, entry.mtime = item.kind, item.mode, item.target, _DATE

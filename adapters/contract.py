@@ -1,8 +1,7 @@
-"""What every adapter is: five batch methods over one cluster, all async and idempotent by token.
+"""The contract of an adapter: five batch methods over one cluster, all async and idempotent by token.
 
-Adapters translate. They never decide policy, never touch the store and never know the controller. What a cluster
-tells comes back as lifecycle events; what it is to do goes in as launches and orders. What some can do beyond it is in
-abilities.py.
+Adapters translate. They never decide policy, never touch the store and never know the controller. Launches and orders
+go in; lifecycle events come out. Optional methods are in abilities.py.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ FORMAT = 1
 
 
 MOST_WORDS = 1000
-"""Characters of a cluster's words that are kept as the reason of a job that waits; columns show Slurm's word alone."""
+"""Characters of a cluster's message that are kept as a pending job's reason; columns show Slurm's word alone."""
 _GROUP_LIMIT = "AssocGrp"
-"""How Slurm's reasons for limits of several jobs begin, which stand for quotas here."""
+"""Prefix of Slurm's reasons for limits that several jobs share; quotas use them too."""
 
 
 class Decider(StrEnum):
@@ -39,7 +38,7 @@ class Decider(StrEnum):
 
 @dataclass(frozen=True)
 class Awaited:
-    """A job that another waits for: its facts, and the handle by which the same cluster has it. It is not over."""
+    """A live job that another one waits for: its facts, and its handle on the same cluster."""
 
     job: Job
     handle: str
@@ -47,7 +46,7 @@ class Awaited:
 
 @dataclass(frozen=True)
 class Unmet:
-    """A need that is not met, and the jobs that it is about; without any, only the daemon can wait for it."""
+    """An unmet dependency and the jobs that it names. Without jobs, only the daemon can wait for it."""
 
     need: JobNeed
     jobs: tuple[Awaited, ...] = ()
@@ -55,26 +54,26 @@ class Unmet:
 
 @dataclass(frozen=True)
 class Launch:
-    """One job to start, with the facts to start from. `token` finds its own earlier effect."""
+    """One job to start, with the facts to start from. `token` is an idempotency key: it finds an earlier try."""
 
     token: str
     job: Job
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the daemon's own for every task (its address, the job's token file)."""
+    """Variables that the daemon adds for every task (its address, the job's token file)."""
     throttle: int | None = None
-    """For an element, how many of its array may run at once; heeded where the adapter is a `Throttle`."""
+    """For an array element, how many of its array may run at once. Only a `Throttle` adapter reads it."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
     """What the job still waits for; empty unless the adapter is a `Dependencies`."""
     wanted: bool = field(default=True, kw_only=True)
-    """False: its job is cancelled. What an earlier call has made of it is found; else it is refused, as `NOT_HERE`.
+    """False where the job was cancelled: find what an earlier call created, else refuse with `NOT_HERE`.
 
-    Nothing is made then. Whatever is found is of a held job, and does not start before the cancel comes.
+    Such a call creates nothing. What it finds belongs to a held job, and cannot start before the cancel arrives.
     """
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The launch exists on the cluster: `handle` names it from now on, `native_id` is the cluster's own name."""
+    """The launch exists on the cluster: `handle` names it from now on, `native_id` is the cluster's own name for it."""
 
     token: str
     handle: str
@@ -83,9 +82,9 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The launch was refused, in the cluster's words; a transient one is tried again.
+    """The launch was refused, in the cluster's words. A transient refusal is retried.
 
-    `remedy` is what fixes it, where the adapter knows better than that another size or partition may do.
+    `remedy` is the fix, where the adapter knows a better one than another size or partition.
     """
 
     token: str
@@ -96,25 +95,25 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """The words with what fixes it, for who is told of nothing else."""
+        """Message and remedy in one line."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     @property
     def waiting_reason(self) -> str:
-        """Why the job waits: Slurm's reason, with the words where that alone would not tell of a refusal."""
+        """The pending job's reason: Slurm's word, with the message where the word alone would not show a refusal."""
         words = self.message.partition("\n")[0][:MOST_WORDS]
         worded = self.reason == "Resources" or self.reason.startswith(_GROUP_LIMIT)
         return f"{self.reason}: {words}" if worded and words else self.reason
 
 
 NOT_HERE = "it is cancelled, and nothing of it is here"
-"""What is said of a launch that is not wanted any more."""
+"""The message of a refusal for a launch that is no longer wanted and was never created."""
 
 
 class SomeUnanswered(Unreachable):
-    """Of some calls of a batch nothing is known yet; `answers` are those of the others, by token.
+    """Some calls of a batch have no answer yet; `answers` are those of the others, by token.
 
-    What is left is owed, and made again in a moment. For adapters whose calls go different ways.
+    The unanswered calls stay in the outbox and are retried. For adapters whose calls take different routes.
     """
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
@@ -123,12 +122,12 @@ class SomeUnanswered(Unreachable):
 
 
 class Unsent(Unreachable):
-    """The cluster does not answer, and nothing of the submissions has been sent: it knows of none of them."""
+    """The cluster does not answer, and no submission was sent: none of them is in doubt."""
 
 
 @asynccontextmanager
 async def before_sending() -> AsyncIterator[None]:
-    """What is asked before anything is sent: silence is `Unsent` there."""
+    """Guard the questions that precede the first send: there, Unreachable and TimedOut become `Unsent`."""
     try:
         yield
     except (Unreachable, TimedOut) as error:
@@ -143,14 +142,14 @@ class Order:
     handle: str
     event: Event
     needs: tuple[Unmet, ...] = ()
-    """With SetDependency, what of it is not met; such an order is only given where the adapter is a `Dependencies`."""
+    """The unmet dependencies of a SetDependency, which only a `Dependencies` adapter gets."""
     again: bool = False
-    """Whether it may have been carried out before, by a daemon that did not hear of that."""
+    """Whether it is in doubt: an earlier daemon may have had it carried out without learning of that."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """News of one launch, oldest first. `cursor` stands behind the last event and is stored with their effect."""
+    """New events of one launch, oldest first. `cursor` points behind the last one and is stored with their effect."""
 
     handle: str
     events: tuple[Event, ...]
@@ -158,15 +157,15 @@ class Report:
     gone: bool = False
     """The cluster has no trace of the launch and never will have."""
     native_id: str = ""
-    """What the cluster calls the launch from now on, where that has changed: an element gets its own name late."""
+    """The cluster's new name for the launch, where that has changed: an array element gets its own name late."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The reports since the cursors that were given; empty when the wait was over first.
+    """The reports since the given cursors; empty after a timeout.
 
-    `trouble` says why a part of the cluster does not answer, while another part has reports. `gap` is a sentence about
-    what cannot be known of some launches, while all others are seen.
+    `trouble` says why a part of the cluster does not answer while another part has reports. `gap` is a sentence about
+    what cannot be known of some launches while all others are visible.
     """
 
     reports: tuple[Report, ...]
@@ -179,7 +178,8 @@ class Observation:
 class LogRequest:
     """Which bytes of which log: `attempt` None is the newest; `stream` is output or error.
 
-    `begun` is the newest attempt that the daemon knows to have started: no earlier one's bytes are given in its place.
+    `begun` is the newest attempt that the daemon knows to have started. The bytes of an earlier one never stand in for
+    it.
     """
 
     handle: str
@@ -198,7 +198,7 @@ class LogPart:
     """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it.
 
     `marks`, where `times` were asked for: (time, size) pairs, rising, of when the log had at least so many bytes; None
-    where nobody noted that.
+    where no times were recorded.
     """
 
     data: bytes
@@ -238,14 +238,14 @@ class Adapter(Protocol):
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Start each launch, or find the one that its token already started; one answer each, in order.
 
-        When it answers or raises, nothing of the call is under way any more.
+        Nothing of the call may continue in the background after it answers or raises.
         """
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since` (handle to cursor, '' from the start), at the latest after `timeout` seconds.
+        """Long poll: events of the launches in `since` (handle to cursor, '' from the start), within `timeout` seconds.
 
-        Unreachable when the cluster does not answer: nothing is known then, and nothing has failed. The first answer
-        after that is told at once, with news or without.
+        Raises Unreachable when the cluster does not answer: nothing is known then, and nothing has failed. The first
+        answer after that returns at once, with events or without.
         """
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -271,9 +271,9 @@ class ClusterConfig:
     root: str = ""
     """Directory for run directories on that cluster."""
     state: str = ""
-    """Directory on this machine for the adapter's own files; made by whoever writes there first."""
+    """Directory on this machine for the adapter's own files, created with the first write."""
     personal: bool = False
-    """The daemon serves several users: what is opened has to be `Personal`."""
+    """The daemon serves several users: the adapter has to be `Personal`."""
 
 
 class Opener(Protocol):

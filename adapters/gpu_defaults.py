@@ -1,6 +1,6 @@
-"""CPUs and memory that GPUs bring with them (`gpu_defaults`), cut to what the nodes have. Pure.
+"""Default CPUs and memory for each GPU (`gpu_defaults`), cut to what the nodes have. Pure.
 
-Nobody asked for these numbers, so they never keep a task from a node that has its GPUs, and never refuse a job.
+These are defaults and no requests, so they never keep a task from a node that has its GPUs, and never refuse a job.
 """
 
 from __future__ import annotations

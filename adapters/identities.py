@@ -1,4 +1,4 @@
-"""Accounts of this machine that a daemon of several users acts for: by number as the kernel tells it, and by name."""
+"""Unix accounts that a shared daemon acts for, looked up by uid and by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _make_identity(entry: pwd.struct_passwd) -> Identity:
     return Identity(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, home, shell)
 
 
-class Accounts:
+class AccountDatabase:
     """Asks the account database, which may be far away: in a thread, and not for each call."""
 
     def __init__(

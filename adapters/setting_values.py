@@ -1,4 +1,4 @@
-"""Settings of one cluster, read value by value. Each adapter has a table: key, field of its own record, reader."""
+"""Validation of a cluster's settings, value by value. Each adapter has a table: key, field of its record, reader."""
 
 from __future__ import annotations
 

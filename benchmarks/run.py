@@ -30,7 +30,7 @@ from benchmarks.references import measure, slower
 from benchmarks.rows import Bar, Reference, Row
 from benchmarks.slurm import slurm
 from overspan.adapters.local.forkserver import ForkServer
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 
 def start_up() -> list[Row]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from overspan.adapters.archives import Item, list_items, write_archive
+from overspan.adapters.archives import ArchiveItem, list_items, write_archive
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_archive
 from overspan.adapters.kubernetes.manifests.scripts import ARCHIVES_DIR, FILES_DIR, RUN_DIR, UNPACK, make_command
 from overspan.adapters.kubernetes.manifests.volumes import (
@@ -121,14 +121,14 @@ def _pack(source: str, settings: Settings, folder: bool, write: bool) -> Archive
 
 
 @lru_cache(maxsize=16)
-def _pack_items(items: tuple[Item, ...]) -> tuple[str, bytes]:
+def _pack_items(items: tuple[ArchiveItem, ...]) -> tuple[str, bytes]:
     """The hash of the content, and the archive. The items tell when a file has changed; arrays send one again."""
     packed = io.BytesIO()
     digest = write_archive(items, packed)
     return digest, packed.getvalue()
 
 
-def _store(items: tuple[Item, ...], root: str) -> Archive:
+def _store(items: tuple[ArchiveItem, ...], root: str) -> Archive:
     """Write an archive below the shared root, under the name of its content."""
     folder, part = f"{root}/files", ""
     try:

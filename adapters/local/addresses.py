@@ -1,4 +1,4 @@
-"""A loopback address for each member: 127.x.y.z, the same for a job's next launch, shared by no two live members.
+"""Loopback addresses of members: 127.x.y.z, the same for a job's next launch, shared by no two live members.
 
 All of 127.0.0.0/8 is this machine (RFC 1122, 3.2.1.3). 127.0.0.0/16 is left alone: 127.0.0.1, Debian's 127.0.1.1 and
 systemd-resolved's 127.0.0.53 are there.

@@ -1,14 +1,14 @@
-"""Whether a job could ever run on this machine, in Slurm's words. Pure, but for the machine's name."""
+"""Admission: whether a job could ever run on this machine, in Slurm's words. Pure, except for the machine's name."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
 
-from overspan.adapters.local.booking import Ledger, Variant, is_kind, list_variants
+from overspan.adapters.local.booking import Bookings, Variant, is_kind, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings
-from overspan.adapters.script_demands import list_demands, refuse_nodes, refuse_partition, refuse_reservation
+from overspan.adapters.script_options import list_script_options, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.spec import TaskSpec
@@ -33,7 +33,7 @@ def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     if refusal:
         return refusal
     variants = list_variants(job, capacity)
-    if Ledger(capacity).book("", variants) is not None:
+    if Bookings(capacity).book("", variants) is not None:
         return ""
     return TOO_MUCH_MEMORY if _needs_more_memory(variants, capacity) else NEVER_FITS
 
@@ -82,7 +82,7 @@ def name_machine() -> str:
 def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
     """What is wrong with --nodelist, --exclude and --reservation: a machine has its own name, and no reservations."""
     own = {name_machine(), socket.gethostname(), "localhost"}
-    for demands in list_demands(tasks):
+    for demands in list_script_options(tasks):
         refusal = refuse_reservation(demands) or refuse_nodes(demands, own)
         if refusal or demands.get("exclude"):
             return refusal or NEVER_FITS

@@ -1,4 +1,4 @@
-"""The machine's books: what each job holds, who waits, and in which order. Pure.
+"""Resource bookings of this machine, and the queue of waiting jobs. Pure.
 
 A job is booked whole or not at all; the tasks of a pipeline take turns, so it is booked for the largest. The queue is
 strict, in the order of `Rank`: no job passes one that waits ahead of it, so a large job is never starved by small ones.
@@ -24,7 +24,7 @@ _MOST_VARIANTS = 64
 _AFTER_THE_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
 
-class Member(NamedTuple):
+class BookedMember(NamedTuple):
     """One node of a task and what it needs. Members of different phases never run at the same time."""
 
     task: str
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 class Booking(NamedTuple):
     """What a job holds: its members, and the GPU indices of each."""
 
-    members: tuple[Member, ...]
+    members: tuple[BookedMember, ...]
     gpus: tuple[tuple[int, ...], ...]
 
 
@@ -49,18 +49,18 @@ class _Machine(NamedTuple):
     gpu_kind: str = ""
 
 
-Variant = tuple[Member, ...]
+Variant = tuple[BookedMember, ...]
 
 
 def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     """The ways in which the job may be booked, the preferred one first: one for each choice of accelerators.
 
     A node that names no CPUs books one, or what goes with its GPUs. Together such nodes never ask for more than the
-    rest of the machine, since nobody asked for that number.
+    rest of the machine, since that number is only a default.
     """
     fitted = fit_gpu_defaults(job, capacity)
     variants = _list_variants(fitted, capacity, MILLI)
-    if Ledger(capacity).fits(variants):
+    if Bookings(capacity).fits(variants):
         return variants
     return _list_variants(fitted, capacity, _default_cpus(fitted.spec.tasks, capacity))
 
@@ -68,7 +68,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
     """The job with so much of what its GPUs bring with them as the whole of it has room for on this machine."""
     for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
-        if Ledger(capacity).fits(_list_variants(one, capacity, MILLI)):
+        if Bookings(capacity).fits(_list_variants(one, capacity, MILLI)):
             break
     return one
 
@@ -83,7 +83,7 @@ def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant,
     phases = range(len(choices)) if _is_pipeline(job.spec.tasks) else [0] * len(choices)
     return tuple(
         tuple(
-            Member(task.name, index, need, phase)
+            BookedMember(task.name, index, need, phase)
             for task, need, phase in zip(job.spec.tasks, needs, phases, strict=True)
             for index in range(task.num_nodes)
         )
@@ -116,18 +116,18 @@ def _default_cpus(tasks: Sequence[TaskSpec], capacity: Capacity) -> int:
     nodes = sum(count for count, cpus in named if cpus is None)
     if nodes == 0:
         return MILLI
-    room = capacity.cpu_milli - sum(count * round(cpus * MILLI) for count, cpus in named if cpus is not None)
-    return max(1, min(MILLI, room // nodes))
+    left = capacity.cpu_milli - sum(count * round(cpus * MILLI) for count, cpus in named if cpus is not None)
+    return max(1, min(MILLI, left // nodes))
 
 
-class Ledger:
-    """What is booked. Thousandths of CPUs and of each GPU, MiB of memory; nothing is ever booked twice."""
+class Bookings:
+    """Booked resources: thousandths of CPUs and of each GPU, MiB of memory. Nothing is ever booked twice."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self.cpu_milli = 0
         self.memory_mib = 0
-        self._rooms = [MILLI] * len(capacity.gpus)
+        self._free_gpu_milli = [MILLI] * len(capacity.gpus)
         self._bookings: dict[str, Booking] = {}
 
     def __contains__(self, key: str) -> bool:
@@ -136,11 +136,11 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._bookings)
 
-    def copy(self) -> Ledger:
-        """The same books, to try things in."""
-        twin = Ledger(self.capacity)
+    def copy(self) -> Bookings:
+        """A copy to try bookings in."""
+        twin = Bookings(self.capacity)
         twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
-        twin._rooms, twin._bookings = list(self._rooms), dict(self._bookings)
+        twin._free_gpu_milli, twin._bookings = list(self._free_gpu_milli), dict(self._bookings)
         return twin
 
     def fits(self, variants: Iterable[Variant]) -> bool:
@@ -148,13 +148,13 @@ class Ledger:
         return any(self._fit(members) is not None for members in variants)
 
     def keys(self) -> list[str]:
-        """Who holds something."""
+        """The keys of all bookings."""
         return list(self._bookings)
 
     @property
     def gpu_milli(self) -> int:
         """Thousandths of GPUs that are booked."""
-        return sum(MILLI - room for room in self._rooms)
+        return sum(MILLI - left for left in self._free_gpu_milli)
 
     def book(self, key: str, variants: Iterable[Variant]) -> Booking | None:
         """Book the first variant that fits; None when none does now. ValueError for a key that holds something."""
@@ -190,8 +190,8 @@ class Ledger:
         for member, indices in zip(booking.members, booking.gpus, strict=True):
             for index, share in zip(indices, _split(member.need.gpu_milli), strict=False):
                 shares[index, member.phase] += share
-        for index in {index for index, _ in shares if index < len(self._rooms)}:
-            self._rooms[index] -= sign * max(share for (device, _), share in shares.items() if device == index)
+        for index in {index for index, _ in shares if index < len(self._free_gpu_milli)}:
+            self._free_gpu_milli[index] -= sign * max(share for (device, _), share in shares.items() if device == index)
 
     def _sum(self, members: Variant) -> tuple[int, int]:
         """CPUs and memory of the phase that needs most of each."""
@@ -216,7 +216,7 @@ class Ledger:
 
     def _fit_gpus(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
         """Choose devices: named kinds before any kind, large shares before small, each on the fullest that has room."""
-        phases = {member.phase: list(self._rooms) for member in members}
+        phases = {member.phase: list(self._free_gpu_milli) for member in members}
         chosen: list[list[int]] = [[] for _ in members]
         asked = [
             (not member.need.gpu_kind, -share, place)
@@ -225,16 +225,16 @@ class Ledger:
         ]
         for _, negative, place in sorted(asked):
             kind = members[place].need.gpu_kind.lower()
-            rooms = phases[members[place].phase]
+            free = phases[members[place].phase]
             fitting = [
-                (room, index)
-                for index, room in enumerate(rooms)
-                if room >= -negative and (not kind or is_kind(kind, self.capacity.gpus[index]))
+                (left, index)
+                for index, left in enumerate(free)
+                if left >= -negative and (not kind or is_kind(kind, self.capacity.gpus[index]))
             ]
             if not fitting:
                 return None
             _, index = min(fitting)
-            rooms[index] += negative
+            free[index] += negative
             chosen[place].append(index)
         # Large shares were chosen first, so a share that is not whole comes last, as _split gives it.
         return tuple(tuple(indices) for indices in chosen)
@@ -252,7 +252,7 @@ def _split(gpu_milli: int) -> list[int]:
     return [MILLI] * whole + ([rest] if rest else [])
 
 
-class Queue:
+class WaitingQueue:
     """The waiting jobs in their order."""
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ class Queue:
 
     @property
     def head(self) -> str:
-        """Who goes next; empty when nobody waits."""
+        """The first job in the queue; empty when none waits."""
         return self._order[0][1] if self._order else ""
 
     def add(self, key: str, rank: Rank) -> None:

@@ -14,7 +14,7 @@ from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 _TIMEOUT = 20
 _OLDEST = (3, 9)

@@ -1,4 +1,4 @@
-"""The adapter of this machine: a queue, the books, and supervisors that do the work."""
+"""The local adapter: a queue, bookings of this machine's resources, and supervisors that run the jobs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from overspan.adapters.local.admission import NEVER_FITS, TOO_MUCH_MEMORY, descr
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
+from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake
+from overspan.adapters.local.launch_files import find_last_job, parse_handle
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.packing import Packer
+from overspan.adapters.local.lost_launches import list_recent
 from overspan.adapters.local.planning import render_plan
-from overspan.adapters.local.retention import forget_runs
-from overspan.adapters.local.rundir import find_last_job, parse_handle
-from overspan.adapters.local.salvage import list_recent
 from overspan.adapters.local.settings import Partition, read_settings
-from overspan.adapters.local.shells import find_entrance
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.zip_application import build_archive
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +62,8 @@ class LocalCluster:
         self._dispatch = self._make_dispatch()
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
-        self._turn = asyncio.Lock()
-        self._packer = Packer(self._root, self._turn, lambda: self._dispatch.live_jobs)
+        self._lock = asyncio.Lock()
+        self._packer = RunPacker(self._root, self._lock, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._early: dict[int, int | None] = {}
@@ -83,11 +82,11 @@ class LocalCluster:
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Record each launch and put it in the queue; what can start, starts at once."""
         await self._ready()
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that is cancelled must not stop it half-way.
         return await asyncio.shield(asyncio.create_task(self._submit(launches)))
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        async with self._turn:
+        async with self._lock:
             answers = await self._dispatch.submit(launches, self.name)
             await self._dispatch.schedule()
         self._dispatch.attention.set()
@@ -120,20 +119,20 @@ class LocalCluster:
         return await asyncio.shield(asyncio.create_task(self._order(orders)))
 
     async def _order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        async with self._turn:
+        async with self._lock:
             answers = await self._dispatch.order(orders)
             await self._dispatch.schedule()
         return answers
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
-        """Let at most so many elements of the array run from now on; kept for whoever opens the cluster next."""
+        """Limit how many elements of the array run at once; the limit survives the daemon."""
         if self._opening is None or not self._opening.done():
             self._early[array] = limit
         await self._ready()
         await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
 
     async def _set_throttle(self, array: int, limit: int | None) -> None:
-        async with self._turn:
+        async with self._lock:
             try:
                 await self._dispatch.set_throttle(array, limit)
             except OSError as error:
@@ -160,7 +159,7 @@ class LocalCluster:
         self._closed = True
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
-        async with self._turn:
+        async with self._lock:
             if self._follower is None:
                 return
             self._follower.cancel()
@@ -176,7 +175,7 @@ class LocalCluster:
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run for a shell at a member of a job."""
-        return await asyncio.to_thread(find_entrance, self._root, self._settings.python, request)
+        return await asyncio.to_thread(_find_entrance, self._root, self._settings.python, request)
 
     def plan(self, job: Job) -> str:
         """The processes that would be started, with no effect at all."""
@@ -184,7 +183,7 @@ class LocalCluster:
 
     def troubles(self) -> list[str]:
         """Launches that could not be looked after, a sentence each."""
-        return [wreck.word() for wreck in list_recent(self._dispatch.wrecks.values())]
+        return [lost.word() for lost in list_recent(self._dispatch.lost_launches.values())]
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What this machine accepts without effect."""
@@ -196,7 +195,7 @@ class LocalCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Pack the run folders of jobs that are over, but those that are named. Raises Unreachable."""
         await self._ready()
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that is cancelled must not stop it half-way.
         await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
 
     async def forget(self, before: float) -> int:
@@ -262,9 +261,9 @@ class LocalCluster:
             dispatch.attention.clear()
             woken, self._woken = self._woken, set()
             try:
-                async with self._turn:
-                    everybody, self._wake.full = self._wake.full, False
-                    await dispatch.settle(woken, unheard=unheard, everybody=everybody)
+                async with self._lock:
+                    all_launches, self._wake.full = self._wake.full, False
+                    await dispatch.settle(woken, unheard=unheard, all_launches=all_launches)
                     await dispatch.schedule()
             except (OSError, MemoryError) as error:
                 _log.warning("cluster %s: %s", self.name, error)
@@ -290,19 +289,19 @@ class LocalCluster:
         self._dispatch.attention.set()
 
     def _make_node(self, partition: Partition, default: bool) -> Node:
-        ledger, capacity = self._dispatch.ledger, self._dispatch.ledger.capacity
-        used = (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli)
-        full = ledger.cpu_milli >= capacity.cpu_milli
+        bookings, capacity = self._dispatch.bookings, self._dispatch.bookings.capacity
+        used = (bookings.cpu_milli, bookings.memory_mib, bookings.gpu_milli)
+        full = bookings.cpu_milli >= capacity.cpu_milli
         return Node(
             name=self._node,
             partition=partition.name,
             state="allocated" if full else "mixed" if any(used) else "idle",
             cpus=capacity.cpu_milli / MILLI,
-            cpus_used=ledger.cpu_milli / MILLI,
+            cpus_used=bookings.cpu_milli / MILLI,
             memory=capacity.memory_mib,
-            memory_used=ledger.memory_mib,
+            memory_used=bookings.memory_mib,
             gpus=len(capacity.gpus),
-            gpus_used=ledger.gpu_milli / MILLI,
+            gpus_used=bookings.gpu_milli / MILLI,
             gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
             default=default,
             time_limit=partition.time_limit,
@@ -312,3 +311,14 @@ class LocalCluster:
 def open_cluster(config: ClusterConfig) -> LocalCluster:
     """Open a local cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
     return LocalCluster(config)
+
+
+def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:
+    """The supervisor's application, asked for a shell. InvalidRequest for a foreign handle, Unreachable."""
+    place = parse_handle(root, request.handle)
+    try:
+        archive = build_archive(f"{root}/cache")
+    except OSError as error:
+        raise Unreachable(f"the local cluster's folder {root} cannot be used: {error.strerror or error}") from error
+    member = (place.folder, str(place.launch), "", request.task, str(request.node))
+    return Entrance((python, "-I", "-S", archive, "shell", *member, *request.command))

@@ -1,4 +1,4 @@
-"""From the queue to the supervisors and back: who starts, who is told, what is given back."""
+"""The local scheduler: takes launches from the queue to supervisors, passes orders on, and frees what ended."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusa
 from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
-from overspan.adapters.local.booking import Ledger, fit_gpu_defaults
+from overspan.adapters.local.array_throttles import ThrottledQueue
+from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import estimate_start
-from overspan.adapters.local.launches import GrantFacts, Run
-from overspan.adapters.local.notes import is_part, select_notes
-from overspan.adapters.local.preemption import Holder, choose_victims
-from overspan.adapters.local.reports import Reports
-from overspan.adapters.local.rundir import RunDirectory, parse_handle, put_off
-from overspan.adapters.local.salvage import Wreck, find_damage, list_recent, open_wreck, pursue, tell_end
+from overspan.adapters.local.launch_files import LaunchFiles, parse_handle, put_off
+from overspan.adapters.local.launches import GrantFacts, LocalLaunch
+from overspan.adapters.local.lost_launches import (
+    LostLaunch,
+    end_processes,
+    find_damage,
+    list_recent,
+    open_lost_launch,
+    tell_end,
+)
+from overspan.adapters.local.observation import Reports
+from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
+from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
-from overspan.adapters.local.throttles import Line
+from overspan.adapters.local.waiting_orders import is_part, select_notes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
-from overspan.bridge.runtime.core.losses import is_damage, list_losses, word_damage
+from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
 from overspan.bridge.runtime.core.mounts import sweep_links
 from overspan.bridge.runtime.core.shortages import is_shortage
 
@@ -35,25 +42,25 @@ _log = logging.getLogger(__name__)
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason of an element that its array's throttle keeps waiting."""
 _PER_SHARED = 1000
-"""Launches that one shared supervisor is given; then another begins, so that inboxes stay short."""
+"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
 _LOOKED_AT = 50
-"""Journals that are looked at in one round without a word from their supervisors."""
+"""Journals that one round looks at without a wake-up."""
 _MOST_ROUNDS = 30
 _GIVE_UP_AFTER = 8
-"""Early deaths of a supervisor after which what it never began is given up."""
+"""Early deaths of a supervisor after which the launches that it never began are given up."""
 
 
 class Dispatch:
-    """The launches that are not over. Its owner calls one coroutine at a time."""
+    """The live launches. Not reentrant: its owner calls one coroutine at a time."""
 
     def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, LocalLaunch] = {}
         self.reports = Reports(root, self.runs)
-        self.queue = Line()
-        self.ledger = Ledger(Capacity(0, 0))
+        self.queue = ThrottledQueue()
+        self.bookings = Bookings(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
-        self.wrecks: dict[str, Wreck] = {}
-        """Launches that cannot be looked after; those that have ended stay for a while."""
+        self.lost_launches: dict[str, LostLaunch] = {}
+        """Lost launches; those that have ended stay for a while."""
         self.attention = asyncio.Event()
         self.stalled = False
         """Whether something could not be written and is to be tried again."""
@@ -66,25 +73,25 @@ class Dispatch:
         self._shared = self._given = 0
         self._head = ""
         self._outdated = False
-        """Whether an order has changed what the start of the first in the queue hangs on."""
+        """Whether an order has changed the estimated start of the first in the queue."""
         self._round = 0
 
     @property
     def live(self) -> bool:
         """Whether any launch has a supervisor."""
-        return len(self.ledger) > 0
+        return len(self.bookings) > 0
 
     @property
     def live_jobs(self) -> set[int]:
-        """The jobs that have a launch which is not over, or is being ended."""
-        wrecked = [wreck.place.job for wreck in self.wrecks.values() if wreck.ended_at is None]
-        return {run.place.job for run in self.runs.values()}.union(wrecked)
+        """The jobs with a live launch, or a lost one that is being ended."""
+        ending = [lost.place.job for lost in self.lost_launches.values() if lost.ended_at is None]
+        return {run.place.job for run in self.runs.values()}.union(ending)
 
     @property
     def busy(self) -> bool:
-        """Whether a look is worth its while without a word from anybody."""
-        wrecked = any(wreck.ended_at is None for wreck in self.wrecks.values())
-        return self.live or self.stalled or wrecked or self.reports.unsettled
+        """Whether to look without a wake-up."""
+        ending = any(lost.ended_at is None for lost in self.lost_launches.values())
+        return self.live or self.stalled or ending or self.reports.unsettled
 
     # --- coming in ---------------------------------------------------------------------------------------------------
 
@@ -93,7 +100,7 @@ class Dispatch:
 
         `throttles` are those of arrays that are newer than what was left.
         """
-        self.ledger = Ledger(capacity)
+        self.bookings = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
@@ -123,27 +130,27 @@ class Dispatch:
                     self.queue.set_limit(run.array, launch.throttle)
         return [answer for answer, _ in recorded]
 
-    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, Run | None]:
-        place = RunDirectory(self._root, launch.job.id, launch.job.launch)
+    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, LocalLaunch | None]:
+        place = LaunchFiles(self._root, launch.job.id, launch.job.launch)
         accepted = Accepted(launch.token, place.handle, place.handle)
         known = self.runs.get(place.handle)
-        if place.handle in self.wrecks:
+        if place.handle in self.lost_launches:
             return accepted, None
         try:
             token = launches.find_launch(place) if known is None else known.ticket.token
             if token == launch.token:
-                loaded = None if known else launches.load_launch(place, self.ledger.capacity, self._boot_id)
+                loaded = None if known else launches.load_launch(place, self.bookings.capacity, self._boot_id)
                 return accepted, loaded
             if token is not None:
                 text = f"job {place.job} was launched here before, by another submission"
                 return Refusal(launch.token, text), None
             if not launch.wanted:
                 return Refusal(launch.token, NOT_HERE), None
-            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.ledger.capacity))
-            refusal = find_refusal(launch.job, self._settings, self.ledger.capacity)
+            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+            refusal = find_refusal(launch.job, self._settings, self.bookings.capacity)
             if refusal:
                 return Refusal(launch.token, refusal), None
-            ticket = launches.make_ticket(launch.token, launch.job, self.ledger.capacity, launch.throttle)
+            ticket = launches.make_ticket(launch.token, launch.job, self.bookings.capacity, launch.throttle)
             launches.record_launch(place, launch, ticket, cluster)
         except OSError as error:
             return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
@@ -151,28 +158,28 @@ class Dispatch:
             return Refusal(launch.token, str(error)), None
         return accepted, launches.make_run(place, ticket)
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: LocalLaunch) -> None:
         self.runs[run.handle] = run
         if run.booking is not None:
-            self.ledger.restore(run.handle, run.booking)
+            self.bookings.restore(run.handle, run.booking)
             self._addresses.take(run.addresses)
             self.queue.start(run.handle, run.rank)
         elif not run.held:
-            self._line_up(run)
+            self._enqueue(run)
 
-    def _line_up(self, run: Run) -> None:
-        """Have a launch wait; one of an array is told why once it is known whether it may queue."""
+    def _enqueue(self, run: LocalLaunch) -> None:
+        """Add a launch to the queue. An array element gets its reason later, when its throttle has been applied."""
         self.queue.add(run.handle, run.rank, run.ticket.throttle)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
 
-    def _fits(self, run: Run) -> bool:
-        return Ledger(self.ledger.capacity).book("", run.ticket.variants) is not None
+    def _fits(self, run: LocalLaunch) -> bool:
+        return Bookings(self.bookings.capacity).book("", run.ticket.variants) is not None
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def schedule(self) -> None:
-        """Start whoever is ahead in the queue for as long as there is room."""
+        """Start launches from the head of the queue while they fit."""
         self.stalled = False
         moves = self.queue.settle()
         chosen = self._choose()
@@ -187,7 +194,7 @@ class Dispatch:
             await self._preempt(self.runs[self.queue.head])
         self._tell_reasons()
 
-    async def _grant(self, chosen: Sequence[Run]) -> None:
+    async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:
@@ -196,20 +203,20 @@ class Dispatch:
             if is_damage(error):
                 await self.lose(run.place, word_damage(error))
             else:
-                self._line_up(run)
+                self._enqueue(run)
                 self.stalled = True
-        by_host: dict[str, list[RunDirectory]] = {}
+        by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
             if run.booking is not None:
                 by_host.setdefault(run.host, []).append(run.place)
         for name, places in by_host.items():
             await self._hosts.hand(name, places)
 
-    def _choose(self) -> list[Run]:
-        chosen: list[Run] = []
+    def _choose(self) -> list[LocalLaunch]:
+        chosen: list[LocalLaunch] = []
         while self.queue.head:
             run = self.runs[self.queue.head]
-            run.booking = self.ledger.book(run.handle, run.ticket.variants)
+            run.booking = self.bookings.book(run.handle, run.ticket.variants)
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
@@ -235,17 +242,17 @@ class Dispatch:
         if head and (head != self._head or self._outdated or self.runs[head].reason != "Resources"):
             run = self.runs[head]
             ends = [(holder.ends_by, holder.handle) for holder in self._granted()]
-            self.reports.set_reason(run, "Resources", estimate_start(self.ledger, run.ticket.variants, ends))
+            self.reports.set_reason(run, "Resources", estimate_start(self.bookings, run.ticket.variants, ends))
         self._head, self._outdated = head, False
 
-    async def _preempt(self, first: Run) -> None:
-        """Order those to leave who have to for the first in the queue."""
+    async def _preempt(self, first: LocalLaunch) -> None:
+        """Preempt running launches where the first in the queue needs their resources."""
         holders = [
-            Holder(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
+            RunningLaunch(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
             for run in self._granted()
             if run.booking is not None
         ]
-        for handle in choose_victims(self.ledger, first.ticket.variants, first.rank.behind, holders):
+        for handle in choose_victims(self.bookings, first.ticket.variants, first.rank.behind, holders):
             run = self.runs[handle]
             requeue = self._settings.preempt == REQUEUE and run.ticket.requeue
             event = Preempt(time.time(), requeue, self._settings.preempt_grace, f"job {first.place.job}")
@@ -257,15 +264,15 @@ class Dispatch:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, woken: set[str], unheard: bool, everybody: bool = False) -> None:
-        """Look at the journals of launches that were heard of; what has ended gives back what it held.
+    async def settle(self, woken: set[str], unheard: bool, all_launches: bool = False) -> None:
+        """Read the journals of the `woken` launches; those that have ended free their resources.
 
-        `unheard`: at those of some others too, so that one that was not heard of is found all the same. A supervisor's
-        word is lost only where it could not write it; after one such time, look at `everybody`.
+        `unheard`: also look at some of the others, to find launches whose wake-up was lost. A wake-up is lost only
+        where its supervisor could not write it; once that has happened, look at `all_launches`.
         """
-        if unheard or everybody:
+        if unheard or all_launches:
             self._hosts.poll()
-            sizes = [(run.place, run.size) for run in self._choose_looked(everybody)]
+            sizes = [(run.place, run.size) for run in self._choose_looked(all_launches)]
             changed = await asyncio.to_thread(launches.find_changed, sizes)
             woken = woken | changed.keys()
             for handle, size in changed.items():
@@ -285,17 +292,17 @@ class Dispatch:
             except BaseException:
                 self.ended_hosts.add(name)
                 raise
-        await self._salvage()
+        await self._end_lost_launches()
 
-    def _choose_looked(self, everybody: bool) -> list[Run]:
-        """Some of the launches that hold something: in turn, so that many cost no more than few."""
-        granted = [run for run in self._granted() if run.handle not in self.wrecks]
-        rounds = 1 if everybody else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
+    def _choose_looked(self, all_launches: bool) -> list[LocalLaunch]:
+        """The running launches to look at: a part of them in rotation, so that many cost no more than few."""
+        granted = [run for run in self._granted() if run.handle not in self.lost_launches]
+        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
     async def _settle_host(self, name: str) -> None:
-        """A supervisor has ended: what it has not finished needs another."""
+        """A supervisor has ended: its unfinished launches need another one."""
         for run in self._hosted(name):
             if await self._is_over(run):
                 self.reports.mark(run.handle)
@@ -309,7 +316,7 @@ class Dispatch:
         else:
             await self._hosts.forget(name)
 
-    async def _give_up(self, run: Run) -> None:
+    async def _give_up(self, run: LocalLaunch) -> None:
         """End a launch that no supervisor has been able to begin; one that has begun is never given up."""
         event = LaunchLost(time.time(), run.place.launch, Cause.LAUNCH.value, f"no supervisor starts; see {run.host}")
         try:
@@ -324,7 +331,7 @@ class Dispatch:
         self.reports.mark(run.handle)
         await self._drop(run)
 
-    async def _is_over(self, run: Run) -> bool:
+    async def _is_over(self, run: LocalLaunch) -> bool:
         """Whether a launch's files tell its end; where they cannot be read, it is lost."""
         try:
             return await asyncio.to_thread(journals.is_over, run.place)
@@ -335,60 +342,60 @@ class Dispatch:
                 raise
             return False
 
-    async def lose(self, place: RunDirectory, why: str) -> Wreck:
-        """Give a launch up that cannot be looked after: what lives of it is ended, then its end is told."""
+    async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
+        """Give up a launch that cannot be supervised: its processes are ended, then its end is reported."""
         handle = place.handle
-        if handle not in self.wrecks:
+        if handle not in self.lost_launches:
             run = self.runs.get(handle)
             begun = run is None or run.booking is not None
-            wreck = await asyncio.to_thread(open_wreck, place, why, begun, time.time())
-            self.wrecks = {known.place.handle: known for known in list_recent(self.wrecks.values())}
-            self.wrecks[handle] = wreck
+            lost = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
+            self.lost_launches = {known.place.handle: known for known in list_recent(self.lost_launches.values())}
+            self.lost_launches[handle] = lost
             if not begun:
                 self.queue.remove(handle)
             self.attention.set()
-            _log.warning("%s", wreck.word())
-        return self.wrecks[handle]
+            _log.warning("%s", lost.word())
+        return self.lost_launches[handle]
 
-    async def _salvage(self) -> None:
-        """Find launches that cannot be looked after, and bring them to their end."""
+    async def _end_lost_launches(self) -> None:
+        """Find lost launches, end their processes and report their ends."""
         for name in await asyncio.to_thread(list_losses, self._root):
-            if name in self.runs and name not in self.wrecks:
+            if name in self.runs and name not in self.lost_launches:
                 await self.lose(self.runs[name].place, "")
         suspects, self.reports.suspects = self.reports.suspects, {}
         for handle, known in suspects.items():
             place = parse_handle(self._root, handle)
             why = known or await asyncio.to_thread(find_damage, place)
-            if why and handle not in self.wrecks:
+            if why and handle not in self.lost_launches:
                 await self.lose(place, why)
             elif not why:
                 self.reports.look_again(handle)
-        for wreck in [wreck for wreck in self.wrecks.values() if wreck.ended_at is None]:
-            if await asyncio.to_thread(pursue, wreck):
+        for lost in [lost for lost in self.lost_launches.values() if lost.ended_at is None]:
+            if await asyncio.to_thread(end_processes, lost):
                 now = time.time()
-                wreck.ended_at = now
-                self.reports.tell_end(wreck.place.handle, await asyncio.to_thread(tell_end, wreck, now))
-                run = self.runs.get(wreck.place.handle)
+                lost.ended_at = now
+                self.reports.tell_end(lost.place.handle, await asyncio.to_thread(tell_end, lost, now))
+                run = self.runs.get(lost.place.handle)
                 if run is not None:
                     await self._drop(run)
                 else:
-                    await self._remove_ticket(wreck.place)
+                    await self._remove_ticket(lost.place)
 
-    async def _drop(self, run: Run) -> None:
+    async def _drop(self, run: LocalLaunch) -> None:
         self._release(run)
         self.queue.remove(run.handle)
         self.runs.pop(run.handle, None)
         await self._remove_ticket(run.place)
 
-    async def _remove_ticket(self, place: RunDirectory) -> None:
+    async def _remove_ticket(self, place: LaunchFiles) -> None:
         try:
             await asyncio.to_thread(put_off, place)
             await asyncio.to_thread(sweep_links, place.root, place.handle)
         except OSError as error:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
 
-    def _release(self, run: Run) -> None:
-        self.ledger.release(run.handle)
+    def _release(self, run: LocalLaunch) -> None:
+        self.bookings.release(run.handle)
         self._addresses.release(run.addresses)
         run.booking, run.addresses = None, ()
 
@@ -402,39 +409,39 @@ class Dispatch:
         failures: dict[str, Refusal] = {}
         for handle, given in by_run.items():
             try:
-                wreck = await self._deliver(handle, given)
+                lost = await self._deliver(handle, given)
             except OSError as error:
                 text = f"the order cannot be written: {error}"
                 failures.update({order.token: Refusal(order.token, text, transient=True) for order in given})
                 continue
-            if wreck is not None:
+            if lost is not None:
                 for order in given:
-                    wreck.obey(order.event)
+                    lost.obey(order.event)
                 self.attention.set()
         return [failures.get(order.token) for order in orders]
 
-    async def _deliver(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
-        """Carry orders out; the launch where it cannot be looked after. Raises OSError where nothing can be written."""
+    async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
+        """Carry out orders; returns the launch if it is lost. Raises OSError where nothing can be written."""
         run = self.runs.get(handle)
-        if handle in self.wrecks:
-            return self.wrecks[handle]
+        if handle in self.lost_launches:
+            return self.lost_launches[handle]
         if run is None:
-            return await self._find_wreck(handle, orders)
+            return await self._find_lost(handle, orders)
         try:
             await self._order(run, orders)
         except OSError as error:
             if is_damage(error):
                 return await self.lose(run.place, word_damage(error))
-            wreck = await self._deliver_unwritten(run, orders, error)
-            if wreck is None:
+            lost = await self._deliver_unwritten(run, orders, error)
+            if lost is None:
                 raise
-            return wreck
+            return lost
         return await self._judge_host(run, orders)
 
-    async def _deliver_unwritten(self, run: Run, orders: Sequence[Order], error: OSError) -> Wreck | None:
-        """Have what ends work reach it although nothing can be written: a full disk may be its own doing.
+    async def _deliver_unwritten(self, run: LocalLaunch, orders: Sequence[Order], error: OSError) -> LostLaunch | None:
+        """Pass orders that end work although nothing can be written: the job itself may have filled the disk.
 
-        The orders stay owed, and are written when there is space; their supervisor knows them by their tokens.
+        The orders stay in the outbox and are written when there is space; the supervisor recognises their tokens.
         """
         urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
         cancelled = any(isinstance(event, Cancel) and not is_part(run, event) for _, event in urgent)
@@ -446,8 +453,8 @@ class Dispatch:
             return await self.lose(run.place, f"nobody looks after it, and nothing can be written: {error.strerror}")
         return None
 
-    async def _find_wreck(self, handle: str, orders: Sequence[Order]) -> Wreck | None:
-        """What a cancel of a launch ends that is unknown here and has not ended by its files."""
+    async def _find_lost(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
+        """Treat a cancelled launch as lost if it is unknown here and its files do not show an end."""
         place = parse_handle(self._root, handle)
         if not any(isinstance(order.event, Cancel) for order in orders):
             return None
@@ -458,14 +465,14 @@ class Dispatch:
             return await self.lose(place, word_damage(error))
         return await self.lose(place, await asyncio.to_thread(find_damage, place) or f"{place.plan} cannot be read")
 
-    async def _judge_host(self, run: Run, orders: Sequence[Order]) -> Wreck | None:
-        """What is cancelled ends without a supervisor where none can be started."""
+    async def _judge_host(self, run: LocalLaunch, orders: Sequence[Order]) -> LostLaunch | None:
+        """Treat a cancelled launch as lost if no supervisor can be started for it."""
         cancelled = any(isinstance(order.event, Cancel) and not order.event.task for order in orders)
         if not cancelled or run.booking is None or self._hosts.count_deaths(run.host) < _GIVE_UP_AFTER:
             return None
         return await self.lose(run.place, f"no supervisor starts; see {self._root}/hosts/{run.host}/log")
 
-    async def _order(self, run: Run, orders: Sequence[Order]) -> None:
+    async def _order(self, run: LocalLaunch, orders: Sequence[Order]) -> None:
         await asyncio.to_thread(launches.read_tokens, run)
         assert run.tokens is not None
         fresh = list({order.token: order.event for order in orders if order.token not in run.tokens}.items())
@@ -482,8 +489,8 @@ class Dispatch:
             self._outdated = True
         run.tokens.update(order.token for order in orders)
 
-    async def _note(self, run: Run, noted: Sequence[tuple[str, Event]]) -> None:
-        """Write down what happened to a waiting launch, and let it have its effect."""
+    async def _note(self, run: LocalLaunch, noted: Sequence[tuple[str, Event]]) -> None:
+        """Write what happened to a waiting launch to its queue file, then apply it."""
         if not noted:
             return
         last = next((place for place, (_, event) in enumerate(noted) if launches.is_end(run, event)), None)
@@ -500,7 +507,7 @@ class Dispatch:
             self.queue.remove(run.handle)
             run.reason = ""
         else:
-            self._line_up(run)
+            self._enqueue(run)
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
         """Have another throttle for an array's launches from now on. Raises OSError; it is in force all the same."""
@@ -512,16 +519,16 @@ class Dispatch:
     # --- supervisors -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the supervisors; they go on."""
+        """Release the supervisors; they go on."""
         self._hosts.close()
 
-    def _hosted(self, name: str) -> list[Run]:
-        return [run for run in self._granted() if run.host == name and run.handle not in self.wrecks]
+    def _hosted(self, name: str) -> list[LocalLaunch]:
+        return [run for run in self._granted() if run.host == name and run.handle not in self.lost_launches]
 
-    def _granted(self) -> list[Run]:
-        return [run for run in map(self.runs.get, self.ledger.keys()) if run is not None]
+    def _granted(self) -> list[LocalLaunch]:
+        return [run for run in map(self.runs.get, self.bookings.keys()) if run is not None]
 
-    def _list_hosted(self, name: str) -> list[RunDirectory]:
+    def _list_hosted(self, name: str) -> list[LaunchFiles]:
         return [run.place for run in self._hosted(name)]
 
     def _note_host_end(self, name: str) -> None:
@@ -529,7 +536,7 @@ class Dispatch:
         self.attention.set()
 
 
-def _write_grants(chosen: Sequence[Run], facts: GrantFacts) -> list[tuple[Run, OSError]]:
+def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tuple[LocalLaunch, OSError]]:
     """Record grants; gives the launches for which that failed, and why."""
     failed = []
     for run in chosen:

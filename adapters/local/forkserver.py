@@ -12,7 +12,7 @@ import socket
 import threading
 from typing import NamedTuple
 
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 _PATIENCE = 20.0
 """Seconds for an answer, the start of a fork server included; one that takes longer is killed."""
@@ -23,7 +23,7 @@ _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD
 
 
 class Forked(NamedTuple):
-    """A supervisor that was forked: who it is, and the line on which it tells how it ended."""
+    """A forked supervisor: its process, and the socket that reports how it ended."""
 
     pid: int
     start_time: int
@@ -142,7 +142,7 @@ class ForkServer:
             line.close()
 
     def _hear(self, line: socket.socket) -> list[str]:
-        """What is told of a request first; nothing where nobody is left who could. Raises TimeoutError."""
+        """The first answer to a request; empty where no process is left to answer. Raises TimeoutError."""
         try:
             told = line.recv(_LINE_SIZE)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Reading what a launch has to tell: its queue file first, then the supervisor's journal.
+"""Reads the events of a launch: its queue file first, then the supervisor's journal.
 
 A cursor is '' at the start, `q:OFFSET` in the queue file, a plain byte offset in the journal. Only whole lines count.
 """
@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from overspan.adapters.local.packs import open_file
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import LaunchFiles
+from overspan.adapters.local.run_packs import open_file
 from overspan.bridge.model.events import Event, Launch, LaunchLost, NodeEnded, NodeStarted, Refused, event_from_document
-from overspan.bridge.runtime.core.records import read_record
+from overspan.bridge.runtime.core.node_records import read_record
 
 END = {"end": True}
 """The last line of a journal: nothing will follow."""
@@ -33,7 +33,7 @@ class News(NamedTuple):
     more: bool = False
 
 
-def read_news(place: RunDirectory, cursor: str) -> News:
+def read_news(place: LaunchFiles, cursor: str) -> News:
     """The launch's events behind the cursor, oldest first; at most some MiB at once."""
     events: list[Event] = []
     offset = 0
@@ -121,12 +121,12 @@ def has_ended(path: str) -> bool:
     return isinstance(document, dict) and "end" in document
 
 
-def is_over(place: RunDirectory) -> bool:
+def is_over(place: LaunchFiles) -> bool:
     """Whether nothing will follow of a launch."""
     return has_ended(place.journal) or has_ended(place.queue)
 
 
-def is_whole(place: RunDirectory) -> bool:
+def is_whole(place: LaunchFiles) -> bool:
     """Whether the files of a launch that is over tell how each attempt of it ended."""
     events = list(read_events(read_lines(place.journal if has_ended(place.journal) else place.queue)))
     if any(isinstance(event, LaunchLost | Refused) for event in events):
@@ -136,7 +136,7 @@ def is_whole(place: RunDirectory) -> bool:
     return bool(events) and begun <= ended
 
 
-def has_started(place: RunDirectory) -> bool:
+def has_started(place: LaunchFiles) -> bool:
     """Whether the user's work of a launch has begun: its journal says so, or the record of one of its nodes does.
 
     A supervisor may die between the start of a program and the line about it.
@@ -148,7 +148,7 @@ def has_started(place: RunDirectory) -> bool:
     return any(_has_record(f"{place.folder}/nodes", key) for key in _list_keys(place, attempts))
 
 
-def _list_keys(place: RunDirectory, attempts: set[tuple[str, int]]) -> list[str]:
+def _list_keys(place: LaunchFiles, attempts: set[tuple[str, int]]) -> list[str]:
     try:
         names = os.listdir(f"{place.folder}/nodes")
     except FileNotFoundError:
@@ -193,7 +193,7 @@ class Wake:
             data = os.read(self.fd, _FIFO_SIZE)
         except BlockingIOError:
             return
-        # Whoever writes gives up where there is no room, which is before the last byte.
+        # A writer gives up where its line does not fit, which is before the last byte.
         self.full = self.full or len(data) > _FIFO_SIZE - _LONGEST_WORD
         data = self._rest + data
         *lines, self._rest = data.split(b"\n")

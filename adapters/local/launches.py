@@ -14,11 +14,9 @@ from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.local import journals
 from overspan.adapters.local.booking import Booking, list_variants
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import limit_run
-from overspan.adapters.local.packs import unpack_run
-from overspan.adapters.local.rundir import (
+from overspan.adapters.local.launch_files import (
     Document,
-    RunDirectory,
+    LaunchFiles,
     Ticket,
     append_lines,
     parse_handle,
@@ -31,6 +29,8 @@ from overspan.adapters.local.rundir import (
     write_document,
     write_ticket,
 )
+from overspan.adapters.local.run_packs import unpack_run
+from overspan.adapters.local.start_estimates import limit_run
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
@@ -52,24 +52,24 @@ from overspan.bridge.model.events import (
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
-from overspan.bridge.runtime.core import losses
+from overspan.bridge.runtime.core import loss_records
 
 _log = logging.getLogger(__name__)
 
-_FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", losses.FOLDER)
+_FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", loss_records.FOLDER)
 
 
 @dataclass
-class Run:
+class LocalLaunch:
     """A launch that is not over. It waits until it has a booking; a held one waits outside the queue."""
 
-    place: RunDirectory
+    place: LaunchFiles
     ticket: Ticket
     rank: Rank
     nice: int = 0
     """What of the rank is nice."""
     lasts: float | None = None
-    """Seconds that it runs at most, from its grant; None where nobody knows."""
+    """Seconds that it runs at most, from its grant; None if unknown."""
     held: bool = False
     booking: Booking | None = None
     addresses: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def ends_by(self) -> float | None:
-        """When what it was granted comes back at the latest; None where nobody knows."""
+        """When it frees its resources at the latest; None if unknown."""
         return None if self.lasts is None else self.granted_at + self.lasts
 
 
@@ -119,29 +119,29 @@ class GrantFacts(NamedTuple):
 
 
 def make_root(root: str) -> None:
-    """Make the cluster's folders. Raises OSError, also where somebody else can write to them."""
+    """Make the cluster's folders. Raises OSError, also where other users can write to them."""
     for path in (root, *(f"{root}/{name}" for name in _FOLDERS)):
         os.makedirs(path, 0o700, exist_ok=True)
         status = os.stat(path)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            # Whoever can rename files here decides what runs as this user.
+            # A user who can rename files here decides what runs as this one.
             raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
 def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None = None) -> Ticket:
-    """What the queue needs to know of a launch."""
+    """The ticket of a launch: what the queue needs to know of it."""
     group = job.spec.group or len(job.spec.tasks) > 1
     requeue = job.spec.requeue is not False
     variants = list_variants(job, capacity)
     return Ticket(token, rank_job(job), group, variants, job.nice, requeue, limit_run(job), throttle)
 
 
-def make_run(place: RunDirectory, ticket: Ticket) -> Run:
+def make_run(place: LaunchFiles, ticket: Ticket) -> LocalLaunch:
     """A launch that waits, as its ticket has it."""
-    return Run(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
+    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
 
 
-def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: str) -> None:
+def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: str) -> None:
     """Write a launch's plan and its ticket. Raises OSError; a launch without a whole plan does not exist."""
     os.makedirs(place.folder, 0o700, exist_ok=True)
     # An earlier launch of the job has ended and was packed: a supervisor reads what is spread out.
@@ -158,13 +158,13 @@ def record_launch(place: RunDirectory, launch: Launch, ticket: Ticket, cluster: 
     write_ticket(place, ticket)
 
 
-def find_launch(place: RunDirectory) -> str | None:
+def find_launch(place: LaunchFiles) -> str | None:
     """The token of a launch that was recorded before; None when there is none."""
     document = read_document(place.plan)
     return None if document is None else str(document.get("token", ""))
 
 
-def write_grant(run: Run, facts: GrantFacts) -> None:
+def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
     """Record what a launch was given; after this it is its supervisor's. Raises OSError."""
     assert run.booking is not None
     grant = {
@@ -180,13 +180,13 @@ def write_grant(run: Run, facts: GrantFacts) -> None:
     run.granted_at = facts.at
 
 
-def write_notes(run: Run, events: Sequence[tuple[str, Event]], over: bool) -> None:
+def write_notes(run: LocalLaunch, events: Sequence[tuple[str, Event]], over: bool) -> None:
     """Record what happened to a waiting launch, each with its order's token. Raises OSError."""
     lines: list[Document] = [{**event_to_document(event), "token": token} for token, event in events]
     append_lines(run.place.queue, [*lines, journals.END] if over else lines)
 
 
-def write_orders(run: Run, orders: Sequence[tuple[str, Event]]) -> None:
+def write_orders(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> None:
     """Append orders for the supervisor, numbered on. Raises OSError; none is given then."""
     lines = [
         {"seq": run.orders + count, "token": token, "event": event_to_document(event)}
@@ -196,7 +196,7 @@ def write_orders(run: Run, orders: Sequence[tuple[str, Event]]) -> None:
     run.orders += len(lines)
 
 
-def read_tokens(run: Run) -> None:
+def read_tokens(run: LocalLaunch) -> None:
     """Find the orders that the launch has had."""
     if run.tokens is None:
         given = journals.read_lines(run.place.orders)
@@ -205,19 +205,19 @@ def read_tokens(run: Run) -> None:
         run.tokens = {str(line["token"]) for line in [*given, *noted] if "token" in line}
 
 
-def end_launch(place: RunDirectory, event: Event) -> None:
+def end_launch(place: LaunchFiles, event: Event) -> None:
     """Write the end of a launch that has no supervisor and will have none. Raises OSError."""
     append_lines(place.journal, [event_to_document(event), journals.END])
 
 
-def write_throttle(runs: Sequence[Run], throttle: int | None) -> None:
+def write_throttle(runs: Sequence[LocalLaunch], throttle: int | None) -> None:
     """Keep another throttle for launches that wait. Raises OSError; then it is kept for some of them."""
     for run in runs:
         run.ticket = run.ticket._replace(throttle=throttle)
         write_ticket(run.place, run.ticket)
 
 
-def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
+def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
     """The throttles of arrays whose elements wait: where a change was cut short, the lower one."""
     throttles: dict[int, int] = {}
     for run in runs:
@@ -227,10 +227,10 @@ def find_throttles(runs: Iterable[Run]) -> dict[int, int]:
     return throttles
 
 
-def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
+def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaunch]:
     """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost.
 
-    One that cannot be read is left out, and found by whoever asks for its news. OSError where the disk fails.
+    One that cannot be read is left out; the next observation of it finds the damage. OSError where the disk fails.
     """
     runs = []
     for name in sorted(os.listdir(f"{root}/tickets")):
@@ -238,7 +238,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
             place = parse_handle(root, name)
             run = load_launch(place, capacity, boot_id)
         except (InvalidRequest, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-            if not losses.is_damage(error):
+            if not loss_records.is_damage(error):
                 raise
             # It hides no other.
             _log.warning("the launch %s/tickets/%s cannot be read: %r", root, name, error)
@@ -253,7 +253,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[Run]:
     return runs
 
 
-def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | None:
+def load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLaunch | None:
     """One launch as its files tell it; None when it is over or does not exist. ValueError for an unreadable plan."""
     if journals.is_over(place):
         return None
@@ -270,7 +270,7 @@ def load_launch(place: RunDirectory, capacity: Capacity, boot_id: str) -> Run | 
     return _load_grant(run, boot_id)
 
 
-def _load_grant(run: Run, boot_id: str) -> Run | None:
+def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
     """Complete a launch by what it was granted and by the orders that it has had since."""
     place, ticket = run.place, run.ticket
     grant = read_document(place.grant)
@@ -292,7 +292,7 @@ def _load_grant(run: Run, boot_id: str) -> Run | None:
     return run
 
 
-def note_event(run: Run, event: Event) -> None:
+def note_event(run: LocalLaunch, event: Event) -> None:
     """Apply what was ordered of a launch to what the queue and the books know of it."""
     if isinstance(event, Hold):
         run.held = True
@@ -311,28 +311,28 @@ def note_event(run: Run, event: Event) -> None:
         run.leaving = True
 
 
-def is_end(run: Run, event: Event) -> bool:
+def is_end(run: LocalLaunch, event: Event) -> bool:
     """Whether an event is the end of a waiting launch."""
     if isinstance(event, Cancel):
         return not event.task or run.tasks == 1
     return isinstance(event, (Expire, LaunchLost, Refused))
 
 
-def find_changed(sizes: Sequence[tuple[RunDirectory, int]]) -> dict[str, int]:
+def find_changed(sizes: Sequence[tuple[LaunchFiles, int]]) -> dict[str, int]:
     """The launches whose journals have another size than when last looked at, with their new sizes."""
     changed = {}
     for place, size in sizes:
         try:
             now = os.stat(place.journal).st_size
         except OSError:
-            # What is wrong with it is found by whoever reads it.
+            # The next reader finds what is wrong with it.
             now = 0
         if now != size:
             changed[place.handle] = now
     return changed
 
 
-def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
+def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket | None:
     plan: Any = read_document(place.plan)
     if plan is None:
         return None
@@ -343,7 +343,7 @@ def _ticket_from_plan(place: RunDirectory, capacity: Capacity) -> Ticket | None:
     return ticket
 
 
-def _recover_reboot(run: Run) -> Run | None:
+def _recover_reboot(run: LocalLaunch) -> LocalLaunch | None:
     """The machine was started anew: what had begun is lost, what had not goes back to the queue."""
     if os.path.exists(run.place.journal):
         event = LaunchLost(time.time(), run.place.launch, Cause.NODE.value, "the machine was started anew")

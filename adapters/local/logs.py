@@ -9,21 +9,20 @@ from typing import IO
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.local.journals import read_lines
-from overspan.adapters.local.packs import name_pack, read_member
-from overspan.adapters.local.rundir import RunDirectory
-from overspan.adapters.log_parts import find_part
-from overspan.adapters.log_times import find_marks
+from overspan.adapters.local.launch_files import LaunchFiles
+from overspan.adapters.local.run_packs import name_pack, read_member
+from overspan.adapters.log_index import find_marks, find_range
 from overspan.bridge.model.errors import NotFound
 
 
-def read_log(place: RunDirectory, request: LogRequest) -> LogPart:
+def read_log(place: LaunchFiles, request: LogRequest) -> LogPart:
     """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
 
     Attempts that append to one file have a part of it each; offsets and sizes are those of the part. The path of a log
     that was packed is one in the pack.
     """
     try:
-        part = find_part(read_lines(place.streams), request)
+        part = find_range(read_lines(place.streams), request)
     except OSError as error:
         raise NotFound(f"job {place.job} cannot tell where its output is: {error.strerror}") from None
     if part is None:
@@ -43,10 +42,10 @@ def read_log(place: RunDirectory, request: LogRequest) -> LogPart:
     return LogPart(data, offset, size, path, marks=marks)
 
 
-def _open(place: RunDirectory, path: str) -> tuple[IO[bytes], str]:
+def _open(place: LaunchFiles, path: str) -> tuple[IO[bytes], str]:
     """A log and where it is. Raises OSError, NotFound where it is no file."""
     try:
-        # A FIFO nobody writes to must not keep this waiting.
+        # A FIFO without a writer must not block this.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         name = os.path.relpath(path, place.folder)

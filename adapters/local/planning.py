@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overspan.adapters.local.admission import find_refusal
-from overspan.adapters.local.booking import Member, list_variants
+from overspan.adapters.local.booking import BookedMember, list_variants
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.durations import format_limit
@@ -27,7 +27,7 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _render_task(job: Job, task: TaskSpec, members: list[Member]) -> list[str]:
+def _render_task(job: Job, task: TaskSpec, members: list[BookedMember]) -> list[str]:
     role = "primary" if task.primary else "auxiliary"
     lines = [f"[{task.name}] {role}, time limit {format_limit(task.time)}, grace {task.grace_period} s"]
     if task.needs:
@@ -43,7 +43,7 @@ def _render_task(job: Job, task: TaskSpec, members: list[Member]) -> list[str]:
     return [*lines, f"  run {started}:", *_indent(task.run)]
 
 
-def _name_member(job: Job, member: Member) -> str:
+def _name_member(job: Job, member: BookedMember) -> str:
     try:
         if job.spec.group:
             return member_host(member.task, member.node, domain_of(job))
@@ -52,7 +52,7 @@ def _name_member(job: Job, member: Member) -> str:
         return f"{member.task}-{member.node}"
 
 
-def _render_need(member: Member) -> str:
+def _render_need(member: BookedMember) -> str:
     need = member.need
     parts = [f"{need.cpu_milli / MILLI:g} CPU"]
     if need.memory_mib is not None:

@@ -1,15 +1,15 @@
-"""Whose resources are taken for the first in the queue. Pure."""
+"""Preemption: which running launches to evict for the first in the queue. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overspan.adapters.local.booking import Booking, Ledger, Variant
+from overspan.adapters.local.booking import Booking, Bookings, Variant
 
 
-class Holder(NamedTuple):
-    """A launch that runs; `behind` is as in its rank, `leaving` says that its end is under way."""
+class RunningLaunch(NamedTuple):
+    """A running launch; `behind` is that of its rank, `leaving` says that its end was already ordered."""
 
     key: str
     behind: int
@@ -19,30 +19,30 @@ class Holder(NamedTuple):
 
 
 def choose_victims(
-    ledger: Ledger, variants: Sequence[Variant], behind: int, holders: Sequence[Holder]
+    bookings: Bookings, variants: Sequence[Variant], behind: int, holders: Sequence[RunningLaunch]
 ) -> tuple[str, ...]:
-    """The launches to evict so that one of that rank fits: none where it would not help, or where none is needed.
+    """The launches to evict so that one of that rank fits; none where eviction would not help or is not needed.
 
-    Only launches of a lower priority. No higher priority is touched than has to be; of those at hand one alone that
-    suffices, else a choice of which none could be spared: low before high, large before small, young before old.
+    Only launches of a lower priority, and no higher one than necessary. Among these, a single launch if one suffices,
+    else a minimal set: low priority before high, large before small, young before old.
     """
-    books = ledger.copy()
+    trial = bookings.copy()
     for holder in holders:
         if holder.leaving:
-            books.release(holder.key)
-    if books.fits(variants):
+            trial.release(holder.key)
+    if trial.fits(variants):
         return ()
     lower = [holder for holder in holders if holder.behind > behind and not holder.leaving]
-    pool = _narrow(books, variants, sorted(lower, key=lambda holder: (-holder.behind, -holder.granted_at)))
+    pool = _narrow(trial, variants, sorted(lower, key=lambda holder: (-holder.behind, -holder.granted_at)))
     for holder in pool:
-        if _suffices(books, variants, [holder]):
+        if _suffices(trial, variants, [holder]):
             return (holder.key,)
-    return tuple(holder.key for holder in _spare(books, variants, pool))
+    return tuple(holder.key for holder in _spare(trial, variants, pool))
 
 
-def _narrow(books: Ledger, variants: Sequence[Variant], lower: Sequence[Holder]) -> list[Holder]:
-    """Everybody up to the lowest priority with which it is enough; nobody where it is never enough."""
-    trial = books.copy()
+def _narrow(bookings: Bookings, variants: Sequence[Variant], lower: Sequence[RunningLaunch]) -> list[RunningLaunch]:
+    """All launches up to the lowest priority that frees enough; empty where even all of them do not."""
+    trial = bookings.copy()
     for place, holder in enumerate(lower):
         trial.release(holder.key)
         last = place + 1 == len(lower) or lower[place + 1].behind != holder.behind
@@ -51,13 +51,13 @@ def _narrow(books: Ledger, variants: Sequence[Variant], lower: Sequence[Holder])
     return []
 
 
-def _spare(books: Ledger, variants: Sequence[Variant], pool: Sequence[Holder]) -> list[Holder]:
-    """Leave out whoever can be left out, the most deserving first."""
-    trial = books.copy()
+def _spare(bookings: Bookings, variants: Sequence[Variant], pool: Sequence[RunningLaunch]) -> list[RunningLaunch]:
+    """Reduce the pool to a minimal set: spare each launch that is not needed, the most deserving first."""
+    trial = bookings.copy()
     for holder in pool:
         trial.release(holder.key)
     chosen = list(pool)
-    for holder in sorted(pool, key=lambda holder: (holder.behind, _weigh(books, holder), holder.granted_at)):
+    for holder in sorted(pool, key=lambda holder: (holder.behind, _weigh(bookings, holder), holder.granted_at)):
         trial.restore(holder.key, holder.booking)
         if trial.fits(variants):
             chosen.remove(holder)
@@ -66,16 +66,16 @@ def _spare(books: Ledger, variants: Sequence[Variant], pool: Sequence[Holder]) -
     return chosen
 
 
-def _suffices(books: Ledger, variants: Sequence[Variant], gone: Sequence[Holder]) -> bool:
-    trial = books.copy()
+def _suffices(bookings: Bookings, variants: Sequence[Variant], gone: Sequence[RunningLaunch]) -> bool:
+    trial = bookings.copy()
     for holder in gone:
         trial.release(holder.key)
     return trial.fits(variants)
 
 
-def _weigh(books: Ledger, holder: Holder) -> float:
+def _weigh(bookings: Bookings, holder: RunningLaunch) -> float:
     """The largest part of the machine that a launch holds."""
-    capacity = books.capacity
+    capacity = bookings.capacity
     needs = [member.need for member in holder.booking.members]
     parts = (
         (sum(need.cpu_milli for need in needs), capacity.cpu_milli),

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Iterator
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import LaunchFiles
 from overspan.bridge.runtime.srun.accounting import StepRecord, read_steps
 
 _log = logging.getLogger(__name__)
 
 
-def list_steps(places: Iterable[RunDirectory]) -> list[Step]:
+def list_steps(places: Iterable[LaunchFiles]) -> list[Step]:
     """The steps of some launches, launch by launch, in the order of their numbers."""
     found: list[Step] = []
     for place in places:

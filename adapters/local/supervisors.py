@@ -8,8 +8,8 @@ A group has a supervisor of its own; single jobs share one. Each serves a folder
     urgent        FIFO for what ends work while nothing can be written
     shared        the supervisor stays for a while when it has nothing to do
 
-Supervisors are forked from a fork server, and outlive it and the daemon. They are told of news by SIGUSR1, blocked
-before they start.
+Supervisors are forked from a fork server, and outlive it and the daemon. SIGUSR1 wakes them for new lines; it is
+blocked before they start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.local.forkserver import Forked, ForkServer, read_status
-from overspan.adapters.local.rundir import RunDirectory, find_end, read_document, remove, write_at
+from overspan.adapters.local.launch_files import LaunchFiles, find_end, read_document, remove, write_at
 from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.orders import URGENT
@@ -48,7 +48,7 @@ _STEADY_AFTER = 120.0
 
 
 @dataclass
-class Host:
+class SupervisorProcess:
     """One supervisor, alive (`pid` set) or to be started; `pidfd` is None where the kernel has none."""
 
     name: str
@@ -77,14 +77,14 @@ class Supervisors:
         self,
         root: str,
         python: str,
-        list_launches: Callable[[str], Sequence[RunDirectory]],
+        list_launches: Callable[[str], Sequence[LaunchFiles]],
         tell_end: Callable[[str], None],
     ) -> None:
         self._root = root
         self._forks = ForkServer(root, python)
         self._list_launches = list_launches
         self._tell_end = tell_end
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, SupervisorProcess] = {}
         self._turn = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
 
@@ -102,8 +102,8 @@ class Supervisors:
         """What the machine lacks to start a supervisor; empty where nothing is known to."""
         return self._hosts[name].short if name in self._hosts else ""
 
-    async def hand(self, name: str, launches: Sequence[RunDirectory]) -> None:
-        """Give launches to a supervisor, which is found, started or woken. Trouble with a start is told as its end.
+    async def hand(self, name: str, launches: Sequence[LaunchFiles]) -> None:
+        """Give launches to a supervisor, which is found, started or woken. A failed start is reported as its end.
 
         A launch that is given twice is served once.
         """
@@ -116,7 +116,7 @@ class Supervisors:
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
             if host.pid:
-                # It lives and has not heard of them; nobody else would tell it.
+                # It lives and does not know of them yet: wake it.
                 host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
             else:
                 if is_shortage(error):
@@ -154,7 +154,7 @@ class Supervisors:
         except ProcessLookupError:
             pass
 
-    def tell(self, name: str, launch: RunDirectory, orders: Sequence[tuple[str, Event]]) -> bool:
+    def tell(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
         """Give orders that cannot be written to a living supervisor, without a disk; False where none hears them."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
@@ -219,19 +219,19 @@ class Supervisors:
         for task in self._restarts:
             task.cancel()
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> SupervisorProcess:
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host(name, f"{self._root}/hosts/{name}")
+            host = self._hosts[name] = SupervisorProcess(name, f"{self._root}/hosts/{name}")
         return host
 
-    def _restart(self, host: Host) -> None:
+    def _restart(self, host: SupervisorProcess) -> None:
         host.timer = None
         task = asyncio.ensure_future(self.hand(host.name, self._list_launches(host.name)))
         self._restarts.add(task)
         task.add_done_callback(self._restarts.discard)
 
-    async def _ensure(self, host: Host, launches: Sequence[RunDirectory]) -> None:
+    async def _ensure(self, host: SupervisorProcess, launches: Sequence[LaunchFiles]) -> None:
         """Have a supervisor that knows the launches."""
         if host.pid or await asyncio.to_thread(self._adopt, host):
             await asyncio.to_thread(_append_inbox, host.folder, launches)
@@ -251,11 +251,11 @@ class Supervisors:
             if host.pidfd is not None:
                 asyncio.get_running_loop().add_reader(host.pidfd, self._note_end, host)
 
-    def _spawn(self, host: Host) -> Forked:
+    def _spawn(self, host: SupervisorProcess) -> Forked:
         os.makedirs(host.folder, 0o700, exist_ok=True)
         return self._forks.fork(host.folder)
 
-    def _adopt(self, host: Host) -> bool:
+    def _adopt(self, host: SupervisorProcess) -> bool:
         """Find the living supervisor by its lock's content."""
         if host.pid:
             return True
@@ -274,7 +274,7 @@ class Supervisors:
         host.pid, host.start_time, host.pidfd = pid, start_time, pidfd
         return True
 
-    def _note_end(self, host: Host) -> None:
+    def _note_end(self, host: SupervisorProcess) -> None:
         if host.pidfd is not None:
             asyncio.get_running_loop().remove_reader(host.pidfd)
             os.close(host.pidfd)
@@ -319,11 +319,11 @@ def sweep_hosts(root: str, used: Collection[str]) -> None:
             _remove_folder(folder)
 
 
-def _inbox_lines(launches: Sequence[RunDirectory]) -> str:
+def _inbox_lines(launches: Sequence[LaunchFiles]) -> str:
     return "".join(f"{json.dumps({'run': launch.folder, 'launch': launch.launch})}\n" for launch in launches)
 
 
-def _append_inbox(folder: str, launches: Sequence[RunDirectory]) -> None:
+def _append_inbox(folder: str, launches: Sequence[LaunchFiles]) -> None:
     """Under the lock: a supervisor decides under the same one that nothing is left to serve."""
     os.makedirs(folder, 0o700, exist_ok=True)
     fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -334,7 +334,7 @@ def _append_inbox(folder: str, launches: Sequence[RunDirectory]) -> None:
         os.close(fd)
 
 
-def _write_inbox(folder: str, launches: Sequence[RunDirectory], shared: bool) -> None:
+def _write_inbox(folder: str, launches: Sequence[LaunchFiles], shared: bool) -> None:
     """Begin the inbox anew with what is not finished; only while no supervisor lives."""
     os.makedirs(folder, 0o700, exist_ok=True)
     remove(f"{folder}/ended")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
-from overspan.adapters.identities import Accounts
+from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.rights import Requester, deny
 
@@ -37,10 +37,10 @@ class Authenticator:
 class PeerAuthenticator(Authenticator):
     """Tells users apart by what the kernel says of their connections."""
 
-    def __init__(self, operators: Collection[str], accounts: Accounts | None = None) -> None:
+    def __init__(self, operators: Collection[str], accounts: AccountDatabase | None = None) -> None:
         super().__init__()
         self._operators = frozenset(operators)
-        self._accounts = accounts or Accounts()
+        self._accounts = accounts or AccountDatabase()
 
     async def identify(self, state: dict[str, Any]) -> Requester:
         """The requester. Raises Denied for a connection without a peer uid, and for a user without an account."""

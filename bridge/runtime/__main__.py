@@ -12,16 +12,16 @@ from typing import Any
 from zipimport import zipimporter
 
 _PACKAGE = "overspan.bridge.runtime"
-_HOST = "local.host"
+_HOST = "local.supervisor"
 ENTRIES: Mapping[str, str] = {
     # Run by the local adapter.
     "forkserver": "local.forkserver",
     "shell": "shell",
     # Slurm's commands inside jobs that are not Slurm's.
-    "salloc": "srun.hold",
+    "salloc": "srun.salloc",
     "sattach": "srun.sattach",
     "srun": "srun.srun",
-    "stepd": "srun.daemon",
+    "stepd": "srun.step_daemon",
     # Inside a Slurm allocation: supervisors of a group and of one task of a set, and the agent on each node.
     "member": "slurm.set_supervisor",
     "node": "slurm.agent",

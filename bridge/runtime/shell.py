@@ -20,10 +20,10 @@ from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.runtime.core import isolation, kernel
-from overspan.bridge.runtime.core.commands import find_shell
-from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
+from overspan.bridge.runtime.core.task_scripts import find_shell
 from overspan.bridge.runtime.slurm.images import (
     carry_variables,
     find_home,
@@ -49,7 +49,7 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 
-class Seat(NamedTuple):
+class ShellPlace(NamedTuple):
     """Where a shell is: a program of the member's that lives (`pid`, else 0), and what is needed without one."""
 
     environment: Mapping[str, str]
@@ -101,8 +101,8 @@ def place_others(directory: RunDirectory, job: Job, task: str) -> Job:
 
 
 def prepare(
-    directory: RunDirectory, plan: Plan, member: tuple[str, int], folder: str, command: Sequence[str]
-) -> tuple[Seat, tuple[str, ...]]:
+    directory: RunDirectory, plan: RunPlan, member: tuple[str, int], folder: str, command: Sequence[str]
+) -> tuple[ShellPlace, tuple[str, ...]]:
     """Where the shell is, and its words. `folder` is for files of its own. Raises OSError, ValueError, KeyError."""
     job, (task, node) = plan.job, member
     pid = find_member(name_launch(directory), task, node)
@@ -111,7 +111,7 @@ def prepare(
         raise ValueError(f"the container of {task} has ended with its program")
     if pid:
         environment = read_environment(pid)
-        seat = Seat(environment, os.readlink(f"/proc/{pid}/cwd"), pid)
+        seat = ShellPlace(environment, os.readlink(f"/proc/{pid}/cwd"), pid)
     else:
         seat = build_seat(directory, plan, member, "" if image else folder)
     environment = {name: value for name, value in seat.environment.items() if name not in _TERMINAL}
@@ -166,14 +166,14 @@ def find_image(directory: RunDirectory, task: str) -> tuple[str, ...]:
     return next((step.image for step in steps if step.task == task), ())
 
 
-def build_seat(directory: RunDirectory, plan: Plan, member: tuple[str, int], folder: str) -> Seat:
+def build_seat(directory: RunDirectory, plan: RunPlan, member: tuple[str, int], folder: str) -> ShellPlace:
     """Environment, directory and names of a member anew; without a `folder` it gets no names."""
     job, (task, node) = plan.job, member
     spec = job.spec_of(task)
     slurm = os.path.exists(directory.file("placement.json"))
     attempt = job.task(task).current
     number, run = (attempt.number, attempt.nodes[node].run) if attempt is not None else (0, 0)
-    place = Place(task, node, number, run, directory.path, plan.cluster, plan.environment, real_nodes=slurm)
+    place = NodeRunContext(task, node, number, run, directory.path, plan.cluster, plan.environment, real_nodes=slurm)
     environment = build_environment(job, place)
     if slurm:
         environment = merge_variables(environment, os.environ, "HOME" not in job.spec.environment)
@@ -185,7 +185,7 @@ def build_seat(directory: RunDirectory, plan: Plan, member: tuple[str, int], fol
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     # What was a member's own went with it.
     cwd = directory.path if cwd.startswith(FOLDER_PLACEHOLDER) else cwd
-    return Seat(isolation.extend_environment(names, environment), cwd, 0, names)
+    return ShellPlace(isolation.extend_environment(names, environment), cwd, 0, names)
 
 
 def choose_shell(environment: Mapping[str, str], image: bool) -> str:
@@ -197,7 +197,7 @@ def choose_shell(environment: Mapping[str, str], image: bool) -> str:
     return own if usable else find_shell()
 
 
-def _wait(seat: Seat, argv: Sequence[str]) -> int:
+def _wait(seat: ShellPlace, argv: Sequence[str]) -> int:
     """Run the words there and wait for them: what the terminal signals is theirs to heed."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -210,7 +210,7 @@ def _wait(seat: Seat, argv: Sequence[str]) -> int:
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def _become(seat: Seat, argv: Sequence[str]) -> NoReturn:
+def _become(seat: ShellPlace, argv: Sequence[str]) -> NoReturn:
     code = 1
     try:
         # What is ignored is inherited; Python itself ignores SIGPIPE.
@@ -229,7 +229,7 @@ def _become(seat: Seat, argv: Sequence[str]) -> NoReturn:
         os._exit(code)
 
 
-def _enter(seat: Seat) -> None:
+def _enter(seat: ShellPlace) -> None:
     if seat.pid:
         kernel.join_namespaces(seat.pid)
     else:

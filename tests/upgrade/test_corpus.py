@@ -17,7 +17,7 @@ from tests.upgrade.corpus import BOOT_ID, CORPUS, DATABASE, restore
 from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
 from overspan.adapters.kubernetes.observation import facts as kubernetes_facts
 from overspan.adapters.kubernetes.observation.shapes import make_shape
-from overspan.adapters.local import journals, rundir
+from overspan.adapters.local import journals, launch_files
 from overspan.adapters.slurm import handles as slurm_handles
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.adapters.slurm.sets import handles as set_handles
@@ -27,7 +27,7 @@ from overspan.bridge.model.documents import decode
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import records
+from overspan.bridge.runtime.core import node_records
 from overspan.bridge.store.migrations import REVISIONS
 from overspan.bridge.store.records import JobQuery, OutboxRow, StoredJob, TimelineRow
 from overspan.bridge.store.schedule_records import StoredSchedule
@@ -158,7 +158,7 @@ def test_handles_and_cursors_of_kubernetes_are_those_that_this_version_writes(op
 def test_cursors_of_this_machine_stand_behind_all_that_was_told(opened: Opened) -> None:
     root = str(opened.root / "state/clusters/local")
     for stored in opened.on("local"):
-        place = rundir.parse_handle(root, stored.handle)
+        place = launch_files.parse_handle(root, stored.handle)
         assert journals.read_news(place, stored.cursor) == journals.News((), stored.cursor), stored.job.id
         again = journals.read_news(place, "")
         assert (again.events and again.cursor == stored.cursor) or not stored.cursor, stored.job.id
@@ -189,7 +189,7 @@ def test_plans_and_journals_of_this_machine_are_replayed_to_the_same_states(open
     root = opened.root / "state/clusters/local"
     seen = set()
     for stored in opened.on("local"):
-        place = rundir.parse_handle(str(root), stored.handle)
+        place = launch_files.parse_handle(str(root), stored.handle)
         lines = [*journals.read_lines(place.queue), *journals.read_lines(place.journal)]
         assert all("event" not in line or list(journals.read_events([line])) for line in lines), stored.job.id
         job = replay(Path(place.plan), journals.read_events(lines))
@@ -235,7 +235,7 @@ def test_records_of_node_runs_are_read(opened: Opened) -> None:
     for stored in opened.on("local"):
         folder = opened.root / f"state/clusters/local/runs/{stored.job.id}/nodes"
         for claim in folder.glob("*.claim"):
-            record = records.read_record(str(folder), claim.stem)
+            record = node_records.read_record(str(folder), claim.stem)
             assert record is not None and record.boot_id == BOOT_ID, claim
             assert record.ended == (folder / f"{claim.stem}.end").exists(), claim
             seen += 1

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.first_look import await_look
+from overspan.adapters.first_observation import await_first_observation
 from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.gang import Rung
@@ -120,7 +120,7 @@ class Orderer:
         story = await self._launches.find(handle)
         if story is None:
             return None
-        if not await await_look(lambda: story.looked):
+        if not await await_first_observation(lambda: story.looked):
             # Without the cursor an end that is stored already looks like a pod that was never made.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         story.busy += 1

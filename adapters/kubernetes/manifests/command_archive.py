@@ -10,9 +10,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from overspan.bridge.runtime.archive import read_sources
+from overspan.bridge.runtime.zip_application import read_sources
 
-_ROOT = "overspan.bridge.runtime.srun.pods"
+_ROOT = "overspan.bridge.runtime.srun.pod_commands"
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold: the same sources give the same bytes."""
 

@@ -27,9 +27,9 @@ from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.runtime.core.allocation import KEY_SIZE
-from overspan.bridge.runtime.core.description import describe_allocation
+from overspan.bridge.runtime.core.allocation_document import describe_allocation
 from overspan.bridge.runtime.core.environment import name_members
-from overspan.bridge.runtime.srun.pods import ELSEWHERE, NO_DAEMON, Mounted
+from overspan.bridge.runtime.srun.pod_commands import ELSEWHERE, NO_DAEMON, Mounted
 
 Document = dict[str, Any]
 
@@ -56,7 +56,7 @@ import sys
 
 if sys.version_info < (3, 9):
     sys.exit("%s: error: the python3 of this image is older than 3.9, which %s needs" % (sys.argv[1], sys.argv[1]))
-from overspan.bridge.runtime.srun.pods import Mounted, main
+from overspan.bridge.runtime.srun.pod_commands import Mounted, main
 
 sys.exit(main(sys.argv[1:], Mounted(*FOLDERS)))
 """

@@ -21,7 +21,7 @@ from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.names import env_name, member_host
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.runtime.core.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 
 Document = dict[str, Any]
 
@@ -182,7 +182,7 @@ def _find_address(task: str, domain: str, index: int) -> str:
 def build_values(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:
     """The variables of one node that have a value now; `placed` is as place_members gives it."""
     carried = {name: value for name, value in select_carried(owner.environment).items() if not is_secret(name)}
-    values = build_environment(placed, Place(task.name, index, attempt, 0, RUN_DIR, owner.cluster, carried))
+    values = build_environment(placed, NodeRunContext(task.name, index, attempt, 0, RUN_DIR, owner.cluster, carried))
     # The members' domain has the job's id where the job is no group; its name for Slurm's eyes stays.
     values["SLURM_JOB_NAME"] = owner.job.spec.name
     for number in range(len(owner.job.spec.tasks) if len(owner.job.spec.tasks) > 1 else 0):

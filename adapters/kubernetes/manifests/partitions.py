@@ -12,7 +12,7 @@ from typing import Any
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.settings import Partition, Settings
-from overspan.adapters.script_demands import list_demands, refuse_nodes, refuse_partition, refuse_reservation
+from overspan.adapters.script_options import list_script_options, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
@@ -56,25 +56,27 @@ def settle_partition(settings: Settings, name: str) -> Settings:
 
 def find_refusal(job: Job, settings: Settings) -> str:
     """Why the partition that a job names cannot have it, or what of it the cluster has not; '' for nothing."""
-    refusals = map(refuse_reservation, list_demands(job.spec.tasks))
+    refusals = map(refuse_reservation, list_script_options(job.spec.tasks))
     return refuse_partition(job, partial(find_partition, settings)) or next(filter(None, refusals), "")
 
 
 def names_nodes(job: Job) -> bool:
     """Whether a batch script asks for nodes by their names."""
-    return any(demands.get("nodelist") or demands.get("exclude") for demands in list_demands(job.spec.tasks))
+    return any(demands.get("nodelist") or demands.get("exclude") for demands in list_script_options(job.spec.tasks))
 
 
 def find_unknown_node(job: Job, nodes: Iterable[Node]) -> str:
     """What is wrong with the nodes that a batch script names; '' for nothing."""
     known = {node.name for node in nodes}
-    return next(filter(None, (refuse_nodes(demands, known) for demands in list_demands(job.spec.tasks))), "")
+    return next(filter(None, (refuse_nodes(demands, known) for demands in list_script_options(job.spec.tasks))), "")
 
 
 def list_expressions(task: TaskSpec) -> Sequence[Mapping[str, Any]]:
     """What keeps the pods of a batch script to the nodes that it names, and away from those that it excludes."""
     keys = (("In", "nodelist"), ("NotIn", "exclude"))
-    found = ((operator, _expand(demands.get(key))) for demands in list_demands((task,)) for operator, key in keys)
+    found = (
+        (operator, _expand(demands.get(key))) for demands in list_script_options((task,)) for operator, key in keys
+    )
     return [{"key": _HOST, "operator": operator, "values": names} for operator, names in found if names]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
-from overspan.bridge.runtime.archive import build_archive, hash_sources, read_sources
+from overspan.bridge.runtime.zip_application import build_archive, hash_sources, read_sources
 
 
 @functools.cache

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.contract import LogPart, LogRequest
-from overspan.adapters.log_parts import Part, find_part
-from overspan.adapters.log_times import Marks, find_marks
+from overspan.adapters.log_index import FileRange, Marks, find_marks, find_range
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
@@ -38,7 +37,7 @@ class GroupLogs:
 
     async def read(self, handle: GroupHandle, request: LogRequest) -> LogPart:
         """Bytes of one node's part of a log. NotFound when there is none."""
-        part = find_part(await self._list(handle.folder), request)
+        part = find_range(await self._list(handle.folder), request)
         if part is None:
             what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
             raise NotFound(f"job {handle.job} has no {request.stream} of {what} yet")
@@ -52,7 +51,7 @@ class GroupLogs:
         marks = await self._read_times(handle.folder, part) if request.times else None
         return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path, marks=marks)
 
-    async def _read_times(self, folder: str, part: Part) -> Marks | None:
+    async def _read_times(self, folder: str, part: FileRange) -> Marks | None:
         """When a part of a file grew; None where its supervisor has not noted it, or not where it is seen here."""
         try:
             piece = await self._transport.read(f"{folder}/times.jsonl", 0, _PART)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.adapters.contract import Order, Refusal
-from overspan.adapters.first_look import await_look
+from overspan.adapters.first_observation import await_first_observation
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER, append_words
 from overspan.adapters.slurm.groups.ordering import hint_words
 from overspan.adapters.slurm.groups.projection import MARGIN
@@ -86,7 +86,7 @@ class SetOrderer:
     async def await_look(self, orders: Sequence[Order]) -> None:
         """Wait a moment for the first look of a new process at the sets that these orders are about."""
         own = [order for order in orders if is_set_handle(order.handle)]
-        await await_look(lambda: all(self._is_looked(order) for order in own))
+        await await_first_observation(lambda: all(self._is_looked(order) for order in own))
 
     def _is_looked(self, order: Order) -> bool:
         known = self._watch.sets.find(order.handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from overspan.adapters.identities import Accounts, Identity
+from overspan.adapters.identities import AccountDatabase, Identity
 from overspan.adapters.slurm.transports.processes import feed_process
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.shell import Raw, Shell
@@ -41,7 +41,7 @@ class UserTransport(LocalTransport):
     Only root can do so; Unreachable, before anything has run, where the account or the right is missing.
     """
 
-    def __init__(self, user: str, accounts: Accounts, path: str = "") -> None:
+    def __init__(self, user: str, accounts: AccountDatabase, path: str = "") -> None:
         super().__init__(path)
         self._user = user
         self._accounts = accounts

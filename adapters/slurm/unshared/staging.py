@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
-from overspan.adapters.archives import Item, describe_items, list_items, write_archive
+from overspan.adapters.archives import ArchiveItem, describe_items, list_items, write_archive
 from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.files.references import FOLDER, References
 from overspan.adapters.slurm.settings import Settings
@@ -192,7 +192,7 @@ class InlinePacker:
         moved, sources = list_carried(job)
         if not sources:
             return job, None
-        items: list[Item] = []
+        items: list[ArchiveItem] = []
         for number, source in enumerate(sources):
             found = list_items(source, self._limit, REMEDY)
             items += [item._replace(name=f"{number}/{item.name}") for item in found]
@@ -277,7 +277,7 @@ class Stager:
 
     def _pack(self, source: str, file: BinaryIO) -> tuple[str, bool]:
         """The hash of a path's content, and whether the archive was written: not for one that was packed before."""
-        items: Sequence[Item] = list_items(source, self._limit)
+        items: Sequence[ArchiveItem] = list_items(source, self._limit)
         listed = describe_items(items)
         if listed in self._hashes:
             return self._hashes[listed], False

@@ -27,7 +27,7 @@ from overspan.adapters.contract import (
     SomeUnanswered,
     Unmet,
 )
-from overspan.adapters.identities import Accounts
+from overspan.adapters.identities import AccountDatabase
 from overspan.adapters.slurm.cluster import VERDICT_SECONDS, SlurmCluster
 from overspan.adapters.slurm.files.logs import find_written
 from overspan.adapters.slurm.sets.handles import is_set_handle
@@ -66,12 +66,12 @@ class SharedCluster:
     elements = MOST
     submissions = BATCH
 
-    def __init__(self, config: ClusterConfig, accounts: Accounts | None = None) -> None:
+    def __init__(self, config: ClusterConfig, accounts: AccountDatabase | None = None) -> None:
         self.name = config.name
         self._config = replace(config, personal=False)
         self._settings = read_settings(self._config)
         check_settings(config, self._settings)
-        self._accounts = accounts or Accounts()
+        self._accounts = accounts or AccountDatabase()
         self._clusters: dict[str, SlurmCluster] = {}
         # Nodes belong to no user, and the query needs nothing of a user's.
         self._site = SlurmCluster(self._config)

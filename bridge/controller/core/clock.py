@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 
 
 class DaemonClock:
     """Seconds since the epoch."""
 
     def __init__(self) -> None:
-        self._wall = Clock()
+        self._wall = JumpDetector()
 
     def __call__(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self._wall.distance

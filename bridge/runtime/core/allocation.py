@@ -1,4 +1,4 @@
-"""What srun knows of the allocation it is in: a few files in the run directory.
+"""The allocation that srun runs in, read from a few files in the run directory.
 
 steps/allocation.json   the nodes, and how this program is started (0600)
 steps/key               the job's key (0600)
@@ -23,7 +23,7 @@ _FOLDER = "steps"
 _END = b'{"end":true}\n'
 
 
-class Node(NamedTuple):
+class AllocatedNode(NamedTuple):
     """One node of an allocation; `served` tells that a step daemon runs there."""
 
     task: str
@@ -36,10 +36,10 @@ class Node(NamedTuple):
     """Where its step daemon listens; 0 where it says so itself."""
 
 
-class Component(NamedTuple):
+class AllocatedComponent(NamedTuple):
     """One component of a hetjob, or all of an ordinary job; `cpus` are those of a node, 0 where steps have no limit."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[AllocatedNode, ...]
     ntasks: int
     ntasks_per_node: int
     cpus: int
@@ -54,7 +54,7 @@ class Allocation(NamedTuple):
     user: str
     array: Optional[tuple[int, int]]
     batch: bool
-    components: tuple[Component, ...]
+    components: tuple[AllocatedComponent, ...]
     environment: Mapping[str, str]
     launch: int = 0
     pods: bool = False
@@ -98,7 +98,7 @@ def parse_allocation(document: Mapping[str, Any], folder: str) -> Allocation:
     if document.get("format") != FORMAT:
         raise ValueError(f"{folder}/allocation.json has format {document.get('format')}")
     components = tuple(
-        Component(
+        AllocatedComponent(
             tuple(_parse_node(row) for row in part["nodes"]), part["ntasks"], part["ntasks_per_node"], part["cpus"]
         )
         for part in document["components"]
@@ -118,9 +118,11 @@ def parse_allocation(document: Mapping[str, Any], folder: str) -> Allocation:
     )
 
 
-def _parse_node(row: Mapping[str, Any]) -> Node:
+def _parse_node(row: Mapping[str, Any]) -> AllocatedNode:
     gpus = tuple(row["gpus"])
-    return Node(row["task"], row["index"], row["name"], row["address"], gpus, row["served"], row.get("port", 0))
+    return AllocatedNode(
+        row["task"], row["index"], row["name"], row["address"], gpus, row["served"], row.get("port", 0)
+    )
 
 
 def read_key(folder: str) -> bytes:
@@ -146,7 +148,7 @@ def announce(folder: str, task: str, index: int, endpoint: Endpoint) -> None:
     _write(os.path.join(folder, f"{task}.{index}"), json.dumps([endpoint.address, endpoint.port]))
 
 
-def find_endpoint(folder: str, node: Node) -> Optional[Endpoint]:
+def find_endpoint(folder: str, node: AllocatedNode) -> Optional[Endpoint]:
     """Where a node's step daemon listens; None while it has not said so."""
     if node.port:
         return Endpoint(node.address, node.port)

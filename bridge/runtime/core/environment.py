@@ -1,6 +1,6 @@
 """The environment that every task finds, on every cluster: Overspan's variables, Slurm's and SkyPilot's.
 
-Pure, but for the group id of the user that runs the job.
+Pure, except for the group id of the user that runs the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHIMS = "OVERSPAN_SHIMS"
 """The variable of a launch that names a folder with Slurm's commands; it comes first on the work's PATH."""
 
 
-class Place(NamedTuple):
+class NodeRunContext(NamedTuple):
     """One node run, and what the cluster adds for it."""
 
     task: str
@@ -52,7 +52,7 @@ def list_members(job: Job) -> list[tuple[str, list[str]]]:
     ]
 
 
-def build_environment(job: Job, place: Place) -> dict[str, str]:
+def build_environment(job: Job, place: NodeRunContext) -> dict[str, str]:
     """All variables of one node run, secrets included."""
     spec = job.spec_of(place.task)
     environment = {name: value for name, value in job.spec.environment.items() if not name.startswith(_OWN_PREFIXES)}
@@ -68,7 +68,7 @@ def build_environment(job: Job, place: Place) -> dict[str, str]:
     return environment
 
 
-def _overspan(job: Job, place: Place) -> dict[str, str]:
+def _overspan(job: Job, place: NodeRunContext) -> dict[str, str]:
     domain = domain_of(job)
     own = _placement(job, place)
     spec = job.spec_of(place.task)
@@ -92,7 +92,7 @@ def _overspan(job: Job, place: Place) -> dict[str, str]:
     return variables
 
 
-def _skypilot(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
+def _skypilot(job: Job, spec: TaskSpec, place: NodeRunContext) -> dict[str, str]:
     addresses = "\n".join(item.address for item in _members(job, place.task))
     variables = {
         "SKYPILOT_NODE_RANK": str(place.node),
@@ -119,7 +119,7 @@ def rank_job(job: Job) -> dict[str, str]:
     return {"SKYPILOT_JOB_RANK": str(rank), "SKYPILOT_NUM_JOBS": str(array.size())}
 
 
-def _slurm(job: Job, spec: TaskSpec, place: Place) -> dict[str, str]:
+def _slurm(job: Job, spec: TaskSpec, place: NodeRunContext) -> dict[str, str]:
     origin = job.spec.origin
     own_name = _node_names(job, [_placement(job, place)], place.real_nodes)[0]
     variables = {
@@ -215,7 +215,7 @@ def _count_cpus(spec: TaskSpec, tasks: int) -> int:
     return max(1, -(-spec.resources.need().cpu_milli // MILLI))
 
 
-def _slurm_components(job: Job, place: Place) -> dict[str, str]:
+def _slurm_components(job: Job, place: NodeRunContext) -> dict[str, str]:
     """A group as a heterogeneous job: the shape of each task with its component's number."""
     variables = {"SLURM_HET_SIZE": str(len(job.spec.tasks))}
     for number, task in enumerate(job.spec.tasks):
@@ -235,7 +235,7 @@ def _members(job: Job, task: str) -> list[Placement]:
     return [item for item in job.placements if item.task == task]
 
 
-def _placement(job: Job, place: Place) -> Placement:
+def _placement(job: Job, place: NodeRunContext) -> Placement:
     for item in job.placements:
         if item.task == place.task and item.index == place.node:
             return item

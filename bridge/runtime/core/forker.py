@@ -21,11 +21,11 @@ import socket
 import sys
 from typing import NoReturn, Optional
 
-from overspan.bridge.runtime.core import child, kernel, records
-from overspan.bridge.runtime.core.child import Gate
+from overspan.bridge.runtime.core import gated_child, kernel, node_records
+from overspan.bridge.runtime.core.gated_child import StartGate
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.processes import Shim
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
+from overspan.bridge.runtime.core.shim_control import Shim
 
 _REAP_MILLISECONDS = 1000
 # The longest path that open(2) takes, and one descriptor.
@@ -35,7 +35,7 @@ _ANSWER_SIZE = 4
 
 
 class Forker:
-    """The supervisor's end: `spawn` as in the module shim, but for the process that forks."""
+    """The supervisor's end: `spawn` as in the module shim, except that another process forks."""
 
     def __init__(self) -> None:
         # Packets: a request is taken whole or not at all.
@@ -67,7 +67,7 @@ class Forker:
         except OSError:
             return None
         try:
-            socket.send_fds(self._socket, [records.name_claim(launch.directory, launch.key)], [body])
+            socket.send_fds(self._socket, [node_records.name_claim(launch.directory, launch.key)], [body])
             answer = self._socket.recv(_ANSWER_SIZE)
         except OSError:
             return None
@@ -93,14 +93,14 @@ def _run(requests: socket.socket) -> NoReturn:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Answer requests until there is nobody to ask. The less is done here, the less is copied in each shim."""
+    """Answer requests until end of file. Pages that are touched here are copied in each shim, so do little."""
     poller = select.poll()
     poller.register(requests, select.POLLIN)
     number = requests.fileno()
     living = 0
     while True:
         ready = poller.poll(_REAP_MILLISECONDS)
-        # A shim is reaped when nobody asks for its pid any more: at the earliest with the request after its own.
+        # A shim is reaped once its pid is no longer needed: at the earliest with the request after its own.
         while living and os.waitpid(-1, os.WNOHANG)[0]:
             living -= 1
         if not ready:
@@ -118,7 +118,7 @@ def _serve(requests: socket.socket) -> None:
 def _fork_shim(requests: int, path: bytes, body: int) -> int:
     """Take a claim and fork the shim of its node; gives the pid, or an errno below zero."""
     try:
-        lock = records.take_claim(path)
+        lock = node_records.take_claim(path)
         try:
             pid = os.fork()
             if pid == 0:
@@ -131,8 +131,8 @@ def _fork_shim(requests: int, path: bytes, body: int) -> int:
         return -(error.errno or errno.EIO)
 
 
-def _start(body: int, gate: Gate) -> NoReturn:
+def _start(body: int, gate: StartGate) -> NoReturn:
     """Read what to start, in the child that becomes it."""
     fields = marshal.loads(kernel.read_descriptor(body))
     os.close(body)
-    child.run_child(NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])]), gate)
+    gated_child.run_child(NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])]), gate)

@@ -1,4 +1,4 @@
-"""How a member gets its own names: the group's hosts file and a host name, without root.
+"""Name isolation: gives each member the group's hosts file and its own host name, without root.
 
 Three methods, best first:
 
@@ -48,7 +48,7 @@ class Isolation(NamedTuple):
     pid: int = 0
 
 
-class Probe(NamedTuple):
+class IsolationProbe(NamedTuple):
     """The best method that works here, why not a better one, and the library's path where it is the method."""
 
     method: str
@@ -142,7 +142,9 @@ def _reserve(fd: int, size: int) -> None:
             raise
 
 
-def prepare_isolation(directory: str, probed: Probe, members: Sequence[tuple[str, Sequence[str]]]) -> Isolation:
+def prepare_isolation(
+    directory: str, probed: IsolationProbe, members: Sequence[tuple[str, Sequence[str]]]
+) -> Isolation:
     """Write what a group's nodes need into `directory`; each node then adds its own `hostname`.
 
     Raises OSError when the folder cannot be written.
@@ -245,15 +247,15 @@ def extend_environment(isolation: Isolation, environment: dict[str, str]) -> dic
     return result
 
 
-def probe() -> Probe:
+def probe() -> IsolationProbe:
     """Try the methods in order, each in a child process; what works depends on the kernel, the site and the user."""
     failure = _ask_child(_try_namespaces)
     if not failure:
-        return Probe(NAMESPACE, "")
+        return IsolationProbe(NAMESPACE, "")
     library = _ask_child(_find_library)
     if library.startswith("/"):
-        return Probe(NSS_WRAPPER, failure, library)
-    return Probe(ENV, failure + "; " + (library or _LIBRARY + " is not installed"))
+        return IsolationProbe(NSS_WRAPPER, failure, library)
+    return IsolationProbe(ENV, failure + "; " + (library or _LIBRARY + " is not installed"))
 
 
 def _try_namespaces() -> str:

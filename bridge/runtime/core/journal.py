@@ -1,4 +1,4 @@
-"""The journal: one line for each event of a launch, on the disk before anything is done about it.
+"""The journal, a write-ahead log: one line for each event of a launch, on the disk before it is acted on.
 
 A line without its newline was cut by a crash and does not count. The daemon reads the same lines and reduces them to
 the same job.
@@ -16,7 +16,7 @@ from overspan.bridge.model.events import Event, event_from_document, event_to_do
 FORMAT = 1
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """An event, and the number of the order that it came from (0: none)."""
 
     event: Event
@@ -76,7 +76,7 @@ class Journal:
         self._buffer.clear()
 
     def check(self) -> None:
-        """Raise FileNotFoundError where what is written here would be found by nobody: the file was removed."""
+        """Raise FileNotFoundError where the file was removed or replaced: what is written here would be lost."""
         held = os.fstat(self._fd)
         there = os.stat(self._path)
         if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
@@ -113,8 +113,8 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
     return document
 
 
-def _entry(document: dict[str, Any], path: str) -> Entry:
+def _entry(document: dict[str, Any], path: str) -> JournalEntry:
     try:
-        return Entry(event_from_document(document), int(document.get("order", 0)))
+        return JournalEntry(event_from_document(document), int(document.get("order", 0)))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} has an event that cannot be read: {error!r}") from error

@@ -1,4 +1,4 @@
-"""When logs grew: their sizes, noted once a second beside the list of streams.
+"""Log growth over time: sizes of log files, recorded once a second in times.jsonl.
 
 A line of times.jsonl is {"at": TIME, "sizes": {PATH: BYTES}}: what had so many bytes then, of the files that have grown
 since the line before. Paths below the run directory are relative to it.
@@ -11,11 +11,11 @@ import os
 from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 LOOK_SECONDS = 1.0
 KEEP_BYTES = 1 << 20
-"""Of the file; when it is longer, every second of its older lines goes."""
+"""Maximum size of times.jsonl; beyond it, every second one of its older lines is dropped."""
 _MOST_PARTS = 1000
 """Of a path with its links, after which a ring of them is left."""
 _NETWORK = (
@@ -36,7 +36,7 @@ _NETWORK = (
 )
 
 
-class Written(NamedTuple):
+class LogFile(NamedTuple):
     """A file that a node run writes: of which run it is."""
 
     path: str
@@ -55,7 +55,7 @@ class LogTimes:
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._read = 0
-        self._files: list[Written] = []
+        self._files: list[LogFile] = []
         self._sizes: dict[str, int] = {}
         self._looked_at = 0.0
 
@@ -189,13 +189,13 @@ def _parse_mount(line: str) -> tuple[str, str]:
     return point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"), tail
 
 
-def read_streams(data: bytes) -> list[Written]:
+def read_streams(data: bytes) -> list[LogFile]:
     """The files in a list of streams, in its order; damaged lines are passed over."""
     found = []
     for line in data.splitlines():
         try:
             row = json.loads(line)
-            found.append(Written(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"])))
+            found.append(LogFile(str(row["path"]), str(row["task"]), int(row["node"]), int(row["attempt"])))
         except (ValueError, LookupError, TypeError):
             continue
     return found

@@ -1,4 +1,4 @@
-"""`file_mounts` and `volumes` where the work sees the submitter's file system: links to what they name.
+"""Symbolic links for `file_mounts` and `volumes` where the job sees the submitter's file system.
 
 On the local cluster each link that a launch makes, or shares, is on record for it:
 
@@ -24,7 +24,7 @@ FOLDER = "mounts"
 TICKETS = "tickets"
 
 
-class Ledger(NamedTuple):
+class LinkRecords(NamedTuple):
     """Where the links of a cluster are on record, and the launch that makes them; an empty root keeps no record."""
 
     root: str = ""
@@ -52,7 +52,7 @@ class Ledger(NamedTuple):
                 json.dump({"target": target, "source": source}, file)
 
 
-def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: Ledger = Ledger()) -> None:  # noqa: B008 - immutable
+def link_mounts(spec: TaskSpec, cwd: str, volumes: str, records: LinkRecords = LinkRecords()) -> None:  # noqa: B008 - immutable
     """Make each target a link to its source; a volume is a folder below `volumes`, or the path it names.
 
     A link of launches that are over is replaced. Raises OSError with a sentence when a target is taken by something
@@ -60,14 +60,14 @@ def link_mounts(spec: TaskSpec, cwd: str, volumes: str, ledger: Ledger = Ledger(
     """
     if not spec.file_mounts and not spec.volumes:
         return
-    with _locked(ledger):
+    with _locked(records):
         for target, source in _pairs(spec, cwd, volumes):
-            _link(target, source, ledger)
+            _link(target, source, records)
 
 
 def sweep_links(root: str, handle: str = "") -> None:
-    """Forget what is on record for a launch that is over, or for all, and remove links that nobody uses any more."""
-    everything = Ledger(root)
+    """Remove the records of a launch that is over, or of all such, and the links that no launch uses any more."""
+    everything = LinkRecords(root)
     if not os.path.isdir(everything.folder):
         return
     with _locked(everything):
@@ -77,7 +77,7 @@ def sweep_links(root: str, handle: str = "") -> None:
                 _forget(everything, os.path.join(everything.folder, name))
 
 
-def _forget(ledger: Ledger, path: str) -> None:
+def _forget(records: LinkRecords, path: str) -> None:
     try:
         with open(path) as file:
             known = json.load(file)
@@ -85,26 +85,26 @@ def _forget(ledger: Ledger, path: str) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         target, source = "", ""
     os.unlink(path)
-    if target and not ledger.list_users(target):
+    if target and not records.list_users(target):
         with suppress(OSError):
             if os.readlink(target) == source:
                 os.unlink(target)
 
 
-def _link(target: str, source: str, ledger: Ledger) -> None:
-    users = ledger.list_users(target)
+def _link(target: str, source: str, records: LinkRecords) -> None:
+    users = records.list_users(target)
     if os.path.realpath(target) == os.path.realpath(source):
         # What was there before any launch stays afterwards too.
         if users:
-            ledger.record(target, source)
+            records.record(target, source)
         return
-    if os.path.islink(target) and users and not any(map(ledger.is_live, users)):
+    if os.path.islink(target) and users and not any(map(records.is_live, users)):
         os.unlink(target)
     elif os.path.lexists(target):
         raise OSError(errno.EEXIST, f"cannot mount {source}, there is something else", target)
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        ledger.record(target, source)
+        records.record(target, source)
         os.symlink(source, target)
     except FileExistsError:
         if os.path.realpath(target) != os.path.realpath(source):
@@ -112,13 +112,13 @@ def _link(target: str, source: str, ledger: Ledger) -> None:
 
 
 @contextmanager
-def _locked(ledger: Ledger) -> Iterator[None]:
-    """Nobody else makes or removes links of the cluster."""
-    if not ledger.root:
+def _locked(records: LinkRecords) -> Iterator[None]:
+    """Hold the lock of the cluster's links."""
+    if not records.root:
         yield
         return
-    os.makedirs(ledger.folder, mode=0o700, exist_ok=True)
-    with open(os.path.join(ledger.folder, "lock"), "a") as lock:
+    os.makedirs(records.folder, mode=0o700, exist_ok=True)
+    with open(os.path.join(records.folder, "lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

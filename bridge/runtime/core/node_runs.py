@@ -1,4 +1,4 @@
-"""What a run asks of its nodes, wherever they are, and the reports that all kinds of nodes give alike."""
+"""The interface of node runs, wherever the nodes are, and the preparation and reports that all kinds share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Optional, Protocol
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeEnded
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.commands import Command, prepare_command
-from overspan.bridge.runtime.core.mounts import TICKETS, Ledger, link_mounts
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.mounts import TICKETS, LinkRecords, link_mounts
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.shortages import word_shortage
-from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, record_paths
+from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths, record_paths
+from overspan.bridge.runtime.core.task_scripts import TaskCommand, prepare_command
 
 LAUNCH_SIGNAL = 53
 """Slurm's exit code of a job that could not be launched is 0:53."""
@@ -36,15 +36,15 @@ class NodeRuns(Protocol):
         """Signal every live node run of an attempt; False when that reached nothing. Scopes as of processes.send."""
 
     def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        """The machine's clock was set by that many seconds: move all due times along with it."""
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look again without being woken."""
+        """When the next look is due without a wake-up."""
 
     @property
     def unsettled(self) -> bool:
-        """Whether something is still being ended of which no report will come."""
+        """Whether processes are still being ended that no report will mention."""
 
 
 def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
@@ -52,15 +52,17 @@ def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
     spec = job.spec_of(key.task)
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     root = os.path.dirname(os.path.dirname(directory.path))
-    # Only the local cluster has tickets, and so knows when a link is of no use any more.
+    # Only the local cluster has tickets, so only there can unused links be found and removed.
     here = os.path.isdir(os.path.join(root, TICKETS))
-    ledger = Ledger(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else Ledger()
-    link_mounts(spec, cwd, os.path.join(root, "volumes"), ledger)
+    records = LinkRecords(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else LinkRecords()
+    link_mounts(spec, cwd, os.path.join(root, "volumes"), records)
     return cwd
 
 
-def prepare_work(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> tuple[Command, Paths]:
-    """The command of a node run and its files, which are put on record. Raises OSError."""
+def prepare_work(
+    job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str
+) -> tuple[TaskCommand, StreamPaths]:
+    """The command of a node run and its files, which are added to streams.jsonl. Raises OSError."""
     command = prepare_command(job.spec_of(key.task), directory.folder("scripts"), mark_setup(directory, key))
     paths = choose_paths(job, key, directory, cwd, host)
     record_paths(directory, key, paths)

@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Optional
 
-from overspan.bridge.runtime.core import child, kernel, processes, records
-from overspan.bridge.runtime.core.child import Gate, NodeLaunch, StartError
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core import gated_child, kernel, node_records, shim_control
+from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError, StartGate
+from overspan.bridge.runtime.core.node_records import NodeRecord
+from overspan.bridge.runtime.core.shim_control import Shim
 
 __all__ = ["ALL_SIGNALS", "NodeLaunch", "Tree", "detach", "fork_child", "hold", "run_shim", "spawn"]
 
@@ -39,7 +39,7 @@ UNKILLABLE_TIMEOUT = 60.0
 _WRITE_INTERVAL = 0.5
 _WRITE_TIMEOUT = 60.0
 ALL_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
-_PASSED = (*processes.FORWARDED, processes.KILL_ORDER)
+_PASSED = (*shim_control.FORWARDED, shim_control.KILL_ORDER)
 _WATCHED = (*_PASSED, int(signal.SIGCHLD))
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -52,7 +52,7 @@ def spawn(launch: NodeLaunch) -> Shim:
     the shim's exit status is the errno. Call it from a process of one thread.
     """
     launch = launch._replace(directory=os.path.abspath(launch.directory))
-    lock = records.claim(launch.directory, launch.key)
+    lock = node_records.claim(launch.directory, launch.key)
     try:
         # No handler of the supervisor may run in the shim.
         mask = signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
@@ -68,7 +68,7 @@ def spawn(launch: NodeLaunch) -> Shim:
 
 
 def hold(launch: NodeLaunch, pid: int) -> Shim:
-    """Hold a shim that was just forked; one whose pidfd cannot be had runs all the same, and its lock is watched."""
+    """Hold a shim that was just forked. Without a pidfd it runs all the same, and its lock is watched."""
     try:
         pidfd = kernel.open_pidfd(pid)
     except OSError:
@@ -82,8 +82,8 @@ def _take_over(launch: NodeLaunch, lock: int) -> NoReturn:
         gc.disable()
         kernel.reset_signals()
         detach(lock)
-        claim = records.name_claim(launch.directory, launch.key)
-        run_shim(claim, lock, lambda gate: child.run_child(launch, gate))
+        claim = node_records.name_claim(launch.directory, launch.key)
+        run_shim(claim, lock, lambda gate: gated_child.run_child(launch, gate))
         status = 0
     finally:
         os._exit(status)
@@ -100,7 +100,7 @@ def detach(kept: int) -> None:
     os.chdir("/")
 
 
-def run_shim(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: int = -1) -> NoReturn:
+def run_shim(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], launch: int = -1) -> NoReturn:
     """Be the shim of a claimed node, whose child `start` becomes; `launch` is a descriptor for that child alone.
 
     To be called in a forked process that holds no other descriptors, with every signal blocked and at its default
@@ -113,7 +113,7 @@ def run_shim(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch:
         os._exit(status)
 
 
-def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: int) -> int:
+def _serve(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], launch: int) -> int:
     """Run the node from gate to record; gives the shim's exit status: 0, or the errno that kept the record away."""
     os.setsid()
     kernel.set_comm(COMM)
@@ -130,18 +130,18 @@ def _serve(claim: bytes, lock: int, start: Callable[[Gate], NoReturn], launch: i
     if launch >= 0:
         os.close(launch)
     told = os.read(report, 1)
-    if told == child.READY:
+    if told == gated_child.READY:
         return _watch(claim, pid, report, release)
     # To the end of file, which exec gives, or the child's end.
     told += kernel.read_descriptor(report)
     _, status = os.waitpid(pid, 0)
-    failure = child.parse_failure(told, status)
-    if failure.step == child.RECORD_STEP:
+    failure = gated_child.parse_failure(told, status)
+    if failure.step == gated_child.RECORD_STEP:
         return failure.number or errno.EIO
     return _record_failure(claim, failure, subreaper)
 
 
-def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
+def fork_child(lock: int, start: Callable[[StartGate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
     """Fork the gated child: its pid, the pipe that tells what it reports, the pipe that lets it go.
 
     `lock` is a descriptor that the child does not get, -1 where there is none.
@@ -156,7 +156,7 @@ def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) ->
             for number in (lock, report_reading, release_writing):
                 if number >= 0:
                     os.close(number)
-            start(Gate(shim, report_writing, release_reading, subreaper))
+            start(StartGate(shim, report_writing, release_reading, subreaper))
         finally:
             os._exit(127)
     os.close(report_writing)
@@ -165,20 +165,20 @@ def fork_child(lock: int, start: Callable[[Gate], NoReturn], subreaper: bool) ->
 
 
 def _record_failure(claim: bytes, failure: StartError, subreaper: bool) -> int:
-    directory, key = records.split_claim(claim)
-    record = records.make_record(os.getpid(), 0, subreaper)
-    ended = child.add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
+    directory, key = node_records.split_claim(claim)
+    record = node_records.make_record(os.getpid(), 0, subreaper)
+    ended = gated_child.add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
     try:
         try:
-            os.close(records.begin_record(directory, key, ended))
+            os.close(node_records.begin_record(directory, key, ended))
         except FileExistsError:
             # The child was killed at the gate after it had put the start on record, or while it did.
-            file = records.open_record(directory, key)
-            records.update_record(file, ended)
+            file = node_records.open_record(directory, key)
+            node_records.update_record(file, ended)
             os.close(file)
     except OSError as error:
         return error.errno or errno.EIO
-    records.close_record(directory, key)
+    node_records.close_record(directory, key)
     return 0
 
 
@@ -187,7 +187,7 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
     tree = _sleep(pid, release)
     tree.follow()
     told = kernel.read_descriptor(report)
-    directory, key = records.split_claim(claim)
+    directory, key = node_records.split_claim(claim)
     try:
         file, ended = _complete(directory, key, tree)
     except OSError as error:
@@ -195,14 +195,14 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
         tree.clear()
         return error.errno or errno.EIO
     if told:
-        ended = child.add_failure(ended, child.parse_failure(told, 0))
+        ended = gated_child.add_failure(ended, gated_child.parse_failure(told, 0))
     written = _try_update(file, ended)
     killed, left = tree.clear()
     number = 0
     if killed or left or written:
         number = _insist_update(file, ended._replace(strays_killed=killed, strays_left=left))
     # The file is synced and closes with this process.
-    records.close_record(directory, key)
+    node_records.close_record(directory, key)
     return number
 
 
@@ -216,7 +216,7 @@ def _sleep(pid: int, release: int) -> Tree:
         tree.obey(early.si_signo)
         early = signal.sigtimedwait(_PASSED, 0)
     try:
-        os.write(release, child.GO)
+        os.write(release, gated_child.GO)
     except OSError:
         pass  # killed at the gate: its status tells
     os.close(release)
@@ -228,17 +228,17 @@ def _sleep(pid: int, release: int) -> Tree:
 
 def _complete(directory: str, key: str, tree: Tree) -> tuple[int, NodeRecord]:
     """The start's record, with the end in it, and its open file."""
-    record = records.read_record(directory, key)
+    record = node_records.read_record(directory, key)
     if record is None:
         # Somebody removed it; what is known now is better than nothing.
-        record = records.make_record(os.getpid(), 0, True)
-        return records.begin_record(directory, key, record), tree.conclude(record)
-    return records.open_record(directory, key), tree.conclude(record)
+        record = node_records.make_record(os.getpid(), 0, True)
+        return node_records.begin_record(directory, key, record), tree.conclude(record)
+    return node_records.open_record(directory, key), tree.conclude(record)
 
 
 def _try_update(file: int, record: NodeRecord) -> int:
     try:
-        records.update_record(file, record)
+        node_records.update_record(file, record)
     except OSError as error:
         return error.errno or errno.EIO
     return 0
@@ -274,7 +274,7 @@ class Tree:
 
     def conclude(self, record: NodeRecord) -> NodeRecord:
         """The record, completed with the main process's end."""
-        ended = processes.conclude(record, self.status or 0)
+        ended = shim_control.conclude(record, self.status or 0)
         user, system, memory = self._usage
         return ended._replace(user_seconds=round(user, 3), system_seconds=round(system, 3), max_rss=memory)
 
@@ -317,12 +317,12 @@ class Tree:
         """Do what a signal to the shim asks for."""
         if signum == signal.SIGCHLD:
             return
-        if signum in (processes.KILL_ORDER, signal.SIGKILL):
+        if signum in (shim_control.KILL_ORDER, signal.SIGKILL):
             self.patient = False
             self.kill()
             return
         if signum == signal.SIGTERM:
             self.patient = True
         kernel.signal_tree(os.getpid(), signum)
-        if signum in processes.ENDING:
+        if signum in shim_control.ENDING:
             kernel.signal_tree(os.getpid(), signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""What a machine may be short of for a moment: disk, processes, memory, open files. It is no verdict on any work."""
+"""Resource shortages of this machine (disk, processes, memory, open files): temporary, and no failure of the job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import resource
 
 EX_TEMPFAIL = 75
-"""The exit status of a supervisor that could not go on for such a reason (sysexits.h)."""
+"""The exit status of a supervisor that gave up because of a shortage (sysexits.h)."""
 
 _WORDS = {
     errno.ENOSPC: "the disk is full",
@@ -19,12 +19,12 @@ _WORDS = {
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether what failed may succeed as it is in a moment."""
+    """Whether an error is a shortage: the same call may succeed in a moment."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _WORDS)
 
 
 def word_shortage(number: int | None) -> str:
-    """What an errno says is short; empty where it says something else."""
+    """The resource that an errno says is short, as a text; empty for any other errno."""
     if number == errno.EAGAIN:
         limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         told = "has none, so pids.max of its control group" if limit == resource.RLIM_INFINITY else f"is {limit}"

@@ -1,4 +1,4 @@
-"""Where a node run reads and writes, and the list of it that `span logs` follows."""
+"""Standard streams of a node run: their files, and the list of them that `span logs` follows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
 from overspan.bridge.model.spec import Form
-from overspan.bridge.runtime.core.records import format_key
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.node_records import format_key
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 _NONE = "none"
 
 
-class Paths(NamedTuple):
+class StreamPaths(NamedTuple):
     """Absolute paths; an empty one is the null device. Equal output and error share one file.
 
     `folders_awaited` tells that the folder of an output file has the job's id in its name.
@@ -42,7 +42,7 @@ class NodeKey(NamedTuple):
         return format_key(*self)
 
 
-def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> Paths:
+def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host: str) -> StreamPaths:
     """The files of a node run: what sbatch's patterns say, else one file a stream in the run directory.
 
     A file that a later attempt writes again is appended to, so that each attempt keeps its own part.
@@ -71,9 +71,9 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
     if streams.output or spec.form is Form.BATCH:
         output = resolve(streams.output or (BATCH_DEFAULT if job.element is None else ARRAY_DEFAULT))
         awaited = names_folder(streams.output) or names_folder(streams.error)
-        return Paths(source, output, resolve(streams.error) if streams.error else output, again, awaited)
+        return StreamPaths(source, output, resolve(streams.error) if streams.error else output, again, awaited)
     stem = os.path.join(directory.folder("logs"), str(key))
-    return Paths(source, f"{stem}.out", resolve(streams.error) if streams.error else f"{stem}.err", again)
+    return StreamPaths(source, f"{stem}.out", resolve(streams.error) if streams.error else f"{stem}.err", again)
 
 
 def names_folder(pattern: str) -> bool:
@@ -84,13 +84,13 @@ def names_folder(pattern: str) -> bool:
     )
 
 
-def daemon_paths(key: NodeKey, directory: RunDirectory) -> Paths:
+def daemon_paths(key: NodeKey, directory: RunDirectory) -> StreamPaths:
     """The file of a step daemon's complaints; it is not among the job's streams."""
     path = os.path.join(directory.folder("logs"), f"{key}.stepd")
-    return Paths("", path, path, True)
+    return StreamPaths("", path, path, True)
 
 
-def record_paths(directory: RunDirectory, key: NodeKey, paths: Paths) -> None:
+def record_paths(directory: RunDirectory, key: NodeKey, paths: StreamPaths) -> None:
     """Add the node run's files to streams.jsonl, with the place where its part of each begins."""
     lines = []
     for stream, path in (("output", paths.output), ("error", paths.error)):

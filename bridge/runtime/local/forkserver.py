@@ -7,8 +7,8 @@ its stdin is the path of a host directory, with two descriptors: the host's log,
     short ERRNO         by the fork server, where it cannot fork
     ended STATUS        by the supervisor, where it ends by itself
 
-The line ends with whoever could still tell something. So a daemon that reads its end knows that nothing was started,
-also where the fork server was killed in the middle of a request.
+The line closes with the last process that could write to it. So a daemon that reads its end of file knows that nothing
+was started, even if the fork server was killed in the middle of a request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NoReturn
 from overspan.bridge.model.documents import prepare
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 COMM = "span-forkserver"
 """The name of its process."""
@@ -35,11 +35,11 @@ _DESCRIPTOR_SIZE = array.array("i").itemsize
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Fork a supervisor for each request on stdin until there is nobody to ask."""
+    """Fork a supervisor for each request on stdin, until end of file."""
     kernel.set_comm(COMM)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    # The kernel reaps supervisors: how they end is told on their lines.
+    # The kernel reaps supervisors: their lines report how they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     prepare(Job)
     gc.collect()
@@ -86,7 +86,7 @@ def _serve(path: str, log: int, line: int) -> NoReturn:
             os.dup2(number, kept)
         os.close(null)
         os.close(log)
-        status = host.serve(path)
+        status = supervisor.serve(path)
         tell(line, f"ended {status}")
     except Exception:
         sys.excepthook(*sys.exc_info())

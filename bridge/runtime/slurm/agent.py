@@ -18,10 +18,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from overspan.bridge.runtime.core import child, isolation, kernel, processes
-from overspan.bridge.runtime.core.child import NodeLaunch, StartError
+from overspan.bridge.runtime.core import gated_child, isolation, kernel, shim_control
+from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError
 from overspan.bridge.runtime.core.isolation import Isolation
-from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
@@ -101,17 +101,17 @@ class Agent:
         except OSError:
             pass  # only what leaves the program's own tree may then outlive it until Slurm ends the step
         try:
-            pid, report, release = fork_child(-1, lambda gate: child.run_child(prepared, gate), True)
+            pid, report, release = fork_child(-1, lambda gate: gated_child.run_child(prepared, gate), True)
         except OSError as error:
             return _fail(StartError("start", f"cannot fork: {os.strerror(error.errno or 0)}", error.errno or 0))
         told = os.read(report, 1)
-        if told != child.READY:
+        if told != gated_child.READY:
             told += kernel.read_descriptor(report)
             _, status = os.waitpid(pid, 0)
-            return _fail(child.parse_failure(told, status))
+            return _fail(gated_child.parse_failure(told, status))
         started = round(time.time(), 6)
         try:
-            os.write(release, child.GO)
+            os.write(release, gated_child.GO)
         except OSError:
             pass  # killed at the gate: its status tells
         os.close(release)
@@ -128,7 +128,7 @@ class Agent:
                 number = int(message.get("signal", 0))
                 if "container" in message:
                     return str(message["container"].get("mark", "")), 0
-                if message.get("terminate") or number in (*processes.ENDING, signal.SIGKILL):
+                if message.get("terminate") or number in (*shim_control.ENDING, signal.SIGKILL):
                     return "", number or int(signal.SIGTERM)
             # What comes before the program is for the program.
             seen = len(self._messages)
@@ -159,10 +159,10 @@ class Agent:
         return ended or self._conclude(tree, pid, report)
 
     def _conclude(self, tree: Tree, pid: int, report: int) -> NodeRecord:
-        record = processes.conclude(NodeRecord(pid, 0, 0, ""), tree.status or 0)
+        record = shim_control.conclude(NodeRecord(pid, 0, 0, ""), tree.status or 0)
         told = kernel.read_descriptor(report)
         if told:
-            return _fail(child.parse_failure(told, 0))._replace(pid=pid)
+            return _fail(gated_child.parse_failure(told, 0))._replace(pid=pid)
         if self._term_at is None:
             self._listen(_SIGNAL_WINDOW)
         return record
@@ -271,11 +271,11 @@ def pass_signal(tree: Tree, number: int, scope: str) -> None:
     if scope == "tree":
         tree.obey(number)
         return
-    ending = number in processes.ENDING
+    ending = number in shim_control.ENDING
     if scope == "steps":
-        kernel.signal_below(os.getpid(), processes.STEP_COMM, number)
+        kernel.signal_below(os.getpid(), shim_control.STEP_COMM, number)
         if ending:
-            kernel.signal_below(os.getpid(), processes.STEP_COMM, signal.SIGCONT)
+            kernel.signal_below(os.getpid(), shim_control.STEP_COMM, signal.SIGCONT)
         return
     leader = kernel.read_process(tree.leader)
     if leader is not None and leader.parent == os.getpid() and leader.state not in "ZX":

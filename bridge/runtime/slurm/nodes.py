@@ -14,8 +14,7 @@ from overspan.bridge.model.events import Event, NodeStarted, TaskReady
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
 from overspan.bridge.model.spec import Form
-from overspan.bridge.runtime.core.commands import Command
-from overspan.bridge.runtime.core.environment import Place, build_environment, has_names, list_members
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.node_runs import (
     LAUNCH_SIGNAL,
     prepare_folder,
@@ -25,9 +24,10 @@ from overspan.bridge.runtime.core.node_runs import (
     report_unlaunched,
     report_unstarted,
 )
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.core.streams import NodeKey, Paths
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths
+from overspan.bridge.runtime.core.task_scripts import TaskCommand
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
 from overspan.bridge.runtime.slurm.images import list_carried
@@ -65,8 +65,8 @@ class LaunchContext(NamedTuple):
 class NodeWork(NamedTuple):
     """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
 
-    command: Command
-    paths: Paths
+    command: TaskCommand
+    paths: StreamPaths
     cwd: str
     run_dir: str
 
@@ -323,7 +323,7 @@ class RemoteNodes:
     def _describe(self, job: Job, key: NodeKey, work: NodeWork) -> RemoteLaunch:
         context, spec = self._context, job.spec_of(key.task)
         command, paths, cwd, run_dir = work
-        place = Place(*key, run_dir, context.cluster, context.extra, real_nodes=True)
+        place = NodeRunContext(*key, run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
         image = context.slots[key.task, key.node].image

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader
 from overspan.bridge.runtime.slurm.shell_folder import APPLICATION, encode_documents

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Start
-from overspan.bridge.runtime.core.run import Run
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.supervised_launch import SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
     append_locations,
     locations_path,
@@ -57,12 +57,12 @@ class SetSupervisor(Supervisor):
         append_locations(locations_path(directory.path, self._task, directory.launch), self._line)
         return granted
 
-    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+    def _move_clock(self, run: SupervisedLaunch, seconds: float, now: float) -> None:
         super()._move_clock(run, seconds, now)
         self._began += seconds
         self._looked_at += seconds
 
-    def _prepare(self, run: Run, now: float) -> None:
+    def _prepare(self, run: SupervisedLaunch, now: float) -> None:
         """See where the others are: always before a launch, else each second."""
         if not is_idle(run.job, self._task) and now < self._looked_at + LOOK_SECONDS:
             return
@@ -78,7 +78,7 @@ class SetSupervisor(Supervisor):
             if self._nodes is not None:
                 self._nodes.tell_members(placed)
 
-    def _attend(self, run: Run, now: float) -> None:
+    def _attend(self, run: SupervisedLaunch, now: float) -> None:
         """Leave when nothing is to be done here any more."""
         if run.done or not is_idle(run.job, self._task):
             return
@@ -90,7 +90,7 @@ class SetSupervisor(Supervisor):
             with lock_orders(self._directory) as locked:
                 if not locked:
                     return
-                run.turn((), now)
+                run.advance((), now)
                 if not is_idle(run.job, self._task) or (kept_until is None) is not (
                     keep_until(run.job, self._task, KEEP_SECONDS) is None
                 ):

@@ -22,10 +22,10 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import own_program
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.core.node_runs import NodeRuns
-from overspan.bridge.runtime.core.run import Rules, Run, Services
-from overspan.bridge.runtime.core.rundir import Plan, RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
+from overspan.bridge.runtime.core.supervised_launch import DecisionRules, Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.addresses import AddressBook
 from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.placement import (
@@ -51,7 +51,7 @@ class Supervisor:
 
     part = False
     """Whether the allocation is for some of the job's tasks only."""
-    rules = Rules()
+    rules = DecisionRules()
     sees_files = True
     """Whether what the nodes have on their disks is seen here too."""
 
@@ -75,8 +75,8 @@ class Supervisor:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
         services = Services(self._grant, self._open_nodes, _wake, self.rules, self.sees_files)
-        clock = Clock()
-        run = Run(self._directory, services, time.time())
+        clock = JumpDetector()
+        run = SupervisedLaunch(self._directory, services, time.time())
         try:
             ready: list[int] = []
             while not run.done:
@@ -89,7 +89,7 @@ class Supervisor:
                 if jump:
                     self._move_clock(run, jump, now)
                 self._prepare(run, now)
-                run.turn((), now)
+                run.advance((), now)
                 self._attend(run, now)
                 if not run.done:
                     ready = self._poll(run.wake_at(now))
@@ -99,14 +99,14 @@ class Supervisor:
         finally:
             run.close()
 
-    def _move_clock(self, run: Run, seconds: float, now: float) -> None:
+    def _move_clock(self, run: SupervisedLaunch, seconds: float, now: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
         run.move_clock(seconds, now)
 
-    def _prepare(self, run: Run, now: float) -> None:
+    def _prepare(self, run: SupervisedLaunch, now: float) -> None:
         """What comes before each turn."""
 
-    def _attend(self, run: Run, now: float) -> None:
+    def _attend(self, run: SupervisedLaunch, now: float) -> None:
         """What comes after each turn."""
         self._give_back(run.job, now)
 
@@ -137,7 +137,7 @@ class Supervisor:
         book = AddressBook(self._environment.get("SLURMD_NODENAME", ""))
         return make_grant(directory.read_plan().job, self._slots, book.find, time.time())
 
-    def _open_nodes(self, directory: RunDirectory, plan: Plan, job: Job) -> NodeRuns:
+    def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         self._nodes = self._make_nodes(
             LaunchContext(
                 directory=directory,

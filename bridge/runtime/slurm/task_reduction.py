@@ -1,6 +1,6 @@
 """The reducer of a supervisor that only executes: the facts of one task of a set, which the daemon decides. Pure.
 
-No budget, no backoff and no end of the job is known here; `run.Run` needs only what to start and what to signal.
+No budget, no backoff and no end of the job is known here; a `SupervisedLaunch` needs only what to start and signal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from overspan.bridge.model.events import DECISIONS, Event
 from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Probe, Stop, Task
 from overspan.bridge.model.spec import OnFailure, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core.run import Rules
+from overspan.bridge.runtime.core.supervised_launch import DecisionRules
 
 _AGAIN = (Cause.RESTART, Cause.GROUP_RESTART)
 
@@ -161,5 +161,5 @@ _HANDLERS: dict[type, Callable[[Job, Task, Any], Optional[Task]]] = {
 }
 """Each gives the task after the event; None where the event is about another attempt."""
 
-RULES = Rules(reduce_task, decide_nothing, (*DECISIONS, events.Signal, events.Suspend, events.Resume))
+RULES = DecisionRules(reduce_task, decide_nothing, (*DECISIONS, events.Signal, events.Suspend, events.Resume))
 """The rules of a supervisor that only executes."""

@@ -11,10 +11,10 @@ from typing import Any, Optional
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Ready, ReadyKind
-from overspan.bridge.runtime.core.commands import prepare_command
 from overspan.bridge.runtime.core.node_runs import mark_setup
-from overspan.bridge.runtime.core.processes import Shim
-from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths
+from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths
+from overspan.bridge.runtime.core.task_scripts import prepare_command
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_line
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, NOTICE
 from overspan.bridge.runtime.slurm.nodes import LaunchContext, NodeWork, RemoteNodes, refuse_batch
@@ -138,7 +138,7 @@ class UnsharedNodes(RemoteNodes):
                     found[os.path.basename(word)] = file.read().decode("utf-8", "surrogateescape")
         return found
 
-    def _record(self, key: NodeKey, paths: Paths) -> None:
+    def _record(self, key: NodeKey, paths: StreamPaths) -> None:
         """Put on the list where the output of a node run will be on the login node."""
         streams = {"output": paths.output, "error": paths.error if paths.error != paths.output else ""}
         lines = []

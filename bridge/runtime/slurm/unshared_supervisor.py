@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, take_documents
 from overspan.bridge.runtime.slurm.inline_files import read_inline
 from overspan.bridge.runtime.slurm.node_folders import make_folder

@@ -1,4 +1,4 @@
-"""What is kept of each step: a line when it starts and one when it ends, in the run directory.
+"""Step accounting: a line when a step starts and one when it ends, in the run directory.
 
 steps/R.jsonl   the steps of launch R, as srun wrote them
 
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Optional
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import Allocation
 from overspan.bridge.runtime.srun.output import fold_ranks
-from overspan.bridge.runtime.srun.plan import StepPlan
+from overspan.bridge.runtime.srun.step_plan import StepPlan
 
 _LONGEST_LINE = 16384
 """Letters of a command line that are kept."""
 
 
-class Part(NamedTuple):
+class ComponentRecord(NamedTuple):
     """A component of a step: its job's task, its nodes, and the folded numbers of its ranks on each (`0-3,7`).
 
     `places` are the nodes' numbers in the task.
@@ -49,7 +49,7 @@ class StepRecord(NamedTuple):
     started_at: float
     started_by: tuple[int, int]
     host: str
-    parts: tuple[Part, ...]
+    parts: tuple[ComponentRecord, ...]
     ended_at: Optional[float] = None
     cancelled: bool = False
     """Whether the user had it ended by its number."""
@@ -65,7 +65,7 @@ def describe_step(
     allocation: Allocation, plan: StepPlan, number: int, line: Sequence[str], started_at: float
 ) -> StepRecord:
     """What is to be kept of a step that this process is about to run."""
-    first = plan.sides[0].wish
+    first = plan.components[0].options
     name = os.path.basename(first.command[0]) if first.title is None else first.title or allocation.name
     pid = os.getpid()
     return StepRecord(
@@ -75,23 +75,23 @@ def describe_step(
         started_at=started_at,
         started_by=(pid, kernel.read_start_time(pid)),
         host=os.uname().nodename,
-        parts=tuple(_describe_side(plan, component) for component in range(len(plan.sides))),
+        parts=tuple(_describe_component(plan, component) for component in range(len(plan.components))),
     )
 
 
-def _describe_side(plan: StepPlan, component: int) -> Part:
-    side = plan.sides[component]
-    before = sum(len(other.nodes) for other in plan.sides[:component])
-    ranks = [[place.rank for place in plan.on_node(before + node)] for node in range(len(side.nodes))]
-    ntasks = sum(side.counts)
-    return Part(
-        task=side.nodes[0].task,
-        nodes=tuple(node.name for node in side.nodes),
-        places=tuple(node.number for node in side.nodes),
+def _describe_component(plan: StepPlan, component: int) -> ComponentRecord:
+    step_component = plan.components[component]
+    before = sum(len(other.nodes) for other in plan.components[:component])
+    ranks = [[place.rank for place in plan.on_node(before + node)] for node in range(len(step_component.nodes))]
+    ntasks = sum(step_component.counts)
+    return ComponentRecord(
+        task=step_component.nodes[0].task,
+        nodes=tuple(node.name for node in step_component.nodes),
+        places=tuple(node.number for node in step_component.nodes),
         ranks=tuple(map(fold_ranks, ranks)),
         ntasks=ntasks,
-        layout=name_layout(side.wish.distribution, ntasks, len(side.nodes)),
-        cpus=ntasks * (side.wish.cpus_per_task or 1) if side.wish.exact else 0,
+        layout=name_layout(step_component.options.distribution, ntasks, len(step_component.nodes)),
+        cpus=ntasks * (step_component.options.cpus_per_task or 1) if step_component.options.exact else 0,
     )
 
 
@@ -120,7 +120,7 @@ def finish_step(
 
 def note_start(folder: str, launch: int, record: StepRecord) -> None:
     """Keep that a step has started; `folder` is that of the allocation. Raises OSError."""
-    parts = [list(part[: Part._fields.index("status")]) for part in record.parts]
+    parts = [list(part[: ComponentRecord._fields.index("status")]) for part in record.parts]
     document = {
         "step": record.number,
         "started_at": record.started_at,
@@ -172,7 +172,7 @@ def _read_start(document: Mapping[str, Any]) -> StepRecord:
         started_by=(int(pid), int(start_time)),
         host=str(document["host"]),
         parts=tuple(
-            Part(str(task), tuple(nodes), tuple(places), tuple(ranks), int(ntasks), str(layout), int(cpus))
+            ComponentRecord(str(task), tuple(nodes), tuple(places), tuple(ranks), int(ntasks), str(layout), int(cpus))
             for task, nodes, places, ranks, ntasks, layout, cpus in document["parts"]
         ),
     )

@@ -1,4 +1,4 @@
-"""The wire between srun and the nodes of a step: authenticated frames over one connection a node.
+"""The protocol between srun and the nodes of a step: authenticated frames over one connection per node.
 
 Both sides prove that they know the job's key (HMAC-SHA256 over two nonces); then each frame carries a code made of a
 key of this connection and direction, and of the frame's number, so that nothing can be added, changed or replayed.

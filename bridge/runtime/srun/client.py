@@ -1,4 +1,4 @@
-"""Srun while its step runs: bytes, signals, ends and time limits, in one poll loop."""
+"""srun while its step runs: output, input, signals, ends and time limits in one poll loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.srun import channel as wire
-from overspan.bridge.runtime.srun.attachment import Body
+from overspan.bridge.runtime.srun.batch_process import BatchProcess
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Frame
-from overspan.bridge.runtime.srun.links import end_children
+from overspan.bridge.runtime.srun.connections import end_children
+from overspan.bridge.runtime.srun.messages import code_of, complain, describe_end, say
 from overspan.bridge.runtime.srun.output import Sinks, fold_ranks
-from overspan.bridge.runtime.srun.talk import code_of, complain, describe_end, say
+from overspan.bridge.runtime.srun.step_options import StepOptions
 from overspan.bridge.runtime.srun.terminal import read_window
 from overspan.bridge.runtime.srun.viewers import Viewers
-from overspan.bridge.runtime.srun.wish import Manner
 
 KILL_WAIT = 30.0
 """Seconds between TERM and KILL when srun ends a step: slurm.conf's KillWait."""
@@ -28,7 +28,7 @@ _CREDIT = 1 << 18
 _READ_SIZE = 1 << 16
 _FORWARDED = frozenset(map(int, (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)))
 _GATHER_SECONDS = 0.1
-"""How long ends of ranks are kept back, so that those that end alike are told in one line."""
+"""How long messages about ended ranks are collected, so that equal ones share a line."""
 _FORCING = frozenset(map(int, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)))
 _STRUCK = frozenset(map(int, (signal.SIGTERM, signal.SIGKILL)))
 TAKEN_SIGNALS = _FORWARDED | _FORCING | {int(signal.SIGINT), int(signal.SIGWINCH)}
@@ -36,7 +36,7 @@ _ABORTED = "Job step aborted: Waiting up to 32 seconds for job step to finish."
 _SUPERVISING = ("span-shim", "span-supervisor")
 
 
-class Step(NamedTuple):
+class RunningStep(NamedTuple):
     """A step that is about to run."""
 
     name: str
@@ -45,10 +45,10 @@ class Step(NamedTuple):
     """The numbers of the ranks of each node."""
     readers: frozenset[int]
     """The ranks that get srun's input."""
-    body: Optional[Body] = None
-    """What the step was joined to: it ends with that."""
+    batch_process: Optional[BatchProcess] = None
+    """The program that the step joined: the step ends with it."""
     older: frozenset[int] = frozenset()
-    """Children of this process that are not the step's."""
+    """Children of this process that do not belong to the step."""
     viewers: Optional[Viewers] = None
     in_pod: bool = False
     """Whether signals of a pod's first process, or of one that entered the pod, are for all that runs there."""
@@ -57,12 +57,12 @@ class Step(NamedTuple):
 class StepClient:
     """Runs one step over its channels."""
 
-    def __init__(self, step: Step, manner: Manner, channels: Sequence[Channel], sinks: Sinks) -> None:
+    def __init__(self, step: RunningStep, step_options: StepOptions, channels: Sequence[Channel], sinks: Sinks) -> None:
         self._step = step
-        self._body = step.body
+        self._batch_process = step.batch_process
         self._viewers = step.viewers
         self._look_at = 0.0
-        self._manner = manner
+        self._options = step_options
         self._channels = list(channels)
         self._sinks = sinks
         self._open = set(range(len(channels)))
@@ -88,7 +88,7 @@ class StepClient:
         for channel, request in zip(self._channels, requests):
             channel.send(wire.RUN, json.dumps(request).encode())
         while self._open:
-            self._turn()
+            self._run_once()
         self._tell_ends()
         if self._struck and not (self._ending or self._ended_by_order):
             say(f"Force Terminated StepId={self._step.name}")
@@ -100,14 +100,14 @@ class StepClient:
         os.close(self._signals)
         return self._code
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         by_fd = self._watch()
         for fd, _ in self._poller.poll(self._timeout()):
             if fd == self._signals:
                 for info in kernel.read_signalfd(fd):
-                    self._heed(info)
+                    self._handle_signal(info)
             elif fd in by_fd:
-                self._hear(by_fd[fd])
+                self._read_node(by_fd[fd])
             elif self._viewers is not None and fd in self._viewers.waits:
                 self._listen_to(self._viewers.heed(fd))
             elif fd == 0:
@@ -133,7 +133,7 @@ class StepClient:
 
     # --- from the nodes ----------------------------------------------------------------------------------------------
 
-    def _hear(self, node: int) -> None:
+    def _read_node(self, node: int) -> None:
         channel = self._channels[node]
         channel.flush()
         try:
@@ -188,7 +188,7 @@ class StepClient:
         for (node, text), ranks in ends.items():
             noun = "task" if len(ranks) == 1 else "tasks"
             complain(f"{self._step.hosts[node]}: {noun} {fold_ranks(ranks)}: {text}")
-        if ends and self._manner.kill_on_bad_exit:
+        if ends and self._options.kill_on_bad_exit:
             self._terminate()
 
     def _lose(self, node: int) -> None:
@@ -219,7 +219,7 @@ class StepClient:
                 self._unread[node] += len(data)
                 self._channels[node].send(wire.INPUT, wire.pack_rank(rank, data))
 
-    def _heed(self, info: kernel.SignalInfo) -> None:
+    def _handle_signal(self, info: kernel.SignalInfo) -> None:
         if info.sender and self._is_for_all(info.sender):
             # The whole job is being signalled: the ranks have it already.
             if info.number == signal.SIGTERM and not self._ended_by_order:
@@ -228,7 +228,7 @@ class StepClient:
             return
         if info.number == signal.SIGWINCH:
             rows, columns = read_window(0)
-            if self._manner.pty and rows:
+            if self._options.pty and rows:
                 self._send_all(wire.WINDOW, b"%d %d" % (rows, columns))
         elif info.number == signal.SIGINT:
             self._interrupt()
@@ -260,11 +260,11 @@ class StepClient:
     def _interrupt(self) -> None:
         """^C: the first tells how it stands, a second within a second ends the step (srun(1))."""
         now = time.monotonic()
-        if self._manner.quit_on_interrupt or now - self._sent_at < KILL_WAIT:
+        if self._options.quit_on_interrupt or now - self._sent_at < KILL_WAIT:
             say("forcing job termination")
             self._cancel_line()
             self._kill()
-        elif now - self._interrupted_at > 1.0 and not self._manner.disable_status:
+        elif now - self._interrupted_at > 1.0 and not self._options.disable_status:
             self._interrupted_at = now
             say("interrupt (one more within 1 sec to abort)")
             self._tell_states()
@@ -286,9 +286,9 @@ class StepClient:
 
     def _wait_end(self) -> Optional[float]:
         """When the others are ended for the sake of the first that has (--wait)."""
-        if not self._manner.wait or self._first_end is None or self._ending:
+        if not self._options.wait or self._first_end is None or self._ending:
             return None
-        return self._first_end + self._manner.wait
+        return self._first_end + self._options.wait
 
     def _keep_time(self) -> None:
         now = time.monotonic()
@@ -296,16 +296,16 @@ class StepClient:
             self._tell_ends()
         wait_end = self._wait_end()
         if wait_end is not None and now >= wait_end and self._open:
-            complain(f"First task exited {self._manner.wait}s ago")
+            complain(f"First task exited {self._options.wait}s ago")
             self._tell_states()
             self._terminate()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill()
-        if self._body is not None and now >= self._look_at:
+        if self._batch_process is not None and now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
-            if not self._body.alive:
+            if not self._batch_process.alive:
                 complain(f"Job allocation {self._step.name.partition('.')[0]} has been revoked")
-                self._body, self._look_at = None, 0.0
+                self._batch_process, self._look_at = None, 0.0
                 self._kill()
 
     def _terminate(self) -> None:
@@ -313,7 +313,7 @@ class StepClient:
         if self._ending:
             return
         self._ending = True
-        if not self._manner.quiet:
+        if not self._options.quiet:
             say(f"Terminating StepId={self._step.name}")
         if len(self.statuses) == sum(map(len, self._step.ranks)):
             return
@@ -323,7 +323,7 @@ class StepClient:
 
     def _tell_job_end(self) -> None:
         """The step is ended because its job is."""
-        from overspan.bridge.runtime.core.last_words import is_ending
+        from overspan.bridge.runtime.core.cancellation_message import is_ending
 
         if is_ending(os.environ.get("OVERSPAN_RUN_DIR", "")):
             say(_ABORTED)
@@ -331,7 +331,7 @@ class StepClient:
 
     def _cancel_line(self) -> None:
         # Not at the top: few steps are cancelled, and each srun would pay for it.
-        from overspan.bridge.runtime.core.last_words import read_reason, word_end
+        from overspan.bridge.runtime.core.cancellation_message import read_reason, word_end
 
         reason = read_reason(os.environ.get("OVERSPAN_RUN_DIR", ""))
         complain(word_end(f"STEP {self._step.name}", self._step.hosts[0], time.time(), reason), "slurmstepd")

@@ -1,4 +1,4 @@
-"""Where srun puts what ranks write: labelled or not, whole lines or as it comes, to its own streams or to a file."""
+"""Output of ranks: labelled or not, in whole lines or unbuffered, to srun's own streams or to files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
-from overspan.bridge.runtime.srun.ranks import PIPE
+from overspan.bridge.runtime.srun.rank_process import PIPE
 
 _LONGEST_LINE = 1 << 16
 
@@ -80,7 +80,7 @@ def write_all(fd: int, data: bytes) -> None:
             return
 
 
-class Target(NamedTuple):
+class StreamTarget(NamedTuple):
     """Where a stream of all ranks goes: a file of each rank's own (pattern), or srun's `path` (empty: its stream)."""
 
     each: str = ""
@@ -97,15 +97,15 @@ class Target(NamedTuple):
         return PIPE
 
 
-def choose_target(pattern: str, labelled: bool) -> Target:
+def choose_target(pattern: str, labelled: bool) -> StreamTarget:
     """Read a value of --output, --error or --input: all, none, a rank's number, or a file name pattern."""
     if pattern in ("", "all"):
-        return Target()
+        return StreamTarget()
     if pattern == "none":
-        return Target(nothing=True)
+        return StreamTarget(nothing=True)
     if pattern.isdigit():
-        return Target(only=int(pattern))
-    return Target(path=pattern) if labelled or not _is_of_rank(pattern) else Target(each=pattern)
+        return StreamTarget(only=int(pattern))
+    return StreamTarget(path=pattern) if labelled or not _is_of_rank(pattern) else StreamTarget(each=pattern)
 
 
 def _is_of_rank(pattern: str) -> bool:

@@ -21,8 +21,8 @@ from overspan.bridge.runtime.core.allocation import read_allocation
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.accounting import StepRecord, read_steps
 from overspan.bridge.runtime.srun.channel import Channel, Frame
+from overspan.bridge.runtime.srun.messages import complain
 from overspan.bridge.runtime.srun.output import Sink, unfold_ranks, write_all
-from overspan.bridge.runtime.srun.talk import complain
 from overspan.bridge.runtime.srun.viewers import connect_step
 
 _VERB = "sattach"

@@ -1,4 +1,4 @@
-"""`srun` inside an allocation: reads the command line, lays the step out, runs it."""
+"""`srun` inside an allocation: reads the command line, plans the step, runs it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,47 @@ from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.allocation import Allocation, Component, Node, draw_step, is_over, read_allocation
+from overspan.bridge.runtime.core.allocation import (
+    AllocatedComponent,
+    AllocatedNode,
+    Allocation,
+    draw_step,
+    is_over,
+    read_allocation,
+)
 from overspan.bridge.runtime.srun.accounting import StepRecord, describe_step, finish_step, note_end, note_start
-from overspan.bridge.runtime.srun.attachment import Body, find_body, is_inside
-from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, Step, StepClient
-from overspan.bridge.runtime.srun.links import LinkError, open_links
+from overspan.bridge.runtime.srun.batch_process import BatchProcess, find_batch_process, is_inside
+from overspan.bridge.runtime.srun.client import TAKEN_SIGNALS, RunningStep, StepClient
+from overspan.bridge.runtime.srun.connections import ConnectionFailure, open_connections
+from overspan.bridge.runtime.srun.messages import error_code, fail, say
 from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
-from overspan.bridge.runtime.srun.plan import PlanError, StepPlan, check_gpus, plan_step
-from overspan.bridge.runtime.srun.requests import Prepared, choose_readers, choose_streams, make_requests, open_sinks
-from overspan.bridge.runtime.srun.talk import error_code, fail, say
+from overspan.bridge.runtime.srun.node_requests import (
+    Prepared,
+    choose_readers,
+    choose_streams,
+    make_requests,
+    open_sinks,
+)
+from overspan.bridge.runtime.srun.step_options import (
+    UNREADABLE,
+    ComponentOptions,
+    OptionError,
+    StepOptions,
+    read_component_options,
+    read_step_options,
+)
+from overspan.bridge.runtime.srun.step_plan import PlanError, StepPlan, check_gpus, plan_step
 from overspan.bridge.runtime.srun.terminal import RawTerminal
 from overspan.bridge.runtime.srun.viewers import Viewers
-from overspan.bridge.runtime.srun.wish import UNREADABLE, Manner, Wish, WishError, read_manner, read_wish
 
 _MPI = ("none", "pmi2", "pmix", "openmpi", "cray_shasta", "list")
 
 
-class Order(NamedTuple):
-    """A command line that has been read: wishes by component, and the manner of all."""
+class CommandLine(NamedTuple):
+    """A parsed command line: (hetjob component, options) for each component, and the options of the step."""
 
-    wishes: tuple[tuple[int, Wish], ...]
-    manner: Manner
+    components: tuple[tuple[int, ComponentOptions], ...]
+    step_options: StepOptions
     grouped: bool = False
     """Whether components were named (--het-group)."""
 
@@ -56,12 +76,12 @@ def main(words: Sequence[str]) -> int:
 def run_words(words: Sequence[str], allocation: Allocation) -> int:
     """Run one command line inside an allocation."""
     try:
-        order = read_order(words, os.environ)
+        command_line = read_command_line(words, os.environ)
     except InvalidRequest as error:
         say(error.message)
         say_usage()
         return UNREADABLE
-    except WishError as error:
+    except OptionError as error:
         code = fail(str(error))
         return error.code or code
     except PlanError as error:
@@ -72,13 +92,13 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
         return fail(word_lost_allocation(allocation.job))
     own = find_own(allocation, os.environ)
     if not allocation.batch:
-        allocation, order = _confine(allocation, order, own)
+        allocation, command_line = _confine(allocation, command_line, own)
     try:
-        allocation = share_nodes(allocation, order)
+        allocation = share_nodes(allocation, command_line)
     except PlanError as error:
         return fail(str(error))
     try:
-        plan = plan_step(allocation, order.wishes, [*own, *_served(allocation)])
+        plan = plan_step(allocation, command_line.components, [*own, *_served(allocation)])
         check_gpus(plan)
         programs = _read_programs(plan)
     except PlanError as error:
@@ -88,9 +108,9 @@ def run_words(words: Sequence[str], allocation: Allocation) -> int:
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}")
     for warning in plan.warnings:
-        if not order.manner.quiet:
+        if not command_line.step_options.quiet:
             say(f"warning: {warning}")
-    return _run(Prepared(allocation, order.manner, plan, programs), own, ("srun", *words))
+    return _run(Prepared(allocation, command_line.step_options, plan, programs), own, ("srun", *words))
 
 
 def say_usage() -> None:
@@ -101,33 +121,33 @@ def say_usage() -> None:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_order(words: Sequence[str], environment: Mapping[str, str]) -> Order:
-    """Read srun's words. Raises InvalidRequest, WishError and PlanError."""
-    parts = _complete_parts(parse_words("srun", words))
+def read_command_line(words: Sequence[str], environment: Mapping[str, str]) -> CommandLine:
+    """Read srun's words. Raises InvalidRequest, OptionError and PlanError."""
+    parts = _inherit_options(parse_words("srun", words))
     first = parts[0]
     _check_values(parts)
-    manner = read_manner(first, environment)
-    wishes: list[tuple[int, Wish]] = []
+    step_options = read_step_options(first, environment)
+    components: list[tuple[int, ComponentOptions]] = []
     for place, part in enumerate(parts):
-        wish = read_wish(part, environment)
-        if not wish.command and place == len(parts) - 1 and manner.pty:
-            wish = wish._replace(command=(environment.get("SHELL", "/bin/sh"),))
-        if not wish.command:
+        options = read_component_options(part, environment)
+        if not options.command and place == len(parts) - 1 and step_options.pty:
+            options = options._replace(command=(environment.get("SHELL", "/bin/sh"),))
+        if not options.command:
             raise PlanError("No command given to execute.")
         groups = _read_groups(part.last("het-group")) if part.has("het-group") else [place]
         if len(parts) > 1 or groups != [0]:
             # The variables without suffix tell of the first component.
-            wish = _without_variables(wish)
-        wishes += [(group, wish) for group in groups]
-    return Order(tuple(wishes), manner, any(part.has("het-group") for part in parts))
+            options = _without_variables(options)
+        components += [(group, options) for group in groups]
+    return CommandLine(tuple(components), step_options, any(part.has("het-group") for part in parts))
 
 
 # Slurm keeps these from one component to the next (slurm_opt.c: options without reset_each_pass).
 _KEPT = frozenset({"output", "error", "input", "open-mode", "label", "unbuffered"})
 
 
-def _complete_parts(parts: Sequence[Part]) -> list[Part]:
-    """Components with what they take over: streams from the one before, the command from the next that has one."""
+def _inherit_options(parts: Sequence[Part]) -> list[Part]:
+    """Apply inheritance between components: streams from the previous one, the command from the next that has one."""
     made: list[Part] = []
     for part in parts:
         kept = tuple(option for option in made[-1].options if option[0] in _KEPT) if made else ()
@@ -139,17 +159,17 @@ def _complete_parts(parts: Sequence[Part]) -> list[Part]:
     return made
 
 
-def _without_variables(wish: Wish) -> Wish:
-    """The wish with the counts that were options alone."""
-    ntasks, nodes = wish.ntasks if wish.ntasks_named else None, wish.nodes if wish.nodes_named else None
-    return wish._replace(ntasks=ntasks, nodes=nodes)
+def _without_variables(options: ComponentOptions) -> ComponentOptions:
+    """The options without counts that came from variables."""
+    ntasks, nodes = options.ntasks if options.ntasks_named else None, options.nodes if options.nodes_named else None
+    return options._replace(ntasks=ntasks, nodes=nodes)
 
 
 def _check_values(parts: Sequence[Part]) -> None:
     for part in parts:
         mpi = part.last("mpi", "none")
         if mpi not in _MPI and not mpi.startswith("pmix"):
-            raise WishError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
+            raise OptionError(f"Invalid MPI type '{mpi}', --mpi=list for acceptable types")
 
 
 def _read_groups(text: str) -> list[int]:
@@ -157,7 +177,7 @@ def _read_groups(text: str) -> list[int]:
     for piece in text.split(","):
         first, dash, last = piece.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise WishError(f"Invalid --het-group specification: {text}")
+            raise OptionError(f"Invalid --het-group specification: {text}")
         groups += range(int(first), int(last if dash else first) + 1)
     return sorted(set(groups))
 
@@ -165,25 +185,25 @@ def _read_groups(text: str) -> list[int]:
 def _read_programs(plan: StepPlan) -> list[tuple[str, ...]]:
     """The command of each rank. Raises ProgramError and OSError."""
     programs: list[tuple[str, ...]] = []
-    for side in plan.sides:
-        count = sum(side.counts)
-        if side.wish.multi_prog:
-            with open(side.wish.command[0], encoding="utf-8", errors="surrogateescape") as file:
-                name, *more = side.wish.command
+    for step_component in plan.components:
+        count = sum(step_component.counts)
+        if step_component.options.multi_prog:
+            with open(step_component.options.command[0], encoding="utf-8", errors="surrogateescape") as file:
+                name, *more = step_component.options.command
                 programs += read_programs(file.read(), count, name, more)
         else:
-            programs += [side.wish.command] * count
+            programs += [step_component.options.command] * count
     return programs
 
 
 # --- where this is ---------------------------------------------------------------------------------------------------
 
 
-def _served(allocation: Allocation) -> list[Node]:
+def _served(allocation: Allocation) -> list[AllocatedNode]:
     return [node for component in allocation.components for node in component.nodes if node.served]
 
 
-def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Node]:
+def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[AllocatedNode]:
     """The nodes whose ranks srun starts itself: the one that it is on, or the first where the variables are gone."""
     nodes = [node for component in allocation.components for node in component.nodes]
     if environment.get("OVERSPAN_JOB_ID") == str(allocation.job):
@@ -194,36 +214,38 @@ def find_own(allocation: Allocation, environment: Mapping[str, str]) -> list[Nod
     return [node for node in nodes if not node.served][:1]
 
 
-def _confine(allocation: Allocation, order: Order, own: Sequence[Node]) -> tuple[Allocation, Order]:
+def _confine(
+    allocation: Allocation, command_line: CommandLine, own: Sequence[AllocatedNode]
+) -> tuple[Allocation, CommandLine]:
     """In a job file's task every node runs the user's program: a step stays on the node that it is started on."""
-    here = Component(tuple(own), 0, 0, 0)
-    wishes = tuple((group, _without_variables(wish)) for group, wish in order.wishes)
-    return allocation._replace(components=(here,)), order._replace(wishes=wishes)
+    here = AllocatedComponent(tuple(own), 0, 0, 0)
+    components = tuple((group, _without_variables(options)) for group, options in command_line.components)
+    return allocation._replace(components=(here,)), command_line._replace(components=components)
 
 
-def share_nodes(allocation: Allocation, order: Order) -> Allocation:
+def share_nodes(allocation: Allocation, command_line: CommandLine) -> Allocation:
     """A heterogeneous step in an ordinary job: each component has nodes of its own. Raises PlanError."""
-    groups = [group for group, _ in order.wishes]
+    groups = [group for group, _ in command_line.components]
     highest = len(allocation.components) - 1
-    if order.grouped and max(groups) > highest:
+    if command_line.grouped and max(groups) > highest:
         raise PlanError(f"Requested het-group offset exceeds highest hetjob index ({max(groups)} > {highest})")
     if highest > 0:
         return allocation
-    if order.grouped:
+    if command_line.grouped:
         raise PlanError("No directives to start application on any available hetjob components")
     if len(groups) == 1:
         return allocation
     (whole,) = allocation.components
-    parts: list[Component] = []
+    parts: list[AllocatedComponent] = []
     used = 0
-    for _, wish in order.wishes:
-        count = wish.nodes or len(wish.nodelist) or 1
+    for _, options in command_line.components:
+        count = options.nodes or len(options.nodelist) or 1
         if used + count > len(whole.nodes):
             raise PlanError(
                 f"Allocation failure of {count} nodes: job size of {len(whole.nodes)},"
                 f" already allocated {used} nodes to previous components."
             )
-        parts.append(Component(whole.nodes[used : used + count], 0, 0, whole.cpus))
+        parts.append(AllocatedComponent(whole.nodes[used : used + count], 0, 0, whole.cpus))
         used += count
     return allocation._replace(components=tuple(parts))
 
@@ -231,45 +253,45 @@ def share_nodes(allocation: Allocation, order: Order) -> Allocation:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run(prepared: Prepared, own: Sequence[Node], line: Sequence[str]) -> int:
-    allocation, manner, plan, _ = prepared
+def _run(prepared: Prepared, own: Sequence[AllocatedNode], line: Sequence[str]) -> int:
+    allocation, step_options, plan, _ = prepared
     try:
         number = draw_step(allocation.folder, allocation.launch)
-        streams = [choose_streams(side.wish.flow) for side in plan.sides]
+        streams = [choose_streams(step_component.options.streams) for step_component in plan.components]
         fields = _make_fields(allocation, str(number))
-        sinks = open_sinks(manner, plan, streams, fields)
+        sinks = open_sinks(step_options, plan, streams, fields)
     except OSError as error:
         return fail(f"Could not open stdout file: {error.strerror}")
     _take_signals()
     older = frozenset(kernel.read_children(os.getpid()))
     try:
         joined = _find_joined(prepared, own)
-        channels = open_links(allocation, plan.nodes, own, joined)
-    except LinkError as error:
+        channels = open_connections(allocation, plan.nodes, own, joined)
+    except ConnectionFailure as error:
         return fail(f"Unable to create step for job {allocation.job}: {error}")
     requests = make_requests(prepared, streams, fields)
     hosts = tuple(node.name for node in plan.nodes)
     ranks = tuple(tuple(place.rank for place in plan.on_node(node)) for node in range(len(hosts)))
-    readers = choose_readers(manner, plan, streams)
+    readers = choose_readers(step_options, plan, streams)
     viewers = Viewers(allocation.folder, number, len(plan.places))
-    step = Step(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
-    client = StepClient(step, manner, channels, sinks)
+    step = RunningStep(f"{allocation.job}.{number}", hosts, ranks, readers, joined, older, viewers, allocation.pods)
+    client = StepClient(step, step_options, channels, sinks)
     record = describe_step(allocation, plan, number, line, time.time())
     _keep(note_start, allocation, record)
-    with RawTerminal(0) if manner.pty else nullcontext():
+    with RawTerminal(0) if step_options.pty else nullcontext():
         code = client.run(requests)
     _keep(note_end, allocation, finish_step(record, plan, client.statuses, time.time(), client.cancelled))
     return code
 
 
-def _find_joined(prepared: Prepared, own: Sequence[Node]) -> Optional[Body]:
-    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises LinkError."""
+def _find_joined(prepared: Prepared, own: Sequence[AllocatedNode]) -> Optional[BatchProcess]:
+    """What runs on the own node, where the step has ranks there and srun is outside of it. Raises ConnectionFailure."""
     if prepared.allocation.pods or not any(node in own for node in prepared.plan.nodes):
         return None
-    body = find_body(prepared.allocation, own[0])
-    if body is None:
-        raise LinkError("Job/step already completing or completed")
-    return None if is_inside(body, os.environ) else body
+    process = find_batch_process(prepared.allocation, own[0])
+    if process is None:
+        raise ConnectionFailure("Job/step already completing or completed")
+    return None if is_inside(process, os.environ) else process
 
 
 def _keep(note: Callable[[str, int, StepRecord], None], allocation: Allocation, record: StepRecord) -> None:

@@ -1,4 +1,4 @@
-"""Srun's own terminal while a rank has a pseudo terminal: raw, and put back however it ends."""
+"""srun's terminal during a step with a pseudo terminal (`--pty`): raw, and always restored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who watches a step beside its srun (`sattach`): they get what the ranks write, and a little of what they wrote.
+"""Viewers of a running step (`sattach`): they get the ranks' output, with a little of what came before.
 
-Srun listens at a socket in the run directory, which only the user can enter, so nobody has to prove anything. The
+srun listens on a socket in the run directory, which only the user can enter, so viewers need no authentication. The
 address is a path through /proc, as a run directory's own may be too long for a socket's (unix(7): 108 bytes).
 """
 
@@ -71,7 +71,7 @@ class Viewers:
         self._send_all(frame)
 
     def close(self, code: int) -> None:
-        """Tell all that the step is over with this exit code, and let nobody in any more."""
+        """Tell all viewers that the step ended with this exit code, and accept no new ones."""
         self._send_all(Frame(wire.DONE, b"%d" % code))
         deadline = time.monotonic() + _LAST_SECONDS
         while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_live_processes
 
 GROUP = """
 name: pair
@@ -41,7 +41,7 @@ def test_a_group_with_a_damaged_journal_ends_with_its_auxiliaries(span: Any) -> 
     os.kill(json.loads((root / "hosts" / f"{job}.0" / "lock").read_text())["pid"], signal.SIGKILL)
     shown = span.until(job, "FAILED", timeout=60)
     assert shown["reason"] == "SystemFailure"
-    assert not any(find_leftovers(str(root / "runs" / str(job))))
+    assert not any(find_live_processes(str(root / "runs" / str(job))))
     assert (span.folder / "trainer.asked").read_text() == "asked\n"
     assert "journal.0.jsonl, line " in span.run("ping", check=False).stdout
 

@@ -20,7 +20,7 @@ from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_live_processes
 
 # Says that it was asked to end, and leaves a child that carries nothing of its environment.
 WORK = """
@@ -33,8 +33,8 @@ while :; do sleep 0.05; done
 HASTY = """
 import sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.runtime.local import forkserver, host
-host.PATIENCE = 0.1
+from overspan.bridge.runtime.local import forkserver, supervisor
+supervisor.PATIENCE = 0.1
 sys.exit(forkserver.main())
 """
 
@@ -133,7 +133,7 @@ async def see_the_end(cluster: LocalCluster, follower: Follower, root: Path) -> 
     """Job 1 has ended, all of it, and job 2 goes on."""
     job = follower.jobs["1.0"]
     assert (job.reason, job.launch) == ("SystemFailure", 0)
-    left = find_leftovers(str(root / "runs" / "1"))
+    left = find_live_processes(str(root / "runs" / "1"))
     assert not left.shims and not left.orphans
     assert (root.parent / "asked").read_text() == "asked\n"
     assert (root.parent / "ran").read_text() == "ran\n"
@@ -261,7 +261,7 @@ def test_a_shim_whose_folder_is_gone_leaves_nothing_behind(root: Path, hasty: st
         run = str(root / "runs" / "1")
         shutil.rmtree(run)
         (root.parent / "go").touch()
-        await follower.until(lambda: not any(find_leftovers(run)[1:]), "everything has ended")
+        await follower.until(lambda: not any(find_live_processes(run)[1:]), "everything has ended")
         for process in list_supervisors(root):
             kernel.signal_process(process, signal.SIGCONT)
         await follower.until_state("1.0", State.FAILED)

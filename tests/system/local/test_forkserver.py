@@ -20,8 +20,8 @@ from overspan.adapters.local import LocalCluster, forkserver
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.archive import build_archive
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.zip_application import build_archive
 
 # Kilobytes that a supervisor has changed. Measured: 3900 with CPython 3.11, and 4700 where each makes the decoders of
 # its plan itself.

@@ -12,7 +12,7 @@ from tests.contract.conformance import start
 from tests.system.local.stories import make_job, open_on, play, submit
 
 from overspan.adapters.contract import Launch, LogRequest, Refusal
-from overspan.adapters.local import LocalCluster, launches, rundir
+from overspan.adapters.local import LocalCluster, launch_files, launches
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import Gpus, Resources
@@ -22,9 +22,9 @@ from overspan.bridge.model.states import State
 
 def test_a_full_disk_refuses_or_keeps_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = True
-    write = rundir.write_document
+    write = launch_files.write_document
 
-    def write_if_there_is_room(path: str, document: rundir.Document) -> None:
+    def write_if_there_is_room(path: str, document: launch_files.Document) -> None:
         if full and blocked in path:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, document)

@@ -81,8 +81,8 @@ def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
 HARD_OF_HEARING = """
 import sys
 sys.path.insert(0, sys.argv[-3])
-from overspan.bridge.runtime.local import forkserver, host
-host.LOOK_SECONDS = 3600.0
+from overspan.bridge.runtime.local import forkserver, supervisor
+supervisor.LOOK_SECONDS = 3600.0
 sys.exit(forkserver.main())
 """
 

@@ -83,7 +83,7 @@ def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path)
         follower = Follower(cluster, {handle(index): element(root, index) for index in range(6)})
         (root.parent / "go-0").touch()
         await follower.until(lambda: states(follower) == "CRRPPP", "one has ended")
-        await follower.until(lambda: len(cluster._dispatch.ledger) == 2, "it has given back what it held")
+        await follower.until(lambda: len(cluster._dispatch.bookings) == 2, "it has given back what it held")
         assert states(follower) == "CRRPPP" and limit_of(cluster) == 2
 
     async def after(cluster: LocalCluster) -> None:
@@ -92,7 +92,7 @@ def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path)
         (root.parent / "go-1").touch()
         follower = Follower(cluster, {handle(index): element(root, index) for index in range(6)})
         await follower.until(lambda: states(follower) == "CCRPPP", "another has ended")
-        await follower.until(lambda: len(cluster._dispatch.ledger) == 1, "it has given back what it held")
+        await follower.until(lambda: len(cluster._dispatch.bookings) == 1, "it has given back what it held")
         assert states(follower) == "CCRPPP" and limit_of(cluster) == 1
         await cluster.set_throttle(ARRAY, None)
         await follower.until(lambda: states(follower) == "CCRRRR", "all may run")

@@ -21,7 +21,7 @@ from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.archive import build_archive
+from overspan.bridge.runtime.zip_application import build_archive
 
 HOME = "/home/researcher"
 OPTIONS = ["--exact", "--cpus-per-task=1", "--mem=50M", "--gres=none", "--kill-on-bad-exit=0"]

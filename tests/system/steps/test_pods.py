@@ -17,7 +17,7 @@ from tests.waiting import WaitUntil
 
 from overspan.adapters.kubernetes.manifests.commands import pack_program
 from overspan.bridge.runtime.srun.channel import VERSION
-from overspan.bridge.runtime.srun.pods import Mounted
+from overspan.bridge.runtime.srun.pod_commands import Mounted
 
 # The second's address is this process's alone: nobody else takes the port that was free there.
 FIRST, SECOND = "127.0.0.1", f"127.{os.getpid() >> 16 & 63 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"

@@ -20,8 +20,8 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.runtime.archive import build_archive
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.zip_application import build_archive
 
 DEADLINE = 20.0
 SOURCE = str(Path(overspan.__file__).parent.parent)

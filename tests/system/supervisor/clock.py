@@ -10,7 +10,7 @@ from pathlib import Path
 
 CODE = """
 import sys, time
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 wall, elapsed = time.time, time.clock_gettime
 
@@ -20,7 +20,7 @@ def read():
 
 time.time = lambda: wall() + sum(read())
 time.clock_gettime = lambda which: elapsed(which) + read()[0]
-sys.exit(host.main(sys.argv[1:]))
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 HOUR = 3600

@@ -28,10 +28,10 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.runtime.core import kernel, processes
-from overspan.bridge.runtime.core.processes import Node, Shim
-from overspan.bridge.runtime.core.records import NodeRecord, read_record, shim_alive
+from overspan.bridge.runtime.core import kernel, shim_control
+from overspan.bridge.runtime.core.node_records import NodeRecord, read_record, shim_alive
 from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
+from overspan.bridge.runtime.core.shim_control import NodeStatus, Shim
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil
@@ -75,21 +75,21 @@ class Nodes:
     def end(self, shim: Shim) -> NodeRecord:
         """Wait for a shim's end and give the record."""
         node = self.leave(shim)
-        assert node.state == processes.ENDED, node
+        assert node.state == shim_control.ENDED, node
         assert node.record is not None
         assert self.marked(shim.key) == []
         return node.record
 
-    def leave(self, shim: Shim) -> Node:
+    def leave(self, shim: Shim) -> NodeStatus:
         """Wait for a shim's end, in whatever state it leaves the node."""
         if shim.pidfd is None:
             # A forker reaps its shims: one that ended before it could be held has no pidfd.
             self.wait_until(lambda: not shim_alive(shim.directory, shim.key), DEADLINE, f"{shim} to end")
-            return processes.release(shim)
+            return shim_control.release(shim)
         poller = select.poll()
         poller.register(shim.pidfd, select.POLLIN)
         assert poller.poll(PATIENT * 1000), f"{shim} did not end"
-        return processes.release(shim)
+        return shim_control.release(shim)
 
     def running(self, key: str) -> NodeRecord:
         """Wait until a node's program has taken over from the gated child."""
@@ -106,7 +106,7 @@ class Nodes:
         return record
 
     def marked(self, key: str) -> list[kernel.Process]:
-        return processes.find_marked(processes.name_node(self.directory, key))
+        return shim_control.find_marked(shim_control.name_node(self.directory, key))
 
     def sleepers(self, key: str) -> list[kernel.Process]:
         """The node's `sleep`s that run: what its shells fork on the way there does not count."""
@@ -125,7 +125,7 @@ class Nodes:
 
     def settle(self, key: str) -> NodeRecord:
         """Complete a lost node's record."""
-        record = self.wait_until(lambda: processes.settle_lost(self.directory, key, {}), what=f"{key} is settled")
+        record = self.wait_until(lambda: shim_control.settle_lost(self.directory, key, {}), what=f"{key} is settled")
         assert record is not None
         return record
 
@@ -139,10 +139,10 @@ class Nodes:
 
     def _end_all(self, key: str) -> bool:
         """Kill what is there now, which may have started since the last look; tells whether nothing is left."""
-        processes.reap_all()
-        node = processes.adopt(self.directory, key)
+        shim_control.reap_all()
+        node = shim_control.adopt(self.directory, key)
         if node.shim is not None:
-            processes.send(node.shim, signal.SIGKILL)
+            shim_control.send(node.shim, signal.SIGKILL)
             if node.shim.pidfd is not None:
                 os.close(node.shim.pidfd)
         left = self.marked(key)
@@ -441,15 +441,15 @@ class Hosts:
 
 
 def _end_node(directory: str, key: str) -> bool:
-    node = processes.adopt(directory, key)
+    node = shim_control.adopt(directory, key)
     if node.shim is not None:
-        processes.send(node.shim, signal.SIGKILL)
+        shim_control.send(node.shim, signal.SIGKILL)
         if node.shim.pidfd is not None:
             os.close(node.shim.pidfd)
         return False
-    if node.state == processes.LOST:
-        processes.settle_lost(directory, key, {})
-    return not processes.find_marked(processes.name_node(directory, key))
+    if node.state == shim_control.LOST:
+        shim_control.settle_lost(directory, key, {})
+    return not shim_control.find_marked(shim_control.name_node(directory, key))
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.runtime.core import kernel, processes, records
-from overspan.bridge.runtime.core.processes import EndWatch, Shim, adopt, send
-from overspan.bridge.runtime.core.records import NodeRecord
+from overspan.bridge.runtime.core import kernel, node_records, shim_control
+from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import spawn
+from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, adopt, send
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Forked, Nodes
@@ -38,17 +38,17 @@ def test_key_starts_once(nodes: Nodes) -> None:
 
 
 def test_states_of_a_node(nodes: Nodes) -> None:
-    assert adopt(nodes.directory, KEY).state == processes.ABSENT
-    lock = records.claim(nodes.directory, "held")
-    assert adopt(nodes.directory, "held").state == processes.STARTING
+    assert adopt(nodes.directory, KEY).state == shim_control.ABSENT
+    lock = node_records.claim(nodes.directory, "held")
+    assert adopt(nodes.directory, "held").state == shim_control.STARTING
     os.close(lock)
-    assert adopt(nodes.directory, "held").state == processes.UNSTARTED
+    assert adopt(nodes.directory, "held").state == shim_control.UNSTARTED
     shim = nodes.shell(KEY, "sleep 300")
     record = nodes.running(KEY)
     node = adopt(nodes.directory, KEY)
     assert node.shim is not None and node.shim.pidfd is not None
     os.close(node.shim.pidfd)
-    assert (node.state, node.shim.pid, node.record) == (processes.RUNNING, shim.pid, record)
+    assert (node.state, node.shim.pid, node.record) == (shim_control.RUNNING, shim.pid, record)
     send(shim, signal.SIGTERM)
     nodes.end(shim)
 
@@ -62,7 +62,7 @@ def test_shim_killed_at_the_gate_starts_nothing(nodes: Nodes) -> None:
         os.kill(shim.pid, signal.SIGKILL)
         nodes.leave(shim)
         # The child drops its copy of the lock first thing; killed in between, the shim seems to live until then.
-        nodes.wait_until(lambda: adopt(nodes.directory, KEY).state == processes.UNSTARTED, what="the lock is free")
+        nodes.wait_until(lambda: adopt(nodes.directory, KEY).state == shim_control.UNSTARTED, what="the lock is free")
     finally:
         # The child hangs in the open of its input; now it goes on, and finds nobody at the gate.
         with open(nodes.folder / "data", "r+b", buffering=0):
@@ -80,12 +80,12 @@ def test_shim_killed_ends_the_rest_and_guesses_nothing(nodes: Nodes) -> None:
     nodes.wait_until(lambda: len(nodes.sleepers(KEY)) == 2, what="all up")
     os.kill(shim.pid, signal.SIGKILL)
     node = nodes.leave(shim)
-    assert node.state == processes.LOST and nodes.marked(KEY)
+    assert node.state == shim_control.LOST and nodes.marked(KEY)
     record = nodes.settle(KEY)
     assert (record.exit_code, record.signal, record.failed_at) == (None, None, "lost")
     assert "unknown" in record.error and record.strays_killed >= 3
     assert nodes.marked(KEY) == []
-    assert adopt(nodes.directory, KEY) == processes.Node(processes.ENDED, None, record)
+    assert adopt(nodes.directory, KEY) == shim_control.NodeStatus(shim_control.ENDED, None, record)
 
 
 def test_subreaper_learns_the_orphans_code(nodes: Nodes, forked: Forked) -> None:
@@ -94,7 +94,7 @@ def test_subreaper_learns_the_orphans_code(nodes: Nodes, forked: Forked) -> None
         shim = nodes.shell(KEY, "while [ ! -e go ]; do sleep 0.02; done; exit 7")
         record = nodes.running(KEY)
         os.kill(shim.pid, signal.SIGKILL)
-        assert nodes.leave(shim).state == processes.LOST
+        assert nodes.leave(shim).state == shim_control.LOST
         (nodes.folder / "go").touch()
         nodes.wait_until(lambda: _state(record.pid) == "Z", what="the orphan ends")
         settled = nodes.settle(KEY)
@@ -106,17 +106,17 @@ def test_subreaper_learns_the_orphans_code(nodes: Nodes, forked: Forked) -> None
 def test_lost_record_of_another_boot_kills_nobody(nodes: Nodes) -> None:
     bystander = subprocess.Popen(["sleep", "300"])
     try:
-        os.close(records.claim(nodes.directory, KEY))
+        os.close(node_records.claim(nodes.directory, KEY))
         start_time = kernel.read_start_time(bystander.pid)
         record = NodeRecord(bystander.pid, 1, 1, "another", start_time, started_at=1.0)
-        os.close(records.begin_record(nodes.directory, KEY, record))
-        assert adopt(nodes.directory, KEY).state == processes.LOST
+        os.close(node_records.begin_record(nodes.directory, KEY, record))
+        assert adopt(nodes.directory, KEY).state == shim_control.LOST
         assert "restarted" in nodes.settle(KEY).error
         # The same boot, and a pid that is now another process's.
         boot = kernel.read_boot_id()
-        os.close(records.claim(nodes.directory, "other"))
+        os.close(node_records.claim(nodes.directory, "other"))
         record = record._replace(boot_id=boot, start_time=start_time - 1)
-        os.close(records.begin_record(nodes.directory, "other", record))
+        os.close(node_records.begin_record(nodes.directory, "other", record))
         assert not send(Shim(nodes.directory, "other", 0, None), signal.SIGKILL, "leader")
         assert nodes.settle("other").failed_at == "lost"
         assert bystander.poll() is None
@@ -139,7 +139,7 @@ sys.stdin.read()
 
 def _has_ended(nodes: Nodes, key: str) -> bool:
     """Whether a node's shim is gone too, which lives for a moment after it has closed the record."""
-    return records.is_closed(nodes.directory, key) and not records.shim_alive(nodes.directory, key)
+    return node_records.is_closed(nodes.directory, key) and not node_records.shim_alive(nodes.directory, key)
 
 
 def test_supervisor_killed_and_started_again(nodes: Nodes) -> None:
@@ -159,10 +159,10 @@ def test_supervisor_killed_and_started_again(nodes: Nodes) -> None:
     codes: dict[str, int | None] = {}
     for key in keys:
         node = adopt(nodes.directory, key)
-        if node.state == processes.RUNNING:
+        if node.state == shim_control.RUNNING:
             assert node.shim is not None
             watch.add(node.shim)
-        elif node.state == processes.ENDED:
+        elif node.state == shim_control.ENDED:
             assert node.record is not None
             codes[key] = node.record.exit_code
         with pytest.raises(FileExistsError):
@@ -184,8 +184,8 @@ def test_ends_are_seen_without_pidfds(nodes: Nodes) -> None:
     os.close(shim.pidfd)
     watch = EndWatch(select.poll())
     watch.add(shim._replace(pidfd=None))
-    assert watch.timeout == processes.POLL_INTERVAL
+    assert watch.timeout == shim_control.POLL_INTERVAL
     done = nodes.wait_until(lambda: watch.ended([]), what="the end is seen")
     assert [found.key for found in done] == [KEY] and watch.timeout is None
-    node = processes.release(done[0])
+    node = shim_control.release(done[0])
     assert node.record is not None and node.record.exit_code == 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.system.conftest import Span
 from tests.system.supervisor.disks import fill
 
-from overspan.bridge.runtime.core.leftovers import find_leftovers
+from overspan.bridge.runtime.core.live_processes import find_live_processes
 
 if TYPE_CHECKING:
     from tests.waiting import WaitUntil
@@ -42,7 +42,7 @@ def test_jobs_on_a_full_disk_get_their_signals_and_their_end(
             wait_until(lambda: (tmp_path / "a.told").exists(), 30, "the signal")
             span.run("scancel", str(group))
             wait_until(lambda: (tmp_path / "b.asked").exists(), 30, "TERM")
-            wait_until(lambda: not any(find_leftovers(f"{state}/clusters/local/runs/{group}")[1:]), 30, "its end")
+            wait_until(lambda: not any(find_live_processes(f"{state}/clusters/local/runs/{group}")[1:]), 30, "its end")
             filler.unlink()
             assert span.until(group, "CANCELLED", timeout=120)["exit_code"] == 0
             assert (tmp_path / "b.asked").read_text() == "asked\n"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import overspan
-from overspan.bridge.runtime.core import kernel, processes
+from overspan.bridge.runtime.core import kernel, shim_control
 from overspan.bridge.runtime.core.forker import Forker
-from overspan.bridge.runtime.core.processes import adopt, send
+from overspan.bridge.runtime.core.shim_control import adopt, send
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Nodes
@@ -81,7 +81,7 @@ def test_shims_outlive_the_forker_and_are_forked_without_it(nodes: Nodes, forker
     first = forker.spawn(nodes.launch(KEY, "sh", "-c", script))
     os.kill(forker.pid, signal.SIGKILL)
     later = forker.spawn(nodes.launch("later", "sh", "-c", script))
-    assert adopt(nodes.directory, KEY).state in (processes.STARTING, processes.RUNNING)
+    assert adopt(nodes.directory, KEY).state in (shim_control.STARTING, shim_control.RUNNING)
     (nodes.folder / "go").touch()
     assert [nodes.end(shim).exit_code for shim in (first, later)] == [4, 4]
 

@@ -13,7 +13,7 @@ from tests.system.supervisor.disks import fill
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import records
+from overspan.bridge.runtime.core import node_records
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Hosts
@@ -51,7 +51,7 @@ def test_ends_on_a_full_disk_are_known_when_there_is_space(hosts: Hosts, small_d
         (hosts.work / "go").touch()
         folder = str(launched.path / "nodes")
         for node in range(NODES):
-            hosts.wait_until(lambda key=f"{TASK}.{node}.0.0": records.is_closed(folder, key), 20, "the ends")  # type: ignore[misc]
+            hosts.wait_until(lambda key=f"{TASK}.{node}.0.0": node_records.is_closed(folder, key), 20, "the ends")  # type: ignore[misc]
         assert not launched.ended
         # A supervisor that is killed now, and another on the disk that is still full.
         hosts.kill(launched.host)
@@ -92,24 +92,24 @@ def test_nothing_starts_on_a_full_disk_and_once_when_there_is_space(hosts: Hosts
 # Keeps the lock's content, and tells when a launch was put off.
 FULL_LOCK = """
 import os, sys
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 os.ftruncate, real = lambda fd, size: None, os.ftruncate
-begin = host.Host._open
+begin = supervisor.Supervisor._open
 
 def look(self, name, now):
     begin(self, name, now)
     if self._postponed:
         os.close(os.open(os.path.join(self.path, "looked"), os.O_CREAT | os.O_WRONLY))
 
-host.Host._open = look
-sys.exit(host.main(sys.argv[1:]))
+supervisor.Supervisor._open = look
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 # A disk that is full as long as a file says so, for the journal alone; tells of each try, and of those with an end.
 FULL_JOURNAL = """
 import errno, os, sys
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 real, END = os.fdatasync, b'{{"end":true}}\\n'
 
@@ -122,7 +122,7 @@ def fdatasync(fd):
     real(fd)
 
 os.fdatasync = fdatasync
-sys.exit(host.main(sys.argv[1:]))
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 
@@ -139,7 +139,7 @@ def test_time_limit_holds_on_a_full_disk(hosts: Hosts) -> None:
     hosts.wait_until((hosts.work / "starts").exists, 20, "the trap")
     (hosts.work / "full").touch()
     launched.order(events.SetTime(time.time(), 1))
-    hosts.wait_until(lambda: records.is_closed(str(launched.path / "nodes"), "job.0.0.0"), 20, "the end")
+    hosts.wait_until(lambda: node_records.is_closed(str(launched.path / "nodes"), "job.0.0.0"), 20, "the end")
     # A line is seen for the moment between its writing and the refusal.
     hosts.wait_until(lambda: not launched.events("Terminate"), 20, "no record of it")
     (hosts.work / "full").unlink()

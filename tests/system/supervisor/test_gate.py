@@ -11,13 +11,13 @@ from tests.system.supervisor.conftest import Hosts, Nodes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import processes, shim
-from overspan.bridge.runtime.core.records import NodeRecord, read_record
+from overspan.bridge.runtime.core import shim, shim_control
+from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
 
 CODE = """
 import os, signal, sys, time
-from overspan.bridge.runtime.core import child, shim
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import gated_child, shim
+from overspan.bridge.runtime.local import supervisor
 
 def killed(known, now):
     def first(*arguments):
@@ -38,9 +38,9 @@ def before_the_release(watch, *arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 {patch}
-sys.exit(host.main(sys.argv[1:]))
+sys.exit(supervisor.main(sys.argv[1:]))
 """
-BEFORE_TOLD = "child._begin_record = killed(child._begin_record, before_the_record_is_told)"
+BEFORE_TOLD = "gated_child._begin_record = killed(gated_child._begin_record, before_the_record_is_told)"
 BEFORE_RELEASE = "shim._watch = killed(shim._watch, before_the_release)"
 
 
@@ -60,7 +60,7 @@ def test_a_shim_killed_at_the_gate_is_a_lost_node(hosts: Hosts, patch: str) -> N
 def test_what_stood_at_the_gate_says_so_itself(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim, "_watch", lambda *arguments: os.kill(os.getpid(), signal.SIGKILL))
     node = nodes.leave(nodes.shell("a.0.0.0", "touch ran"))
-    assert node.state in (processes.LOST, processes.ENDED)
+    assert node.state in (shim_control.LOST, shim_control.ENDED)
     nodes.wait_until(lambda: _read(nodes).ended, what="the child has left")
     record = nodes.settle("a.0.0.0")
     assert (record.failed_at, record.exit_code, record.signal) == ("gate", None, None)

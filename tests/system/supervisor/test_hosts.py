@@ -19,16 +19,16 @@ WAIT = "while [ ! -e go ]; do sleep 0.02; done"
 # Idle for as long as it takes, until a file says that it was long enough.
 IDLE = """
 import os, sys
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
-may_leave = host.Host._may_leave
+may_leave = supervisor.Supervisor._may_leave
 
 def leave(self, now):
-    host.IDLE_SECONDS = 0.3 if os.path.exists(os.path.join(self.path, "enough")) else 3600
+    supervisor.IDLE_SECONDS = 0.3 if os.path.exists(os.path.join(self.path, "enough")) else 3600
     return may_leave(self, now)
 
-host.Host._may_leave = leave
-sys.exit(host.main(sys.argv[1:]))
+supervisor.Supervisor._may_leave = leave
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.runtime.core import isolation, kernel, processes
-from overspan.bridge.runtime.core.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, Probe
+from overspan.bridge.runtime.core import isolation, kernel, shim_control
+from overspan.bridge.runtime.core.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, IsolationProbe
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Forked, Nodes
@@ -36,14 +36,14 @@ def open_nodes(nodes: Nodes, open_folder: Path) -> Nodes:
     return nodes
 
 
-def _ask(nodes: Nodes, probed: Probe) -> list[str]:
+def _ask(nodes: Nodes, probed: IsolationProbe) -> list[str]:
     member = isolation.prepare_isolation(nodes.directory, probed, MEMBERS)._replace(hostname="rollout-1")
     record = nodes.run(KEY, ASK, isolation=member)
     assert (record.error, record.exit_code) == ("", 0), nodes.text("err")
     return [" ".join(line.split()) for line in nodes.text().splitlines()]
 
 
-def _need(method: str) -> Probe:
+def _need(method: str) -> IsolationProbe:
     probed = isolation.probe()
     if probed.method != method:
         pytest.skip(f"names by {probed.method} here: {probed.reason}")
@@ -83,7 +83,7 @@ def test_signals_reach_a_namespace_from_outside(open_nodes: Nodes, as_nobody: Fo
         script = "(setsid sleep 300 &); trap 'exit 8' TERM; touch up; while :; do sleep 0.02; done"
         shim = open_nodes.shell(KEY, script, isolation=member)
         open_nodes.wait_until((open_nodes.folder / "up").exists, what="up")
-        assert processes.send(shim, 15)
+        assert shim_control.send(shim, 15)
         assert open_nodes.end(shim).exit_code == 8
 
     as_nobody(run)
@@ -154,14 +154,16 @@ def test_names_by_nss_wrapper(nodes: Nodes) -> None:
     library = isolation._ask_child(isolation._find_library)
     if not library:
         pytest.skip("libnss_wrapper.so is not installed")
-    lines = _ask(nodes, Probe(NSS_WRAPPER, "", library))
+    lines = _ask(nodes, IsolationProbe(NSS_WRAPPER, "", library))
     assert lines[2] == lines[4] == "rollout-1"
     assert lines[5].startswith("127.81.0.1 trainer-0.rlhf")
     assert lines[6].startswith("127.81.0.2 ")
 
 
 def test_env_changes_nothing(nodes: Nodes) -> None:
-    member = isolation.prepare_isolation(nodes.directory, Probe(ENV, ""), MEMBERS)._replace(hostname="rollout-1")
+    member = isolation.prepare_isolation(nodes.directory, IsolationProbe(ENV, ""), MEMBERS)._replace(
+        hostname="rollout-1"
+    )
     assert nodes.run(KEY, "hostname; echo $HOSTNAME", isolation=member).exit_code == 0
     assert "rollout-1" not in nodes.text()
     assert not (nodes.folder / "hosts").exists()

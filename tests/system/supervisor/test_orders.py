@@ -155,9 +155,9 @@ def test_orders_to_a_dead_supervisor_are_carried_out_once(hosts: Hosts) -> None:
 # Without the look of every second, a wake-up that is lost is an order that is never read.
 BLIND = """
 import sys
-from overspan.bridge.runtime.local import host
-host.LOOK_SECONDS = 1000
-sys.exit(host.main(sys.argv[1:]))
+from overspan.bridge.runtime.local import supervisor
+supervisor.LOOK_SECONDS = 1000
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 

@@ -106,10 +106,10 @@ def test_new_attempt_is_probed_anew_after_a_crash_too(hosts: Hosts) -> None:
 # Gives a probe less time than the default.
 IMPATIENT = """
 import sys
-from overspan.bridge.runtime.local import host
-from overspan.bridge.runtime.core import probes
-probes.TRY_SECONDS = 0.3
-sys.exit(host.main(sys.argv[1:]))
+from overspan.bridge.runtime.local import supervisor
+from overspan.bridge.runtime.core import readiness
+readiness.TRY_SECONDS = 0.3
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 

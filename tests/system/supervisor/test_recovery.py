@@ -15,7 +15,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, RetryPolicy, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import records
+from overspan.bridge.runtime.core import node_records
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Hosts, Launched
@@ -27,7 +27,7 @@ WAIT = f"{COUNT}while [ ! -e go ]; do sleep 0.02; done\n"
 # Dies at the n-th write of its journal, or start of a node, before or after it; its shims go on.
 CRASH = """
 import os, signal, sys
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.local import supervisor
 
 place, left, own = {place}, [{number}], os.getpid()
 real = place.{function}
@@ -44,7 +44,7 @@ def step(*words):
     return result
 
 place.{function} = step
-sys.exit(host.main(sys.argv[1:]))
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 SERVER = """
@@ -70,7 +70,10 @@ def _start_again(hosts: Hosts, launched: Launched, code: str = "") -> None:
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
     ("point", "number"),
-    [*(("os.fdatasync", number) for number in range(1, 7)), *(("host.Forker.spawn", number) for number in (1, 4, 10))],
+    [
+        *(("os.fdatasync", number) for number in range(1, 7)),
+        *(("supervisor.Forker.spawn", number) for number in (1, 4, 10)),
+    ],
 )
 def test_killed_at_any_point(hosts: Hosts, point: str, number: int, before: bool) -> None:
     trainer = TaskSpec("trainer", run=f"{COUNT}until [ -e go ]; do sleep 0.02; done", num_nodes=3, retry=RETRY)
@@ -114,13 +117,13 @@ def test_ends_while_the_supervisor_was_dead(hosts: Hosts) -> None:
     hosts.kill(launched.host)
     (hosts.work / "go").touch()
     folder = str(launched.path / "nodes")
-    hosts.wait_until(lambda: all(records.is_closed(folder, f"{task}.0.0.0") for task in "ab"), 20, "both ends")
+    hosts.wait_until(lambda: all(node_records.is_closed(folder, f"{task}.0.0.0") for task in "ab"), 20, "both ends")
     hosts.start(launched.host)
     job = hosts.finish(launched)
     assert (job.state, job.exit_code, job.task("b").attempts[0].signal) == (State.FAILED, 3, signal.SIGKILL)
     assert _starts(hosts) == ["a.0.0", "b.0.0"]
     # Their ends have the times at which they ended, not those at which somebody looked.
-    assert job.task("a").attempts[0].ended_at == records.read_record(folder, "a.0.0.0").ended_at  # type: ignore[union-attr]
+    assert job.task("a").attempts[0].ended_at == node_records.read_record(folder, "a.0.0.0").ended_at  # type: ignore[union-attr]
 
 
 def test_delay_goes_on_from_where_it_was(hosts: Hosts) -> None:
@@ -172,10 +175,10 @@ def test_grace_period_goes_on_from_where_it_was(hosts: Hosts) -> None:
 # Dies when it is about to send its first signal.
 DIES_SENDING = """
 import os, signal, sys
-from overspan.bridge.runtime.local import host
-from overspan.bridge.runtime.core import processes
-processes.send = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(host.main(sys.argv[1:]))
+from overspan.bridge.runtime.local import supervisor
+from overspan.bridge.runtime.core import shim_control
+shim_control.send = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 
@@ -195,10 +198,10 @@ def test_term_that_was_decided_and_not_sent_is_sent_again(hosts: Hosts) -> None:
 # Dies when it is about to give a notice.
 DIES_NOTIFYING = """
 import os, signal, sys
-from overspan.bridge.runtime.local import host
-from overspan.bridge.runtime.core import run
-run.Run._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(host.main(sys.argv[1:]))
+from overspan.bridge.runtime.local import supervisor
+from overspan.bridge.runtime.core import supervised_launch
+supervised_launch.SupervisedLaunch._notify = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 

@@ -82,10 +82,10 @@ def test_what_ignores_term_is_killed_with_its_children(hosts: Hosts) -> None:
 # Its first KILL reaches nobody, as when a program was just being started.
 MISSES = """
 import signal, sys
-from overspan.bridge.runtime.local import host
-from overspan.bridge.runtime.core import processes
+from overspan.bridge.runtime.local import supervisor
+from overspan.bridge.runtime.core import shim_control
 
-real, missed = processes.send, []
+real, missed = shim_control.send, []
 
 def send(shim, signum, scope="tree"):
     if signum == signal.SIGKILL and not missed:
@@ -93,8 +93,8 @@ def send(shim, signum, scope="tree"):
         return False
     return real(shim, signum, scope)
 
-processes.send = send
-sys.exit(host.main(sys.argv[1:]))
+shim_control.send = send
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overspan.bridge.runtime.core import kernel, processes, records
-from overspan.bridge.runtime.core.processes import adopt, send
-from overspan.bridge.runtime.core.records import NodeRecord, read_record
+from overspan.bridge.runtime.core import kernel, node_records, shim_control
+from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
 from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
+from overspan.bridge.runtime.core.shim_control import adopt, send
 
 if TYPE_CHECKING:
     from tests.system.supervisor.conftest import Nodes
@@ -102,7 +102,7 @@ def test_kill_ends_what_ignores_term(nodes: Nodes) -> None:
     nodes.wait_until((nodes.folder / "up").exists, what="up")
     send(shim, signal.SIGTERM)
     nodes.wait_until(lambda: _record(nodes).ended, what="the main process has ended")
-    assert adopt(nodes.directory, KEY).state == processes.RUNNING
+    assert adopt(nodes.directory, KEY).state == shim_control.RUNNING
     assert nodes.marked(KEY)
     assert send(shim, signal.SIGKILL)
     assert nodes.end(shim).signal == signal.SIGTERM
@@ -134,7 +134,7 @@ def test_signal_right_after_the_fork_is_not_lost(nodes: Nodes) -> None:
 
 
 def test_child_killed_after_its_record_is_a_failed_start(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = records.begin_record
+    begin = node_records.begin_record
 
     def begin_and_die(directory: str, key: str, record: NodeRecord) -> int:
         file = begin(directory, key, record)
@@ -142,7 +142,7 @@ def test_child_killed_after_its_record_is_a_failed_start(nodes: Nodes, monkeypat
             os.kill(record.pid, signal.SIGKILL)
         return file
 
-    monkeypatch.setattr(records, "begin_record", begin_and_die)
+    monkeypatch.setattr(node_records, "begin_record", begin_and_die)
     record = nodes.run(KEY, "touch ran")
     assert (record.failed_at, record.exit_code, record.signal) == ("start", None, None)
     assert not (nodes.folder / "ran").exists()
@@ -279,7 +279,7 @@ def test_full_disk_refuses_a_start(small_disk: SmallDisk) -> None:
         shim = spawn(NodeLaunch(folder, KEY, ("touch", "ran"), dict(os.environ), folder))
         _, status = os.waitpid(shim.pid, 0)
         assert os.WEXITSTATUS(status) == errno.ENOSPC
-        assert adopt(folder, KEY).state == processes.UNSTARTED
+        assert adopt(folder, KEY).state == shim_control.UNSTARTED
         assert sorted(os.listdir(folder)) == ["filler", KEY + ".claim"]
 
     small_disk(run, "size=64k")
@@ -290,7 +290,7 @@ def test_full_disk_refuses_a_claim(small_disk: SmallDisk) -> None:
         os.mkdir(os.path.join(folder, "last"))
         with pytest.raises(OSError, match="No space left"):
             spawn(NodeLaunch(folder, KEY, ("true",), dict(os.environ), folder))
-        assert adopt(folder, KEY).state == processes.ABSENT
+        assert adopt(folder, KEY).state == shim_control.ABSENT
 
     small_disk(run, "size=64k,nr_inodes=2")
 
@@ -304,7 +304,7 @@ def test_full_disk_loses_no_end(small_disk: SmallDisk, wait_until: WaitUntil) ->
         os.mkdir(os.path.join(folder, "go"))
         os.waitpid(shim.pid, 0)
         node = adopt(folder, KEY)
-        assert node.state == processes.ENDED and node.record is not None
+        assert node.state == shim_control.ENDED and node.record is not None
         assert node.record.exit_code == 11 and node.record.strays_killed >= 1
 
     small_disk(run, "size=64k")
@@ -312,7 +312,7 @@ def test_full_disk_loses_no_end(small_disk: SmallDisk, wait_until: WaitUntil) ->
 
 def test_end_waits_for_a_disk_that_refuses_it(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     full, refused = nodes.folder / "full", nodes.folder / "refused"
-    update = records.update_record
+    update = node_records.update_record
 
     def refuse(fd: int, record: NodeRecord) -> None:
         # As on a file system that copies on write.
@@ -321,10 +321,10 @@ def test_end_waits_for_a_disk_that_refuses_it(nodes: Nodes, monkeypatch: pytest.
             raise OSError(errno.ENOSPC, "No space left on device")
         update(fd, record)
 
-    monkeypatch.setattr(records, "update_record", refuse)
+    monkeypatch.setattr(node_records, "update_record", refuse)
     full.touch()
     shim = nodes.shell(KEY, "exit 12")
     nodes.wait_until(refused.exists, what="the end is refused")
-    assert adopt(nodes.directory, KEY).state == processes.RUNNING
+    assert adopt(nodes.directory, KEY).state == shim_control.RUNNING
     full.unlink()
     assert nodes.end(shim).exit_code == 12

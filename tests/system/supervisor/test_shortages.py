@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SHORT = """
 import errno, os, sys
-from overspan.bridge.runtime.core import child, forker, shim
-from overspan.bridge.runtime.local import host
+from overspan.bridge.runtime.core import gated_child, forker, shim
+from overspan.bridge.runtime.local import supervisor
 
 def lack(module, name, number):
     whole = getattr(module, name)
@@ -27,13 +27,13 @@ def lack(module, name, number):
 
 ENOUGH = {enough!r}
 lack({module}, {function!r}, errno.{number})
-sys.exit(host.main(sys.argv[1:]))
+sys.exit(supervisor.main(sys.argv[1:]))
 """
 PLACES = [
-    ("forker.records", "take_claim", "EMFILE"),
+    ("forker.node_records", "take_claim", "EMFILE"),
     ("shim", "fork_child", "EAGAIN"),
-    ("child", "_open_files", "ENFILE"),
-    ("child", "_execute", "ENOMEM"),
+    ("gated_child", "_open_files", "ENFILE"),
+    ("gated_child", "_execute", "ENOMEM"),
 ]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.runtime import archive
-from overspan.bridge.runtime.archive import build_archive, hash_sources, read_sources
+from overspan.bridge.runtime import zip_application
+from overspan.bridge.runtime.zip_application import build_archive, hash_sources, read_sources
 
 
 def test_it_is_built_once(tmp_path: Path) -> None:
@@ -40,20 +40,20 @@ def test_it_holds_each_module_as_source_and_compiled(tmp_path: Path) -> None:
         names = set(built.namelist())
     sources = {name for name in names if name.endswith(".py")}
     assert {f"{name}c" for name in sources} == names - sources
-    assert "overspan/bridge/runtime/local/host.py" in sources
-    assert "overspan/bridge/runtime/archive.py" not in sources
+    assert "overspan/bridge/runtime/local/supervisor.py" in sources
+    assert "overspan/bridge/runtime/zip_application.py" not in sources
 
 
 def test_its_modules_come_from_the_compiled_files(tmp_path: Path) -> None:
     code = (
         "import sys, json; sys.path.insert(0, sys.argv[1]);"
-        "import overspan.bridge.runtime.local.host as host; from overspan.bridge.model import states;"
+        "import overspan.bridge.runtime.local.supervisor as host; from overspan.bridge.model import states;"
         "print(json.dumps([host.__file__, host.__cached__, states.__file__, 'inspect' in sys.modules]))"
     )
     path = build_archive(str(tmp_path))
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, path], capture_output=True, text=True, check=True)
     host, _, states, _ = json.loads(done.stdout)
-    assert host == f"{path}/overspan/bridge/runtime/local/host.pyc"
+    assert host == f"{path}/overspan/bridge/runtime/local/supervisor.pyc"
     assert states == f"{path}/overspan/bridge/model/states.pyc"
 
 
@@ -80,7 +80,7 @@ def test_a_start_reads_each_module_once(tmp_path: Path) -> None:
     words = [sys.executable, "-I", "-S", "-c", ONCE, build_archive(str(tmp_path)), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     names = json.loads(done.stdout)
-    assert "overspan/bridge/runtime/local/host.py" in names
+    assert "overspan/bridge/runtime/local/supervisor.py" in names
     assert len(names) == len(set(names))
 
 
@@ -128,7 +128,7 @@ def test_nothing_is_left_of_a_build_that_failed(tmp_path: Path, monkeypatch: pyt
     def fail(name: str, source: bytes) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive, "compile_source", fail)
+    monkeypatch.setattr(zip_application, "compile_source", fail)
     with pytest.raises(OSError, match="No space"):
         build_archive(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -140,6 +140,6 @@ def test_every_entry_is_a_program_of_the_application() -> None:
     assert table.value is not None
     entries = ast.literal_eval(table.value)
     assert {"forkserver", "node", "slurm", "srun", "stepd"} <= set(entries)
-    for module in (*entries.values(), "local.host"):
+    for module in (*entries.values(), "local.supervisor"):
         main = importlib.import_module(f"overspan.bridge.runtime.{module}").main
         inspect.signature(main).bind(["word"])

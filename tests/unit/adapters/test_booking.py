@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from overspan.adapters.local.booking import (
+    BookedMember,
     Booking,
-    Ledger,
-    Member,
-    Queue,
+    Bookings,
     Variant,
+    WaitingQueue,
     is_kind,
     list_variants,
 )
@@ -27,7 +27,7 @@ MACHINE = Capacity(4000, 8192, ("A100-SXM4-80GB", "A100-SXM4-80GB", "H100"))
 
 
 def members(*needs: NodeNeed) -> Variant:
-    return tuple(Member("t", node, need) for node, need in enumerate(needs))
+    return tuple(BookedMember("t", node, need) for node, need in enumerate(needs))
 
 
 def job(*tasks: TaskSpec, number: int = 1, at: float = 0.0, **changes: int) -> Job:
@@ -62,7 +62,7 @@ def test_the_tasks_of_a_pipeline_take_turns() -> None:
     first = TaskSpec("a", resources=all_of_it)
     second = TaskSpec("b", resources=all_of_it, needs=(Need("a", NeedKind.OK),))
     third = TaskSpec("c", resources=Resources(cpus=1), needs=(Need("b", NeedKind.ENDED),))
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     assert ledger.book("pipeline", list_variants(job(first, second, third), MACHINE)) is not None
     assert (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli) == (4000, 8192, 3000)
     ledger.release("pipeline")
@@ -77,7 +77,7 @@ class Books(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(MACHINE)
+        self.ledger = Bookings(MACHINE)
         self.bookings: dict[str, Booking] = {}
         self.count = 0
 
@@ -125,7 +125,7 @@ TestBooks = Books.TestCase
 
 @given(jobs)
 def test_what_fits_an_idle_machine_fits_it_again_later(asked: Variant) -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     first = ledger.book("a", [asked])
     if first is not None:
         ledger.release("a")
@@ -143,7 +143,7 @@ gpu_needs = st.builds(
 @example([(NodeNeed(1, gpu_milli=750), False)] * 4)
 @given(st.lists(st.tuples(gpu_needs, st.booleans()), max_size=12))
 def test_no_device_carries_more_than_itself(steps: list[tuple[NodeNeed, bool]]) -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     bookings: dict[str, Booking] = {}
     for key, (need, release) in enumerate(steps):
         if release and bookings:
@@ -155,14 +155,14 @@ def test_no_device_carries_more_than_itself(steps: list[tuple[NodeNeed, bool]]) 
 
 
 def test_a_gang_is_booked_whole_or_not_at_all() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     assert ledger.book("a", [members(NodeNeed(3000))]) is not None
     assert ledger.book("b", [members(NodeNeed(1000), NodeNeed(1000))]) is None
     assert ledger.cpu_milli == 3000
 
 
 def test_fractions_share_a_device_and_whole_ones_do_not() -> None:
-    ledger = Ledger(Capacity(9000, 0, ("", "")))
+    ledger = Bookings(Capacity(9000, 0, ("", "")))
     half = members(NodeNeed(1000, gpu_milli=500))
     first, second = ledger.book("a", [half]), ledger.book("b", [half])
     assert first is not None and second is not None
@@ -174,16 +174,16 @@ def test_fractions_share_a_device_and_whole_ones_do_not() -> None:
 
 def test_the_second_accelerator_is_taken_when_the_first_is_not_there() -> None:
     task = TaskSpec("t", resources=Resources(gpus=(Gpus(1, "V100"), Gpus(1, "A100"))))
-    booking = Ledger(MACHINE).book("a", list_variants(job(task), MACHINE))
+    booking = Bookings(MACHINE).book("a", list_variants(job(task), MACHINE))
     assert booking is not None and booking.members[0].need.gpu_kind == "A100"
 
 
 def test_other_resources_are_not_there() -> None:
-    assert Ledger(MACHINE).book("a", [members(NodeNeed(1, gres=(Gres("license"),)))]) is None
+    assert Bookings(MACHINE).book("a", [members(NodeNeed(1, gres=(Gres("license"),)))]) is None
 
 
 def test_all_memory_is_the_machine() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     assert ledger.book("a", [members(NodeNeed(1, 0))]) is not None
     assert ledger.memory_mib == MACHINE.memory_mib
     assert ledger.book("b", [members(NodeNeed(1, 1))]) is None
@@ -203,7 +203,7 @@ def test_nodes_without_a_number_book_one_cpu_but_never_too_many() -> None:
     assert [member.need.cpu_milli for member in few] == [1000, 1000]
     many = list_variants(job(TaskSpec("t", num_nodes=16)), MACHINE)
     assert many[0][0].need.cpu_milli == 250
-    assert Ledger(MACHINE).book("a", many) is not None
+    assert Bookings(MACHINE).book("a", many) is not None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_slurm_tasks_count_as_cpus(task: TaskSpec, cpus: int) -> None:
 
 
 def test_a_key_is_booked_once() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     ledger.book("a", [members(NodeNeed(1))])
     with pytest.raises(ValueError, match="booked already"):
         ledger.book("a", [members(NodeNeed(1))])
@@ -248,7 +248,7 @@ class Waiting(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = Queue()
+        self.queue = WaitingQueue()
         self.model: dict[str, Rank] = {}
 
     @rule(number=st.integers(1, 9), behind=st.integers(-2, 2), at=st.integers(0, 3))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import journals, launches, rundir
-from overspan.adapters.local.booking import Ledger
+from overspan.adapters.local import journals, launch_files, launches
+from overspan.adapters.local.booking import Bookings
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.journals import News, Wake, read_news
-from overspan.adapters.local.launches import GrantFacts, Run
+from overspan.adapters.local.launch_files import LaunchFiles
+from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.rundir import RunDirectory
-from overspan.adapters.log_parts import Part, find_part
+from overspan.adapters.log_index import FileRange, find_range
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.events import (
@@ -41,9 +41,9 @@ FACTS = GrantFacts(5.0, "here", "auto", "boot-1")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> RunDirectory:
+def place(tmp_path: Path) -> LaunchFiles:
     launches.make_root(str(tmp_path))
-    return RunDirectory(str(tmp_path), 7, 0)
+    return LaunchFiles(str(tmp_path), 7, 0)
 
 
 def make_job() -> Job:
@@ -52,15 +52,15 @@ def make_job() -> Job:
     return new_job(7, JobSpec("j", tasks, group=True), 3.0)
 
 
-def record(place: RunDirectory) -> Run:
+def record(place: LaunchFiles) -> LocalLaunch:
     job = make_job()
     ticket = launches.make_ticket("tok", job, Capacity(4000, 0, MACHINE.gpus))
     launches.record_launch(place, Launch("tok", job, {"A": "b"}), ticket, "local")
-    return Run(place, ticket, ticket.rank)
+    return LocalLaunch(place, ticket, ticket.rank)
 
 
-def grant(run: Run) -> None:
-    run.booking = Ledger(Capacity(4000, 0, MACHINE.gpus)).book(run.handle, run.ticket.variants)
+def grant(run: LocalLaunch) -> None:
+    run.booking = Bookings(Capacity(4000, 0, MACHINE.gpus)).book(run.handle, run.ticket.variants)
     assert run.booking is not None
     run.addresses = tuple(f"127.1.1.{number}" for number in range(1, 4))
     run.host = "7.0"
@@ -72,7 +72,7 @@ def write(path: str, *documents: Any, end: str = "\n") -> None:
         file.write("\n".join(json.dumps(document) for document in documents) + end)
 
 
-def test_a_plan_holds_the_job_and_is_for_nobody_else(place: RunDirectory) -> None:
+def test_a_plan_holds_the_job_and_is_for_nobody_else(place: LaunchFiles) -> None:
     record(place)
     plan = json.loads(Path(place.plan).read_text())
     assert decode(Job, plan["job"]) == make_job()
@@ -82,27 +82,27 @@ def test_a_plan_holds_the_job_and_is_for_nobody_else(place: RunDirectory) -> Non
     for path in (place.folder, f"{place.root}/runs", f"{place.root}/tickets", f"{place.root}/hosts"):
         assert os.stat(path).st_mode & 0o777 == 0o700
     assert launches.find_launch(place) == "tok"
-    assert launches.find_launch(RunDirectory(place.root, 8, 0)) is None
+    assert launches.find_launch(LaunchFiles(place.root, 8, 0)) is None
 
 
-def test_a_ticket_is_read_as_written(place: RunDirectory) -> None:
+def test_a_ticket_is_read_as_written(place: LaunchFiles) -> None:
     run = record(place)
-    assert rundir.read_ticket(place) == run.ticket
+    assert launch_files.read_ticket(place) == run.ticket
     need = run.ticket.variants[0][0].need._replace(gres=(Gres("x", "y", 2),))
     strange = run.ticket._replace(variants=((run.ticket.variants[0][0]._replace(need=need),),))
-    rundir.write_ticket(place, strange)
-    assert rundir.read_ticket(place) == strange
+    launch_files.write_ticket(place, strange)
+    assert launch_files.read_ticket(place) == strange
 
 
-def test_a_torn_ticket_is_made_again_from_the_plan(place: RunDirectory) -> None:
+def test_a_torn_ticket_is_made_again_from_the_plan(place: LaunchFiles) -> None:
     run = record(place)
     Path(place.ticket).write_text('{"format":1,"tok')
     loaded = launches.load_launch(place, Capacity(4000, 0, MACHINE.gpus), "boot-1")
     assert loaded == run
-    assert rundir.read_ticket(place) == run.ticket
+    assert launch_files.read_ticket(place) == run.ticket
 
 
-def test_a_granted_launch_comes_back_with_all_it_holds(place: RunDirectory) -> None:
+def test_a_granted_launch_comes_back_with_all_it_holds(place: LaunchFiles) -> None:
     run = record(place)
     grant(run)
     (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
@@ -111,7 +111,7 @@ def test_a_granted_launch_comes_back_with_all_it_holds(place: RunDirectory) -> N
     assert members[1] == ["a", 1, "here", "127.1.1.2", [1]]
 
 
-def test_what_happened_while_it_waited_comes_back(place: RunDirectory) -> None:
+def test_what_happened_while_it_waited_comes_back(place: LaunchFiles) -> None:
     run = record(place)
     launches.write_notes(run, [("o1", SetPriority(1.0, 9)), ("o2", Hold(2.0))], over=False)
     (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
@@ -123,7 +123,7 @@ def test_what_happened_while_it_waited_comes_back(place: RunDirectory) -> None:
     assert not os.path.exists(place.ticket)
 
 
-def test_priority_and_nice_change_the_place_each_on_its_own(place: RunDirectory) -> None:
+def test_priority_and_nice_change_the_place_each_on_its_own(place: LaunchFiles) -> None:
     run = record(place)
     for event, behind in (
         (SetNice(1.0, 7), 7),
@@ -135,7 +135,7 @@ def test_priority_and_nice_change_the_place_each_on_its_own(place: RunDirectory)
         assert (run.rank.behind, run.nice) == (behind, -2 if event.at > 2 else 7)
 
 
-def test_what_was_ordered_of_a_running_launch_comes_back(place: RunDirectory) -> None:
+def test_what_was_ordered_of_a_running_launch_comes_back(place: LaunchFiles) -> None:
     run = record(place)
     grant(run)
     (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
@@ -146,7 +146,7 @@ def test_what_was_ordered_of_a_running_launch_comes_back(place: RunDirectory) ->
     assert (loaded.leaving, loaded.rank.behind) == (True, -9)
 
 
-def test_a_limit_in_force_says_when_the_room_comes_back(place: RunDirectory) -> None:
+def test_a_limit_in_force_says_when_the_room_comes_back(place: LaunchFiles) -> None:
     job = new_job(7, JobSpec("j", (TaskSpec("a", time=100),)), 3.0)
     run = launches.make_run(place, launches.make_ticket("tok", job, MACHINE))
     run.granted_at = 50.0
@@ -157,7 +157,7 @@ def test_a_limit_in_force_says_when_the_room_comes_back(place: RunDirectory) -> 
     assert run.ends_by is None
 
 
-def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: RunDirectory) -> None:
+def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: LaunchFiles) -> None:
     run = record(place)
     grant(run)
     (waiting,) = launches.load_launches(place.root, MACHINE, "boot-2")
@@ -171,7 +171,7 @@ def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: RunDire
     assert journals.is_over(place)
 
 
-def test_a_plan_of_another_format_is_left_alone(place: RunDirectory) -> None:
+def test_a_plan_of_another_format_is_left_alone(place: LaunchFiles) -> None:
     record(place)
     Path(place.ticket).write_text("")
     Path(place.plan).write_text('{"format": 99, "token": "x"}')
@@ -179,13 +179,13 @@ def test_a_plan_of_another_format_is_left_alone(place: RunDirectory) -> None:
     assert os.path.exists(place.ticket)
 
 
-def test_orders_are_numbered_on_and_a_torn_line_is_cut(place: RunDirectory) -> None:
+def test_orders_are_numbered_on_and_a_torn_line_is_cut(place: LaunchFiles) -> None:
     run = record(place)
     launches.read_tokens(run)
     launches.write_orders(run, [("o1", Cancel(1.0)), ("o2", Cancel(2.0))])
     with open(place.orders, "ab") as file:
         file.write(b'{"seq":3,"tok')
-    again = Run(place, run.ticket, run.rank)
+    again = LocalLaunch(place, run.ticket, run.rank)
     launches.read_tokens(again)
     assert (again.orders, again.tokens) == (2, {"o1", "o2"})
     launches.write_orders(again, [("o3", Cancel(3.0))])
@@ -193,7 +193,7 @@ def test_orders_are_numbered_on_and_a_torn_line_is_cut(place: RunDirectory) -> N
     assert Path(place.orders).read_bytes().count(b"\n") == 3
 
 
-def test_news_come_from_the_queue_file_then_from_the_journal(place: RunDirectory) -> None:
+def test_news_come_from_the_queue_file_then_from_the_journal(place: LaunchFiles) -> None:
     run = record(place)
     assert read_news(place, "") == News((), "")
     held, urgent, started = Hold(1.0), SetPriority(2.0, 3), NodeStarted(3.0, "a", 0, 0)
@@ -208,7 +208,7 @@ def test_news_come_from_the_queue_file_then_from_the_journal(place: RunDirectory
     assert read_news(place, "").events == (held, urgent, started)
 
 
-def test_half_a_line_is_no_news(place: RunDirectory) -> None:
+def test_half_a_line_is_no_news(place: LaunchFiles) -> None:
     record(place)
     line = json.dumps(event_to_document(Hold(1.0)))
     write(place.journal, {"format": 1}, end="\n" + line[:10])
@@ -219,7 +219,7 @@ def test_half_a_line_is_no_news(place: RunDirectory) -> None:
     assert read_news(place, before.cursor).events == (Hold(1.0),)
 
 
-def test_lines_of_a_later_version_are_passed_over(place: RunDirectory) -> None:
+def test_lines_of_a_later_version_are_passed_over(place: LaunchFiles) -> None:
     record(place)
     write(place.journal, {"event": "Teleport"}, ["?"], event_to_document(Hold(1.0)))
     assert read_news(place, "").events == (Hold(1.0),)
@@ -229,17 +229,17 @@ def test_lines_of_a_later_version_are_passed_over(place: RunDirectory) -> None:
     ("text", "over"),
     [("", False), ('{"end":true}\n', True), ('{"end":true}', False), ('{"a":1}\n{"end":true}\n', True), ("x\n", False)],
 )
-def test_the_end_of_a_journal_is_a_whole_line(place: RunDirectory, text: str, over: bool) -> None:
+def test_the_end_of_a_journal_is_a_whole_line(place: LaunchFiles, text: str, over: bool) -> None:
     record(place)
     Path(place.journal).write_text(text)
     assert journals.has_ended(place.journal) is over
 
 
-def test_handles_are_checked(place: RunDirectory) -> None:
-    assert rundir.parse_handle(place.root, "7.0") == place
+def test_handles_are_checked(place: LaunchFiles) -> None:
+    assert launch_files.parse_handle(place.root, "7.0") == place
     for wrong in ("7", "7.x", "../7.0", "", "7.0.1"):
         with pytest.raises(InvalidRequest):
-            rundir.parse_handle(place.root, wrong)
+            launch_files.parse_handle(place.root, wrong)
 
 
 def test_a_wake_up_names_each_launch_once(tmp_path: Path) -> None:
@@ -267,17 +267,17 @@ def line(task: str, attempt: int, stream: str, path: str, start: int = 0, run: i
 
 def test_the_part_of_an_attempt_is_found() -> None:
     lines = [line("a", 0, "output", "/o"), line("a", 0, "error", "/e"), line("a", 1, "output", "/o", 40)]
-    assert find_part(lines, LogRequest("7.0", "a")) == Part("/o", 40, None)
-    assert find_part(lines, LogRequest("7.0", "a", attempt=0)) == Part("/o", 0, 40)
-    assert find_part(lines, LogRequest("7.0", "", attempt=0, stream="error")) == Part("/e", 0, None)
-    assert find_part(lines, LogRequest("7.0", "a", stream="error")) is None
-    assert find_part(lines, LogRequest("7.0", "b")) is None
-    assert find_part(lines, LogRequest("7.0", "a", node=1)) is None
+    assert find_range(lines, LogRequest("7.0", "a")) == FileRange("/o", 40, None)
+    assert find_range(lines, LogRequest("7.0", "a", attempt=0)) == FileRange("/o", 0, 40)
+    assert find_range(lines, LogRequest("7.0", "", attempt=0, stream="error")) == FileRange("/e", 0, None)
+    assert find_range(lines, LogRequest("7.0", "a", stream="error")) is None
+    assert find_range(lines, LogRequest("7.0", "b")) is None
+    assert find_range(lines, LogRequest("7.0", "a", node=1)) is None
     again = [line("a", 0, "output", "/o"), line("a", 0, "output", "/o", 10, run=1)]
-    assert find_part(again, LogRequest("7.0", "a")) == Part("/o", 0, None)
+    assert find_range(again, LogRequest("7.0", "a")) == FileRange("/o", 0, None)
 
 
-def test_logs_are_cut_and_counted_from_the_end(place: RunDirectory, tmp_path: Path) -> None:
+def test_logs_are_cut_and_counted_from_the_end(place: LaunchFiles, tmp_path: Path) -> None:
     record(place)
     output = tmp_path / "out"
     output.write_bytes(b"0123456789")

@@ -11,30 +11,30 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import journals, launches, rundir
+from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.ended_runs import RunPacker
 from overspan.adapters.local.journals import read_news
+from overspan.adapters.local.launch_files import LaunchFiles, put_off
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.packing import Packer
-from overspan.adapters.local.packs import LARGEST, pack_run, unpack_run
-from overspan.adapters.local.rundir import RunDirectory, put_off
+from overspan.adapters.local.run_packs import LARGEST, pack_run, unpack_run
 from overspan.bridge.model.errors import NotFound, Unreachable
 from overspan.bridge.model.events import Event, Granted, event_to_document
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.runtime.core.losses import is_damage
-from overspan.bridge.runtime.core.records import NodeRecord, encode_record
+from overspan.bridge.runtime.core.loss_records import is_damage
+from overspan.bridge.runtime.core.node_records import NodeRecord, encode_record
 
 LOG = b"one\ntwo\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> RunDirectory:
+def place(tmp_path: Path) -> LaunchFiles:
     launches.make_root(str(tmp_path))
-    return end(RunDirectory(str(tmp_path), 7, 0))
+    return end(LaunchFiles(str(tmp_path), 7, 0))
 
 
-def end(place: RunDirectory) -> RunDirectory:
+def end(place: LaunchFiles) -> LaunchFiles:
     """A launch that is over, with all the files of one."""
     launch = Launch(f"tok-{place.job}-{place.launch}", new_job(place.job, JobSpec("j", (TaskSpec("a"),)), 3.0))
     launches.record_launch(place, launch, launches.make_ticket(launch.token, launch.job, Capacity(1, 1)), "c")
@@ -51,7 +51,7 @@ def end(place: RunDirectory) -> RunDirectory:
         file.write(json.dumps(line) + "\n")
     events: list[Event] = [Granted(4.0, ())]
     write(place.journal, b"".join(json.dumps(event_to_document(event)).encode() + b"\n" for event in events))
-    rundir.append_lines(place.journal, [journals.END])
+    launch_files.append_lines(place.journal, [journals.END])
     put_off(place)
     return place
 
@@ -68,12 +68,12 @@ def files(folder: str) -> dict[str, tuple[bytes, int]]:
 
 
 def pack(
-    place: RunDirectory, live: tuple[int, ...] = (), handles: tuple[str, ...] = (), tokens: tuple[str, ...] = ()
+    place: LaunchFiles, live: tuple[int, ...] = (), handles: tuple[str, ...] = (), tokens: tuple[str, ...] = ()
 ) -> None:
-    asyncio.run(Packer(place.root, asyncio.Lock(), lambda: live).pack(handles, tokens))
+    asyncio.run(RunPacker(place.root, asyncio.Lock(), lambda: live).pack(handles, tokens))
 
 
-def test_a_job_that_is_over_leaves_one_file_that_is_read_as_before(place: RunDirectory) -> None:
+def test_a_job_that_is_over_leaves_one_file_that_is_read_as_before(place: LaunchFiles) -> None:
     request = LogRequest(place.handle, "a")
     news, log = read_news(place, ""), read_log(place, request)
     pack(place)
@@ -87,14 +87,14 @@ def test_a_job_that_is_over_leaves_one_file_that_is_read_as_before(place: RunDir
     assert read_log(place, LogRequest(place.handle, "a", offset=-4)).data == b"two\n"
 
 
-def test_whoever_has_an_output_file_open_reads_on(place: RunDirectory) -> None:
+def test_whoever_has_an_output_file_open_reads_on(place: LaunchFiles) -> None:
     with open(f"{place.folder}/logs/a.0.0.0.out", "rb") as file:
         assert file.read(4) == b"one\n"
         pack(place)
         assert file.read() == b"two\n"
 
 
-def test_what_is_not_ours_is_large_or_is_asked_for_often_stays(place: RunDirectory, tmp_path: Path) -> None:
+def test_what_is_not_ours_is_large_or_is_asked_for_often_stays(place: LaunchFiles, tmp_path: Path) -> None:
     kept = {
         "model.bin": b"x",
         "logs/own.out": b"x",
@@ -112,14 +112,14 @@ def test_what_is_not_ours_is_large_or_is_asked_for_often_stays(place: RunDirecto
     assert outside.read_text() == "z" and os.path.islink(f"{place.folder}/logs/c.out")
 
 
-def test_logs_that_something_may_still_write_to_stay(place: RunDirectory) -> None:
+def test_logs_that_something_may_still_write_to_stay(place: LaunchFiles) -> None:
     record = NodeRecord(pid=5, shim_pid=4, shim_start_time=1, boot_id="b", ended_at=5.0, strays_left=1)
     write(f"{place.folder}/nodes/a.0.0.0.end", encode_record(record))
     pack(place)
     assert set(files(place.folder)) == {"pack.zip", "logs/a.0.0.0.out"}
 
 
-def test_a_log_that_grows_while_it_is_packed_stays(place: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_grows_while_it_is_packed_stays(place: LaunchFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{place.folder}/logs/a.0.0.0.out"
 
     def replace(source: str, target: str) -> None:
@@ -131,10 +131,10 @@ def test_a_log_that_grows_while_it_is_packed_stays(place: RunDirectory, monkeypa
     assert read_log(place, LogRequest(place.handle, "a")).data == LOG + b"late\n"
 
 
-def test_another_launch_finds_everything_as_it_was(place: RunDirectory) -> None:
+def test_another_launch_finds_everything_as_it_was(place: LaunchFiles) -> None:
     before = files(place.folder)
     pack(place)
-    again = end(RunDirectory(place.root, 7, 1))
+    again = end(LaunchFiles(place.root, 7, 1))
     now = files(place.folder)
     assert before.keys() < now.keys() and "pack.zip" not in now
     assert all(now[name] == held for name, held in before.items() if name != "streams.jsonl")
@@ -146,7 +146,7 @@ def test_another_launch_finds_everything_as_it_was(place: RunDirectory) -> None:
 
 @pytest.mark.parametrize("survivors", range(7))
 def test_a_crash_in_the_middle_loses_nothing_and_is_finished(
-    place: RunDirectory, monkeypatch: pytest.MonkeyPatch, survivors: int
+    place: LaunchFiles, monkeypatch: pytest.MonkeyPatch, survivors: int
 ) -> None:
     before = files(place.folder)
     unlink, calls = os.unlink, []
@@ -169,7 +169,7 @@ def test_a_crash_in_the_middle_loses_nothing_and_is_finished(
     assert files(place.folder) == before
 
 
-def test_a_job_that_has_or_may_have_another_launch_is_not_packed(place: RunDirectory) -> None:
+def test_a_job_that_has_or_may_have_another_launch_is_not_packed(place: LaunchFiles) -> None:
     pack(place, live=(7,))
     pack(place, handles=("7.1",))
     pack(place, tokens=("0c1e-7-1",))
@@ -178,13 +178,13 @@ def test_a_job_that_has_or_may_have_another_launch_is_not_packed(place: RunDirec
     assert not os.path.exists(place.plan)
 
 
-def test_what_was_lost_stays_as_it_was_found(place: RunDirectory) -> None:
+def test_what_was_lost_stays_as_it_was_found(place: LaunchFiles) -> None:
     write(f"{place.root}/lost/7.0", b"{}")
     pack(place)
     assert os.path.exists(place.plan) and not os.listdir(f"{place.root}/ended")
 
 
-def test_a_damaged_pack_is_said_and_hinders_nobody(place: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_pack_is_said_and_hinders_nobody(place: LaunchFiles, caplog: pytest.LogCaptureFixture) -> None:
     pack(place)
     Path(place.folder, "pack.zip").write_bytes(b"PK torn")
     with pytest.raises(NotFound, match=r"the pack of an ended job is damaged: .*7/pack\.zip"):
@@ -193,14 +193,14 @@ def test_a_damaged_pack_is_said_and_hinders_nobody(place: RunDirectory, caplog: 
         read_news(place, "")
     assert is_damage(told.value)
     with caplog.at_level(logging.WARNING):
-        again = end(RunDirectory(place.root, 7, 1))
+        again = end(LaunchFiles(place.root, 7, 1))
     assert "is kept as pack.damaged.zip" in caplog.text
     pack(again)
     assert sorted(os.listdir(place.folder)) == ["pack.damaged.zip", "pack.zip"]
     assert read_log(again, LogRequest(again.handle, "a")).data == LOG
 
 
-def test_a_full_disk_packs_later(place: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_packs_later(place: LaunchFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     before = files(place.folder)
 
     def fill(fd: int) -> None:
@@ -215,8 +215,8 @@ def test_a_full_disk_packs_later(place: RunDirectory, monkeypatch: pytest.Monkey
     assert os.listdir(place.folder) == ["pack.zip"]
 
 
-def test_one_folder_that_cannot_be_packed_keeps_no_other(place: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = end(RunDirectory(place.root, 8, 0))
+def test_one_folder_that_cannot_be_packed_keeps_no_other(place: LaunchFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = end(LaunchFiles(place.root, 8, 0))
     folders = []
 
     def refuse(folder: str) -> None:
@@ -224,6 +224,6 @@ def test_one_folder_that_cannot_be_packed_keeps_no_other(place: RunDirectory, mo
         if folder == place.folder:
             raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("overspan.adapters.local.packing.pack_run", refuse)
+    monkeypatch.setattr("overspan.adapters.local.ended_runs.pack_run", refuse)
     pack(place)
     assert folders == [place.folder, other.folder] and os.listdir(f"{place.root}/ended") == ["7.0"]

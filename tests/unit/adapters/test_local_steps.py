@@ -11,23 +11,23 @@ from types import SimpleNamespace
 from typing import Any
 
 from overspan.adapters.abilities import Step
-from overspan.adapters.local.rundir import RunDirectory
+from overspan.adapters.local.launch_files import LaunchFiles
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.runtime.srun.accounting import Part, StepRecord, note_end, note_start
+from overspan.bridge.runtime.srun.accounting import ComponentRecord, StepRecord, note_end, note_start
 
-PART = Part("b", ("b-0", "b-1"), (0, 1), ("0-1", "2"), 3, "Block", 0)
+PART = ComponentRecord("b", ("b-0", "b-1"), (0, 1), ("0-1", "2"), 3, "Block", 0)
 RECORD = StepRecord(4, "train", "srun train", 100.0, (os.getpid(), 1), "login", (PART,))
 TASKS = (TaskSpec("a", run="true"), TaskSpec("b", run="true", num_nodes=2))
 PLACES = tuple(Placement(name, index, node) for name, index, node in (("a", 0, "n1"), ("b", 0, "n2"), ("b", 1, "n3")))
 
 
-def _keep(tmp_path: Path, *records: StepRecord) -> RunDirectory:
-    place = RunDirectory(str(tmp_path), 7, 1)
+def _keep(tmp_path: Path, *records: StepRecord) -> LaunchFiles:
+    place = LaunchFiles(str(tmp_path), 7, 1)
     folder = tmp_path / "runs" / "7" / "steps"
     folder.mkdir(parents=True, exist_ok=True)
     for record in records:
@@ -39,7 +39,7 @@ def _keep(tmp_path: Path, *records: StepRecord) -> RunDirectory:
 
 def test_a_launch_tells_its_steps(tmp_path: Path) -> None:
     ended = RECORD._replace(ended_at=130.0, parts=(PART._replace(status=3 << 8),), cancelled=True)
-    (step,) = list_steps([RunDirectory(str(tmp_path), 8, 0), _keep(tmp_path, ended)])
+    (step,) = list_steps([LaunchFiles(str(tmp_path), 8, 0), _keep(tmp_path, ended)])
     assert (step.handle, step.number, step.component, step.task, step.nodes) == ("7.1", 4, None, "b", (0, 1))
     assert (step.exit_code, step.signal, step.cancelled, step.running, step.ended_at) == (3, 0, True, False, 130.0)
 

@@ -7,10 +7,10 @@ import itertools
 import hypothesis.strategies as st
 from hypothesis import given
 
-from overspan.adapters.local.booking import Ledger, Member, Variant
+from overspan.adapters.local.booking import BookedMember, Bookings, Variant
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.estimates import estimate_start, limit_run
-from overspan.adapters.local.preemption import Holder, choose_victims
+from overspan.adapters.local.preemption import RunningLaunch, choose_victims
+from overspan.adapters.local.start_estimates import estimate_start, limit_run
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import NodeNeed
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, TaskSpec
@@ -19,20 +19,22 @@ MACHINE = Capacity(4000, 4096, ("A100", "A100"))
 
 
 def need(cpus: int, memory: int | None = None, gpus: int = 0) -> Variant:
-    return (Member("t", 0, NodeNeed(cpus * 1000, memory, gpus * 1000)),)
+    return (BookedMember("t", 0, NodeNeed(cpus * 1000, memory, gpus * 1000)),)
 
 
-def hold(ledger: Ledger, key: str, variant: Variant, behind: int = 0, at: float = 0.0, leaving: bool = False) -> Holder:
+def hold(
+    ledger: Bookings, key: str, variant: Variant, behind: int = 0, at: float = 0.0, leaving: bool = False
+) -> RunningLaunch:
     booking = ledger.book(key, [variant])
     assert booking is not None
-    return Holder(key, behind, at, booking, leaving)
+    return RunningLaunch(key, behind, at, booking, leaving)
 
 
 needs = st.builds(need, st.integers(1, 4), st.sampled_from([None, 1000, 3000]), st.integers(0, 2))
 asked = st.lists(st.tuples(needs, st.integers(-2, 2), st.integers(0, 5), st.booleans()), max_size=6)
 
 
-def without(ledger: Ledger, keys: list[str]) -> Ledger:
+def without(ledger: Bookings, keys: list[str]) -> Bookings:
     books = ledger.copy()
     for key in keys:
         assert books.release(key)
@@ -43,12 +45,12 @@ def without(ledger: Ledger, keys: list[str]) -> Ledger:
 def test_victims_are_lower_and_enough_and_none_could_be_spared(
     held: list[tuple[Variant, int, int, bool]], wanted: Variant, behind: int
 ) -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     holders = []
     for place, (variant, rank, at, leaving) in enumerate(held):
         booking = ledger.book(str(place), [variant])
         if booking is not None:
-            holders.append(Holder(str(place), rank, float(at), booking, leaving))
+            holders.append(RunningLaunch(str(place), rank, float(at), booking, leaving))
     before = ledger.copy()
     victims = choose_victims(ledger, [wanted], behind, holders)
     assert (ledger.cpu_milli, ledger.memory_mib, ledger.gpu_milli) == (
@@ -75,7 +77,7 @@ def test_victims_are_lower_and_enough_and_none_could_be_spared(
 
 
 def test_the_lowest_goes_first_and_the_youngest_of_those() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     holders = [
         hold(ledger, "high", need(1), behind=-5, at=9),
         hold(ledger, "old", need(1), behind=3, at=1),
@@ -90,7 +92,7 @@ def test_the_lowest_goes_first_and_the_youngest_of_those() -> None:
 
 
 def test_one_large_victim_rather_than_several_small_ones() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     holders = [
         hold(ledger, "large", need(2), behind=1, at=0),
         hold(ledger, "small", need(1), behind=1, at=1),
@@ -101,7 +103,7 @@ def test_one_large_victim_rather_than_several_small_ones() -> None:
 
 
 def test_those_who_leave_already_count_as_gone() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     holders = [
         hold(ledger, "going", need(2), behind=1, leaving=True),
         hold(ledger, "staying", need(2), behind=1),
@@ -111,7 +113,7 @@ def test_those_who_leave_already_count_as_gone() -> None:
 
 
 def test_the_first_starts_when_enough_of_the_limits_are_over() -> None:
-    ledger = Ledger(MACHINE)
+    ledger = Bookings(MACHINE)
     for key in "abcd":
         hold(ledger, key, need(1))
     ends = [(40.0, "a"), (20.0, "b"), (None, "c"), (30.0, "d")]

@@ -13,11 +13,11 @@ import pytest
 from overspan.adapters.contract import Launch
 from overspan.adapters.local import journals, launches, supervisors
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.ended_runs import forget_runs
 from overspan.adapters.local.forkserver import Forked
-from overspan.adapters.local.launches import Run
-from overspan.adapters.local.reports import Reports
-from overspan.adapters.local.retention import forget_runs
-from overspan.adapters.local.rundir import RunDirectory, append_lines
+from overspan.adapters.local.launch_files import LaunchFiles, append_lines
+from overspan.adapters.local.launches import LocalLaunch
+from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.supervisors import Supervisors
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -27,13 +27,13 @@ from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL
 MACHINE = Capacity(4000, 4096)
 
 
-def record(root: Path, number: int = 7) -> Run:
+def record(root: Path, number: int = 7) -> LocalLaunch:
     launches.make_root(str(root))
-    place = RunDirectory(str(root), number, 0)
+    place = LaunchFiles(str(root), number, 0)
     job = new_job(number, JobSpec("j", (TaskSpec("j", run="true"),)), 3.0)
     ticket = launches.make_ticket("tok", job, MACHINE)
     launches.record_launch(place, Launch("tok", job), ticket, "local")
-    return Run(place, ticket, ticket.rank)
+    return LocalLaunch(place, ticket, ticket.rank)
 
 
 def test_a_stray_file_or_one_broken_launch_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -68,17 +68,17 @@ def test_a_root_that_others_can_write_is_refused(tmp_path: Path) -> None:
 def test_a_torn_line_in_an_inbox_is_cut_off(tmp_path: Path) -> None:
     inbox = tmp_path / "inbox.jsonl"
     inbox.write_text('{"run":"/a","launch":0}\n{"run":"/to')
-    supervisors._append_inbox(str(tmp_path), [RunDirectory(str(tmp_path), 7, 0)])
+    supervisors._append_inbox(str(tmp_path), [LaunchFiles(str(tmp_path), 7, 0)])
     assert [line["launch"] for line in journals.read_lines(str(inbox))] == [0, 0]
 
 
 def test_a_living_supervisor_that_could_not_be_told_is_told_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = RunDirectory(str(tmp_path), 7, 0)
-    told: list[RunDirectory] = []
+    place = LaunchFiles(str(tmp_path), 7, 0)
+    told: list[LaunchFiles] = []
 
-    def append(folder: str, found: list[RunDirectory]) -> None:
+    def append(folder: str, found: list[LaunchFiles]) -> None:
         if not told:
             told.append(place)
             raise OSError(errno.ENOSPC, "full")
@@ -107,7 +107,7 @@ def test_marks_of_launches_that_nobody_follows_are_dropped(tmp_path: Path) -> No
         launches.make_root(str(tmp_path))
         reports = Reports(str(tmp_path), {})
         for number in range(3000):
-            place = RunDirectory(str(tmp_path), number, 0)
+            place = LaunchFiles(str(tmp_path), number, 0)
             reports._followed[place.handle] = "5"
             reports.mark(place.handle)
         await reports.collect({})
@@ -123,7 +123,7 @@ class Scene:
         self.ends: list[str] = []
         self.status: int | None = None
         self.error: OSError | None = None
-        self.place = RunDirectory(str(folder), 7, 0)
+        self.place = LaunchFiles(str(folder), 7, 0)
         self.hosts = Supervisors(str(folder), "/nowhere/python", lambda name: [self.place], self.ends.append)
         monkeypatch.setattr(kernel, "open_pidfd", lambda pid: None)
         monkeypatch.setattr(Supervisors, "_spawn", lambda hosts, host: self.spawn())
@@ -139,7 +139,7 @@ class Scene:
                 theirs.send(f"ended {self.status}\n".encode())
         return Forked(1 << 22, 1, line)
 
-    async def start(self) -> supervisors.Host:
+    async def start(self) -> supervisors.SupervisorProcess:
         await self.hosts.hand("7.0", [self.place])
         return self.hosts._host("7.0")
 
@@ -218,7 +218,7 @@ def test_a_supervisor_that_dies_while_it_is_told_is_watched_when_it_is_started_a
         scene = Scene(tmp_path, monkeypatch)
         host = await scene.start()
 
-        def die(folder: str, found: list[RunDirectory]) -> None:
+        def die(folder: str, found: list[LaunchFiles]) -> None:
             scene.hosts._note_end(host)
 
         monkeypatch.setattr(supervisors, "_append_inbox", die)

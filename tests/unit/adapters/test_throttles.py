@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from overspan.adapters.local.throttles import Line, Moves
+from overspan.adapters.local.array_throttles import Moves, ThrottledQueue
 from overspan.bridge.model.ranks import Rank
 
 
@@ -13,21 +13,21 @@ def rank(index: int, behind: int = 0, array: int = 7) -> Rank:
     return Rank(behind, 1.0, array, index)
 
 
-def make_line(count: int, limit: int | None) -> Line:
+def make_line(count: int, limit: int | None) -> ThrottledQueue:
     """Array 7 with elements `0`, `1` and so on."""
-    line = Line()
+    line = ThrottledQueue()
     for index in range(count):
         line.add(str(index), rank(index), limit)
     return line
 
 
-def moved(line: Line) -> tuple[set[str], set[str]]:
+def moved(line: ThrottledQueue) -> tuple[set[str], set[str]]:
     """Who came in and who was parked by the next settlement."""
     moves = line.settle()
     return set(moves.admitted), set(moves.parked)
 
 
-def start_head(line: Line) -> str:
+def start_head(line: ThrottledQueue) -> str:
     """Start whoever is next."""
     key = line.head
     line.start(key, rank(int(key)))
@@ -108,7 +108,7 @@ def test_a_failed_start_waits_again_and_is_told_about() -> None:
 
 
 def test_what_runs_already_counts_even_beyond_the_throttle() -> None:
-    line = Line()
+    line = ThrottledQueue()
     for index in range(3):
         line.start(str(index), rank(index))
     line.set_limit(7, 2)
@@ -125,7 +125,7 @@ class Lines(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.line = Line()
+        self.line = ThrottledQueue()
         self.limits: dict[int, int | None] = {7: None, 8: None}
         self.waiting: dict[str, Rank] = {}
         self.started: dict[str, Rank] = {}

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.unit.controller.fakes import Bench, begin, end, play, turn, until
 
-from overspan.adapters.identities import Accounts
+from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.authorization import PEER, RIGHTS, PeerAuthenticator
 from overspan.bridge.api.server import UnixServer, bind_socket, read_peer
@@ -51,7 +51,7 @@ def serve(scene: Scene) -> None:
     """Run a scene with a client for each user of a shared daemon."""
 
     async def run(bench: Bench) -> None:
-        app = build_app(bench.controller, authenticator=PeerAuthenticator(["olga"], Accounts(name=name_of)))
+        app = build_app(bench.controller, authenticator=PeerAuthenticator(["olga"], AccountDatabase(name=name_of)))
         uids: dict[str, int | None] = {**UIDS, "stranger": 4242, "unseen": None}
         clients = {
             name: httpx2.AsyncClient(transport=httpx2.ASGITransport(app=As(app, uid)), base_url="http://span")

@@ -17,7 +17,7 @@ from overspan.bridge.readers import header_fields, resource_fields, task_fields
 from overspan.bridge.readers.field_types import Effect, Record
 from overspan.bridge.readers.job_file import read_job_file
 from overspan.bridge.readers.read_context import ReadContext
-from overspan.bridge.runtime.core.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 
 PAGE = ROOT / "docs" / "job-file.md"
 
@@ -140,7 +140,7 @@ def test_the_variables_are_those_that_tasks_get() -> None:
     from dataclasses import replace
 
     job = replace(make_job(), launch=1)
-    found = build_environment(job, Place("trainer", 0, 0, 0, "/run/1", "local", {})).keys() - {"HOME", "PATH"}
+    found = build_environment(job, NodeRunContext("trainer", 0, 0, 0, "/run/1", "local", {})).keys() - {"HOME", "PATH"}
     folded = set()
     for name in found:
         name = re.sub("^OVERSPAN_(TRAINER|DATA_SERVER)_", "OVERSPAN_<TASK>_", name)

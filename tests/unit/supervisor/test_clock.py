@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from overspan.bridge.runtime.core.clock import Clock
+from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 
 
 class Machine:
@@ -34,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("seconds", [10_800.0, -21_600.0, 1.5])
 def test_a_clock_that_was_set_is_told_once(machine: Machine, seconds: float) -> None:
-    clock = Clock()
+    clock = JumpDetector()
     machine.elapsed += 100
     assert clock.take_jump() == 0.0
     machine.distance += seconds
@@ -43,7 +43,7 @@ def test_a_clock_that_was_set_is_told_once(machine: Machine, seconds: float) -> 
 
 
 def test_small_steps_are_told_when_they_have_come_to_a_second(machine: Machine) -> None:
-    clock = Clock()
+    clock = JumpDetector()
     told = []
     for _ in range(8):
         machine.distance += 0.3
@@ -52,7 +52,7 @@ def test_small_steps_are_told_when_they_have_come_to_a_second(machine: Machine) 
 
 
 def test_a_process_that_pauses_between_two_looks_has_seen_no_jump(machine: Machine) -> None:
-    clock = Clock()
+    clock = JumpDetector()
     machine.pauses = [30.0, 0.0, 30.0]
     assert clock.take_jump() == 0.0
     machine.pauses = [30.0] * 10

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.runtime.core.commands import Command, find_shell, prepare_command
+from overspan.bridge.runtime.core.task_scripts import TaskCommand, find_shell, prepare_command
 
 
 def test_shell_text_runs_in_the_shell(tmp_path: Path) -> None:
     command = prepare_command(TaskSpec("job", run="echo 1", args=("a b",)), str(tmp_path), "/marker")
     program = tmp_path / "job.run"
-    assert command == Command((find_shell(), str(program), "a b"))
+    assert command == TaskCommand((find_shell(), str(program), "a b"))
     assert program.read_text() == "echo 1"
 
 
@@ -20,7 +20,7 @@ def test_script_with_an_interpreter_runs_itself(tmp_path: Path) -> None:
     for form, name in ((Form.BATCH, "job/slurm_script"), (Form.RUN, "job.run")):
         spec = TaskSpec("job", form=form, run="#!/usr/bin/env python3\nprint(1)\n", args=("x",))
         command = prepare_command(spec, str(tmp_path), "/marker")
-        assert command == Command((str(tmp_path / name), "x"))
+        assert command == TaskCommand((str(tmp_path / name), "x"))
         assert os.stat(tmp_path / name).st_mode & 0o777 == 0o700
 
 

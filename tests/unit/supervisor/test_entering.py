@@ -16,8 +16,8 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.runtime import shell
-from overspan.bridge.runtime.core.commands import find_shell
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.task_scripts import find_shell
 
 SOURCE = str(Path(overspan.__file__).parent.parent)
 MEMBERS = (("a", 0, "n1", "192.0.2.1", ()), ("b", 0, "n2", "192.0.2.2", ()))

@@ -12,7 +12,13 @@ from overspan.bridge.model.ids import ArraySpec, IndexRange, parse_array
 from overspan.bridge.model.job import Element, Job, Placement, new_job
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import Form, JobSpec, Origin, TaskSpec
-from overspan.bridge.runtime.core.environment import Place, build_environment, domain_of, has_names, list_members
+from overspan.bridge.runtime.core.environment import (
+    NodeRunContext,
+    build_environment,
+    domain_of,
+    has_names,
+    list_members,
+)
 
 ORIGIN = Origin(user="alice", uid=1000, host="login1", directory="/home/alice/run")
 
@@ -27,7 +33,7 @@ def _job(*tasks: TaskSpec, **options: Any) -> Job:
 
 
 def _variables(job: Job, task: str, node: int = 0, **options: Any) -> dict[str, str]:
-    place = Place(task, node, options.get("attempt", 0), 0, "/runs/42", "local", options.get("extra", {}))
+    place = NodeRunContext(task, node, options.get("attempt", 0), 0, "/runs/42", "local", options.get("extra", {}))
     return build_environment(job, place)
 
 
@@ -124,7 +130,7 @@ def test_partition_is_the_jobs_own_where_it_has_one() -> None:
 
 
 def test_components_are_in_the_clusters_partition() -> None:
-    place = Place("trainer", 0, 0, 0, "/runs/42", "workstation", {})
+    place = NodeRunContext("trainer", 0, 0, 0, "/runs/42", "workstation", {})
     variables = build_environment(GROUP, place)
     assert variables["SLURM_JOB_PARTITION"] == variables["SLURM_JOB_PARTITION_HET_GROUP_0"] == "workstation"
 

@@ -13,7 +13,7 @@ from overspan.bridge.runtime.core.isolation import (
     NAMESPACE,
     NSS_WRAPPER,
     Isolation,
-    Probe,
+    IsolationProbe,
     explain,
     extend_environment,
     prepare_isolation,
@@ -117,9 +117,9 @@ def test_environment_of_each_method() -> None:
 
 
 def test_preparation_writes_what_the_method_needs(tmp_path: Path) -> None:
-    assert prepare_isolation(str(tmp_path), Probe(ENV, "no"), MEMBERS) == Isolation()
+    assert prepare_isolation(str(tmp_path), IsolationProbe(ENV, "no"), MEMBERS) == Isolation()
     assert list(tmp_path.iterdir()) == []
-    prepared = prepare_isolation(str(tmp_path), Probe(NSS_WRAPPER, "", "/l/w.so"), MEMBERS)
+    prepared = prepare_isolation(str(tmp_path), IsolationProbe(NSS_WRAPPER, "", "/l/w.so"), MEMBERS)
     assert prepared == Isolation(NSS_WRAPPER, str(tmp_path / "hosts"), library="/l/w.so")
     assert (tmp_path / "hosts").read_text().endswith("127.81.0.2\trollout-0.rlhf\n")
 

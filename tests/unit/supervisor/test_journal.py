@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.events import Cancel, Launch, NodeStarted
-from overspan.bridge.runtime.core.journal import Entry, Journal
+from overspan.bridge.runtime.core.journal import Journal, JournalEntry
 
 HEADER = {"format": 1, "job": 7, "launch": 0}
 
@@ -32,7 +32,7 @@ def test_what_was_flushed_is_read_again(tmp_path: Path) -> None:
     assert not journal.dirty
     journal.close()
     again = _open(tmp_path)
-    assert again.entries == [Entry(Launch(1.5, "a", 0)), Entry(Cancel(2.0, by="alice"), 3)]
+    assert again.entries == [JournalEntry(Launch(1.5, "a", 0)), JournalEntry(Cancel(2.0, by="alice"), 3)]
     assert not again.dirty and not again.ended
     again.close()
     assert _lines(tmp_path)[0] == HEADER

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.log_parts import Part, find_part
-from overspan.adapters.log_times import find_marks
+from overspan.adapters.log_index import FileRange, find_marks, find_range
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import log_times
 from overspan.bridge.runtime.core.log_times import LogTimes, add_line, is_near, thin
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 
 def _job(attempts: int = 1) -> Job:
@@ -42,7 +41,7 @@ def _read(path: Path) -> list[object]:
 
 
 def _marks(folder: Path, attempt: int) -> tuple[tuple[float, int], ...]:
-    part = find_part(_read(folder / "streams.jsonl"), LogRequest("", "a", 0, attempt))
+    part = find_range(_read(folder / "streams.jsonl"), LogRequest("", "a", 0, attempt))
     assert part is not None
     return find_marks(_read(folder / "times.jsonl"), part, str(folder))
 
@@ -95,7 +94,7 @@ def test_neither_damage_nor_a_full_disk_is_told(tmp_path: Path, monkeypatch: pyt
     times.look(_job(), 1.0)
     times.look(_job(), 2.0)
     damaged = [None, 3, {"at": "x", "sizes": {}}, {"at": 1, "sizes": {"o": "y"}}, {"at": 2.0, "sizes": {"o": 2}}]
-    assert find_marks(damaged, Part(str(log), 0, None), str(tmp_path)) == ((2.0, 2),)
+    assert find_marks(damaged, FileRange(str(log), 0, None), str(tmp_path)) == ((2.0, 2),)
 
 
 def test_a_long_list_keeps_its_newest_quarter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.runtime.core.mounts import Ledger, link_mounts, sweep_links
+from overspan.bridge.runtime.core.mounts import LinkRecords, link_mounts, sweep_links
 
 
 class Cluster:
@@ -21,7 +21,7 @@ class Cluster:
     def start(self, handle: str, source: str) -> None:
         (self.root / "tickets" / handle).touch()
         spec = TaskSpec("t", file_mounts={"in": str(self.root / source)})
-        link_mounts(spec, str(self.work), str(self.root / "volumes"), Ledger(str(self.root), handle))
+        link_mounts(spec, str(self.work), str(self.root / "volumes"), LinkRecords(str(self.root), handle))
 
     def end(self, handle: str, swept: bool = True) -> None:
         (self.root / "tickets" / handle).unlink()

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from overspan.bridge.model.spec import Ready, ReadyKind
-from overspan.bridge.runtime.core import probes
+from overspan.bridge.runtime.core import readiness
 
 
 def fork_waiter(own_group: bool) -> int:
@@ -45,11 +45,11 @@ def test_it_is_killed_before_it_has_a_group_of_its_own_too(own_group: bool, monk
 
     pid = fork_waiter(own_group)
     monkeypatch.setattr(os, "waitpid", note)
-    probes._end(probes._Trial(pid, 0.0))
+    readiness._end(readiness._Trial(pid, 0.0))
     assert [os.WTERMSIG(status) for status in statuses] == [signal.SIGKILL]
 
 
-def try_once(found: probes.Probes, now: float) -> list[tuple[str, int]]:
+def try_once(found: readiness.ReadinessProbes, now: float) -> list[tuple[str, int]]:
     """Begin a try and wait until it is over; gives what has become ready."""
     assert found.step(now) == []
     (trial,) = found._trials.values()
@@ -57,9 +57,9 @@ def try_once(found: probes.Probes, now: float) -> list[tuple[str, int]]:
     return found.step(now)
 
 
-def watch(kind: ReadyKind, target: str, folder: str = "/") -> probes.Probes:
-    found = probes.Probes()
-    found.watch("s", 0, probes.Target(Ready(kind, target), "127.0.0.1", folder, {"PATH": "/usr/bin:/bin"}), 0.0)
+def watch(kind: ReadyKind, target: str, folder: str = "/") -> readiness.ReadinessProbes:
+    found = readiness.ReadinessProbes()
+    found.watch("s", 0, readiness.ProbeTarget(Ready(kind, target), "127.0.0.1", folder, {"PATH": "/usr/bin:/bin"}), 0.0)
     return found
 
 
@@ -74,7 +74,7 @@ def watch(kind: ReadyKind, target: str, folder: str = "/") -> probes.Probes:
 def test_a_try_tells_what_it_met(kind: ReadyKind, target: str, text: str) -> None:
     found = watch(kind, target)
     assert try_once(found, 0.0) == []
-    assert found.news(0.0) == [probes.Answer("s", 0, 1, text)]
+    assert found.news(0.0) == [readiness.ProbeAnswer("s", 0, 1, text)]
     found.forget("s", 0)
     assert found.news(1e9) == []
 
@@ -111,11 +111,11 @@ def test_a_closed_port_refuses() -> None:
         port = server.getsockname()[1]
     found = watch(ReadyKind.TCP, str(port))
     assert try_once(found, 0.0) == []
-    assert found.news(0.0) == [probes.Answer("s", 0, 1, "connection refused")]
+    assert found.news(0.0) == [readiness.ProbeAnswer("s", 0, 1, "connection refused")]
 
 
 def test_what_stays_the_same_is_told_ever_more_rarely_and_a_change_soon() -> None:
-    tries = probes._Tries(0.0, 0)
+    tries = readiness._Tries(0.0, 0)
     told = []
     for second in range(3600):
         tries.count += 1
@@ -128,7 +128,7 @@ def test_what_stays_the_same_is_told_ever_more_rarely_and_a_change_soon() -> Non
 
 
 def test_an_answer_that_flaps_is_told_every_ten_seconds_at_most() -> None:
-    tries = probes._Tries(0.0, 0)
+    tries = readiness._Tries(0.0, 0)
     told = 0
     for second in range(600):
         tries.text = f"answer {second}"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.runtime.core import kernel, processes
-from overspan.bridge.runtime.core.records import (
+from overspan.bridge.runtime.core import kernel, shim_control
+from overspan.bridge.runtime.core.node_records import (
     RECORD_SIZE,
     NodeRecord,
     begin_record,
@@ -140,13 +140,13 @@ def test_claim_that_was_found_without_its_lock_is_never_held(tmp_path: Path, mon
     def lock_late(fd: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX:
             # A supervisor that was started again looks between the two steps of a claim.
-            found.append(processes.adopt(folder, KEY).state)
+            found.append(shim_control.adopt(folder, KEY).state)
         lock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
     with pytest.raises(FileExistsError):
         claim(folder, KEY)
-    assert found == [processes.UNSTARTED] == [processes.adopt(folder, KEY).state]
+    assert found == [shim_control.UNSTARTED] == [shim_control.adopt(folder, KEY).state]
 
 
 def test_claim_that_is_held_is_not_given_up(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core import processes
+from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.journal import Journal
-from overspan.bridge.runtime.core.nodes import Nodes, Setting
-from overspan.bridge.runtime.core.processes import Node, Shim
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
+from overspan.bridge.runtime.core.shim_control import NodeStatus, Shim
 from overspan.bridge.runtime.core.streams import NodeKey
-from overspan.bridge.runtime.local import host as host_module
-from overspan.bridge.runtime.local.host import Host
+from overspan.bridge.runtime.local import supervisor as supervisor_module
+from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
+from overspan.bridge.runtime.local.supervisor import Supervisor
 
 KEY = NodeKey("main", 0, 0, 0)
 
@@ -41,8 +41,8 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.shims: list[Shim] = []
         self.trouble: Exception | None = None
-        self.nodes = Nodes(
-            Setting(RunDirectory(str(folder), 0), "local", Isolation(), {}, self.spawn, self.shims.append)
+        self.nodes = LocalNodeRuns(
+            NodeRunSettings(RunDirectory(str(folder), 0), "local", Isolation(), {}, self.spawn, self.shims.append)
         )
 
     def spawn(self, launch: NodeLaunch) -> Shim:
@@ -56,8 +56,8 @@ def test_a_node_whose_lock_is_still_held_is_not_over(tmp_path: Path, monkeypatch
     assert watched.nodes.start(make_job(), KEY, 1.0) == []
     shim = watched.shims[0]
     fd = os.open(os.devnull, os.O_RDONLY)
-    found = [Node(processes.STARTING, shim._replace(pidfd=fd)), Node(processes.UNSTARTED)]
-    monkeypatch.setattr(processes, "release", lambda shim: found.pop(0))
+    found = [NodeStatus(shim_control.STARTING, shim._replace(pidfd=fd)), NodeStatus(shim_control.UNSTARTED)]
+    monkeypatch.setattr(shim_control, "release", lambda shim: found.pop(0))
     assert watched.nodes.end(shim, 2.0) == []
     assert watched.shims[1:] == [shim]
     with pytest.raises(OSError):
@@ -100,10 +100,10 @@ def test_what_is_wrong_with_one_launch_does_not_end_the_others(
     def refuse(*words: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(host_module, "Run", refuse)
+    monkeypatch.setattr(supervisor_module, "SupervisedLaunch", refuse)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        host = Host(str(tmp_path), lock, _NoForker())  # type: ignore[arg-type]
+        host = Supervisor(str(tmp_path), lock, _NoForker())  # type: ignore[arg-type]
         host._open(("/runs/7", 0), 1.0)
         # What stays wrong is left to the daemon in the end (tests of damaged runs).
         assert host._postponed == [("/runs/7", 0)]

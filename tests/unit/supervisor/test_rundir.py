@@ -11,7 +11,7 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.runtime.core.rundir import Grant, RunDirectory
+from overspan.bridge.runtime.core.run_directory import Grant, RunDirectory
 
 JOB = new_job(7, JobSpec("rl", (TaskSpec("a", secrets={"TOKEN": "x"}), TaskSpec("b", num_nodes=2))), 1.0)
 

@@ -10,8 +10,8 @@ import pytest
 
 from overspan.bridge.model.job import Element, Job, new_job
 from overspan.bridge.model.spec import Form, JobSpec, Origin, Streams, TaskSpec
-from overspan.bridge.runtime.core.rundir import RunDirectory
-from overspan.bridge.runtime.core.streams import NodeKey, Paths, choose_paths, names_folder, record_paths
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths, names_folder, record_paths
 
 FIRST = NodeKey("job", 0, 0, 0)
 
@@ -21,14 +21,14 @@ def _job(form: Form = Form.BATCH, streams: Streams = Streams()) -> Job:  # noqa:
     return new_job(42, spec, 0.0)
 
 
-def _choose(job: Job, folder: Path, key: NodeKey = FIRST) -> Paths:
+def _choose(job: Job, folder: Path, key: NodeKey = FIRST) -> StreamPaths:
     return choose_paths(job, key, RunDirectory(str(folder), job.launch), "/work", "box1.site")
 
 
 def test_run_form_has_a_file_for_each_stream_of_each_run(tmp_path: Path) -> None:
     paths = _choose(_job(Form.RUN), tmp_path, NodeKey("job", 2, 1, 3))
     logs = tmp_path / "logs"
-    assert paths == Paths("", str(logs / "job.2.1.3.out"), str(logs / "job.2.1.3.err"), True)
+    assert paths == StreamPaths("", str(logs / "job.2.1.3.out"), str(logs / "job.2.1.3.err"), True)
     assert logs.is_dir()
 
 
@@ -46,7 +46,7 @@ def test_run_form_has_a_file_for_each_stream_of_each_run(tmp_path: Path) -> None
     ],
 )
 def test_patterns_of_sbatch(tmp_path: Path, streams: Streams, output: str, error: str, source: str) -> None:
-    assert _choose(_job(streams=streams), tmp_path) == Paths(source, output, error, False)
+    assert _choose(_job(streams=streams), tmp_path) == StreamPaths(source, output, error, False)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_list_of_streams(tmp_path: Path) -> None:
     directory = RunDirectory(str(tmp_path), 0)
     old = tmp_path / "old"
     old.write_text("12345")
-    record_paths(directory, FIRST, Paths("", str(old), "/new", True))
-    record_paths(directory, FIRST, Paths("", str(old), str(old), False))
-    record_paths(directory, FIRST, Paths("", "", "/e", False))
-    record_paths(directory, FIRST, Paths("", "", "", False))
+    record_paths(directory, FIRST, StreamPaths("", str(old), "/new", True))
+    record_paths(directory, FIRST, StreamPaths("", str(old), str(old), False))
+    record_paths(directory, FIRST, StreamPaths("", "", "/e", False))
+    record_paths(directory, FIRST, StreamPaths("", "", "", False))
     expected = [("output", str(old), 5), ("error", "/new", 0), ("output", str(old), 0), ("error", "/e", 0)]
     assert _recorded(tmp_path) == expected
     assert (tmp_path / "streams.jsonl").stat().st_mode & 0o777 == 0o600

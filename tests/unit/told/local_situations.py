@@ -15,11 +15,11 @@ from tests.unit.controller.fakes import until
 from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
 
 from overspan.adapters.local import cluster
-from overspan.adapters.local.rundir import RunDirectory, append_lines
+from overspan.adapters.local.launch_files import LaunchFiles, append_lines
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.journal import Journal
-from overspan.bridge.runtime.core.losses import Loss, name_loss, word_damage, write_loss
+from overspan.bridge.runtime.core.loss_records import Loss, name_loss, word_damage, write_loss
 from overspan.bridge.store.sqlite_errors import translate
 
 SCRIPT = "#!/bin/sh\ntrain\n"
@@ -51,15 +51,15 @@ def configure(stage: Stage) -> dict[str, Any]:
     return {"kind": "local", "root": str(stage.folder / "local"), "cpus": 2}
 
 
-async def start(bench: Opened, text: str) -> tuple[int, RunDirectory]:
+async def start(bench: Opened, text: str) -> tuple[int, LaunchFiles]:
     """Submit a job and have it granted; gives its run directory."""
     number, _ = await submit(bench.controller, text)
-    place = RunDirectory(str(Path(bench.settings.clusters["local"].root)), number, 0)
+    place = LaunchFiles(str(Path(bench.settings.clusters["local"].root)), number, 0)
     await until(lambda: os.path.exists(place.grant))
     return number, place
 
 
-def write(place: RunDirectory, *told: events.Event) -> None:
+def write(place: LaunchFiles, *told: events.Event) -> None:
     """Have a supervisor's journal say this."""
     append_lines(place.journal, [events.event_to_document(event) for event in told])
 
@@ -72,7 +72,7 @@ def launch(job: Job, at: float, *names: str) -> list[events.Event]:
     return told
 
 
-def damage(stage: Stage, break_files: Callable[[RunDirectory, int], None]) -> Told:
+def damage(stage: Stage, break_files: Callable[[LaunchFiles, int], None]) -> Told:
     """The files of a job that runs are damaged while no daemon is there."""
     # What has no supervisor is looked at in turns.
     stage.patch.setattr(cluster, "LOOK_SECONDS", 0.01)
@@ -98,7 +98,7 @@ def lose_the_folder(stage: Stage) -> Told:
 def tear_the_journal(stage: Stage) -> Told:
     """The journal has a line that is none, which the next supervisor meets."""
 
-    def tear(place: RunDirectory, number: int) -> None:
+    def tear(place: LaunchFiles, number: int) -> None:
         with open(place.journal, "a", encoding="utf-8") as file:
             file.write("GARBAGE {{{\n")
         try:

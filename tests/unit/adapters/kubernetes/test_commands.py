@@ -32,7 +32,7 @@ from overspan.adapters.kubernetes.manifests.rendering import draw
 from overspan.adapters.kubernetes.manifests.scripts import COMMANDS_DIR, WORK, Work
 from overspan.adapters.kubernetes.planning import render_plan
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.runtime import archive
+from overspan.bridge.runtime import zip_application
 
 TWO = "#!/bin/sh\n#SBATCH -N 2 -n 4 --gpus-per-node=2\nsrun hostname\n"
 HET = "#!/bin/sh\n#SBATCH -n 1\n#SBATCH hetjob\n#SBATCH -n 1\nsrun hostname\n"
@@ -253,7 +253,7 @@ def test_the_commands_come_first_on_the_path(shell: str, tmp_path: Path) -> None
 
 def test_submissions_at_the_same_time_build_the_program_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    read = archive.read_sources
+    read = zip_application.read_sources
 
     def note() -> Any:
         calls.append(1)

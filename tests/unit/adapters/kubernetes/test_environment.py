@@ -25,7 +25,7 @@ from overspan.adapters.kubernetes.manifests.scripts import PROGRAM_VARIABLE, WOR
 from overspan.adapters.kubernetes.manifests.series import draw_series
 from overspan.adapters.kubernetes.observation.records import TASK
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.runtime.core.environment import Place, build_environment
+from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 
 URL = "https://span.example.com:8443"
 GROUP = """\
@@ -93,7 +93,7 @@ def test_what_differs_between_nodes_is_all_that_is_told_for_each() -> None:
         for task in job.spec.tasks:
             placed = place_members(job, task, 2)
             full = [
-                build_environment(placed, Place(task.name, index, 0, 0, "/overspan/run", "kube", {}))
+                build_environment(placed, NodeRunContext(task.name, index, 0, 0, "/overspan/run", "kube", {}))
                 for index in range(task.num_nodes)
             ]
             changing = {name for name in full[0] if len({values[name] for values in full}) > 1}

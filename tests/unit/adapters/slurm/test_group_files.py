@@ -40,7 +40,7 @@ from overspan.bridge.model.errors import InvalidRequest, Rejected
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.orders import OrderFile
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/inst-7")
 

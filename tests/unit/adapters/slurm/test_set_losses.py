@@ -17,7 +17,7 @@ from tests.unit.adapters.slurm.set_orders import Bench
 from tests.unit.adapters.slurm.submissions import play
 from tests.unit.adapters.slurm.watch_bench import open_over
 
-from overspan.adapters import first_look
+from overspan.adapters import first_observation
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.groups.projection import MARGIN
 from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
@@ -41,7 +41,7 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a look takes, orders wait for it."""
-    monkeypatch.setattr(first_look, "SECONDS", 3600.0)
+    monkeypatch.setattr(first_observation, "SECONDS", 3600.0)
 
 
 async def settle(bench: Bench) -> list[Event]:
@@ -103,7 +103,7 @@ class TestFirstLook:
             waits.append(is_looked)
             return False
 
-        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_look", await_look)
+        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_first_observation", await_look)
 
         async def story() -> None:
             orders = [Order(str(event.attempt), str(bench.handle), event) for event in LAUNCHES]
@@ -114,7 +114,7 @@ class TestFirstLook:
         play(story())
 
     def test_without_a_look_it_is_refused_for_a_while(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(first_look, "SECONDS", 0)
+        monkeypatch.setattr(first_observation, "SECONDS", 0)
 
         async def story() -> None:
             answer = await bench.order(LAUNCHES[0])

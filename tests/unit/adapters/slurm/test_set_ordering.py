@@ -15,7 +15,7 @@ from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.set_orders import Bench
 from tests.unit.adapters.slurm.submissions import play
 
-from overspan.adapters import first_look
+from overspan.adapters import first_observation
 from overspan.adapters.contract import Launch, Refusal
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import plan_group
@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_nothing_is_ordered_before_the_set_was_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_look, "SECONDS", 0)
+    monkeypatch.setattr(first_observation, "SECONDS", 0)
 
     async def story() -> None:
         answer = await bench.order(events.Launch(NOW, "a", 0))

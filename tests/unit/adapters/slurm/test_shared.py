@@ -27,7 +27,7 @@ from overspan.adapters.contract import (
     SomeUnanswered,
     Unmet,
 )
-from overspan.adapters.identities import KEPT_SECONDS, Accounts, Identity, find_identity, name_owner
+from overspan.adapters.identities import KEPT_SECONDS, AccountDatabase, Identity, find_identity, name_owner
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
@@ -415,7 +415,7 @@ class TestIdentities:
             return Identity(name, 1, 1, (1,), "/", "/bin/sh")
 
         async def run() -> None:
-            accounts = Accounts(find, lambda uid: f"u{uid}", lambda: now[0])
+            accounts = AccountDatabase(find, lambda uid: f"u{uid}", lambda: now[0])
             for _ in range(3):
                 assert (await accounts.find("ada")).name == "ada"
                 assert await accounts.name(7) == "u7"
@@ -435,7 +435,7 @@ class TestProcesses:
     def test_a_process_of_a_user_has_nothing_of_the_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
         monkeypatch.setenv("SPAN_SECRET", "x")
-        transport = UserTransport("nobody", Accounts(lambda name: self.NOBODY))
+        transport = UserTransport("nobody", AccountDatabase(lambda name: self.NOBODY))
 
         async def run() -> list[str]:
             raw = await transport.carry(b"id -u; id -G; pwd; echo $HOME; env; ls /proc/self/fd | wc -l", LONG)
@@ -453,7 +453,7 @@ class TestProcesses:
         for folder in (tmp_path, *tmp_path.parents):
             if folder.stat().st_uid == os.getuid() and str(folder).startswith("/tmp/"):
                 folder.chmod(0o755)
-        transport = UserTransport("nobody", Accounts(lambda name: self.NOBODY))
+        transport = UserTransport("nobody", AccountDatabase(lambda name: self.NOBODY))
 
         async def run() -> None:
             with pytest.raises(Denied):

@@ -22,7 +22,7 @@ from tests.unit.adapters.slurm.samples import read_file, read_script
 from overspan.adapters.abilities import Plan
 from overspan.adapters.archives import describe_items, list_items, write_archive
 from overspan.adapters.contract import ClusterConfig, Launch
-from overspan.adapters.ignoring import is_ignored, read_rules
+from overspan.adapters.ignore_patterns import is_ignored, read_rules
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.rendering.renderer import Renderer

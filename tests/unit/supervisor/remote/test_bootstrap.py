@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.runtime.archive import build_archive
 from overspan.bridge.runtime.slurm.bootstrap import (
     MOST,
     entry_words,
@@ -21,6 +20,7 @@ from overspan.bridge.runtime.slurm.bootstrap import (
     select_sources,
     take_documents,
 )
+from overspan.bridge.runtime.zip_application import build_archive
 
 
 def test_documents_travel_in_parts_that_fit_into_variables_and_leave_nothing() -> None:

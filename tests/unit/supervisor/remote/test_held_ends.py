@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from overspan.bridge.model.events import NodeEnded
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, LaunchContext, RemoteNodes, _Live
 from overspan.bridge.runtime.slurm.srun import Srun

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from tests.waiting import wait_until
 
-from overspan.bridge.runtime.archive import build_archive
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.node_folders import name_parent
 from overspan.bridge.runtime.slurm.relay_login import LoginFiles, RelayLink, relay
 from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, mark_name
+from overspan.bridge.runtime.zip_application import build_archive
 
 NATIVE = "424242"
 WORDS = entry_words(sys.executable, "sender", NATIVE, "1")

@@ -14,8 +14,8 @@ from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, Launch, event_to_document
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
-from overspan.bridge.runtime.core.run import Run, Services
-from overspan.bridge.runtime.core.rundir import RunDirectory
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
     append_locations,
     locations_path,
@@ -45,11 +45,11 @@ class Bench:
         self.member = SetSupervisor(self.directory, variables, "a")
         self.member._began = 0.0
         services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
-        self.run = Run(self.directory, services, 0.0)
+        self.run = SupervisedLaunch(self.directory, services, 0.0)
 
     def turn(self, now: float) -> None:
         self.member._prepare(self.run, now)
-        self.run.turn((), now)
+        self.run.advance((), now)
         self.member._attend(self.run, now)
 
     def order(self, event: Event) -> None:
@@ -113,7 +113,7 @@ def test_who_waits_for_another_task_is_patient_once_all_stand(tmp_path: Path) ->
 def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     bench.member._prepare(bench.run, 61.0)
-    bench.run.turn((), 61.0)
+    bench.run.advance((), 61.0)
     bench.order(Launch(61.0, "a", 0))
     bench.member._attend(bench.run, 61.0)
     attempt = bench.run.job.task("a").current

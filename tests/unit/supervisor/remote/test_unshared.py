@@ -22,12 +22,12 @@ from tests.waiting import wait_until
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Origin, Ready, ReadyKind, TaskSpec
-from overspan.bridge.runtime.archive import build_archive
 from overspan.bridge.runtime.slurm.bootstrap import pack_documents
 from overspan.bridge.runtime.slurm.images import FOLDER, HOSTS
 from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, find_folder
 from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
 from overspan.bridge.runtime.slurm.shell_folder import read_native
+from overspan.bridge.runtime.zip_application import build_archive
 
 NUMBERS = itertools.count()
 APPTAINER = """\

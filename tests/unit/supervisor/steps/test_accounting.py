@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
-from overspan.bridge.runtime.core.allocation import Component
+from overspan.bridge.runtime.core.allocation import AllocatedComponent
 from overspan.bridge.runtime.srun.accounting import (
     StepRecord,
     describe_step,
@@ -18,14 +18,14 @@ from overspan.bridge.runtime.srun.accounting import (
     note_start,
     read_steps,
 )
-from overspan.bridge.runtime.srun.plan import plan_step
 from overspan.bridge.runtime.srun.sattach import describe_layout
-from overspan.bridge.runtime.srun.srun import read_order
+from overspan.bridge.runtime.srun.srun import read_command_line
+from overspan.bridge.runtime.srun.step_plan import plan_step
 
-HET = (Component(nodes(1, "batch"), 0, 0, 0), Component(nodes(1, "b"), 0, 0, 0))
+HET = (AllocatedComponent(nodes(1, "batch"), 0, 0, 0), AllocatedComponent(nodes(1, "b"), 0, 0, 0))
 
 
-def _record(words: str, number: int = 0, *components: Component) -> StepRecord:
+def _record(words: str, number: int = 0, *components: AllocatedComponent) -> StepRecord:
     parts = components or (TWO,)
     return describe_step(allocation(*parts), plan(words, *parts), number, ("srun", *words.split()), 100.0)
 
@@ -90,8 +90,8 @@ def test_components_end_by_themselves() -> None:
 )
 def test_names(words: list[str], name: str) -> None:
     held = allocation(TWO)
-    order = read_order(words, {"SLURM_JOB_NAME": "not the step's"})
-    planned = plan_step(held, order.wishes, TWO.nodes)
+    command_line = read_command_line(words, {"SLURM_JOB_NAME": "not the step's"})
+    planned = plan_step(held, command_line.components, TWO.nodes)
     assert describe_step(held, planned, 0, words, 1.0).name == name
 
 

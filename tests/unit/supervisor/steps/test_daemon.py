@@ -8,7 +8,7 @@ import pytest
 
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import Channel
-from overspan.bridge.runtime.srun.daemon import await_release, first_frame
+from overspan.bridge.runtime.srun.step_daemon import await_release, first_frame
 
 
 @pytest.fixture

@@ -10,9 +10,18 @@ from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words
-from overspan.bridge.runtime.core.allocation import Component
-from overspan.bridge.runtime.srun.layout import LayoutError, count_tasks, distribute, fold_counts
-from overspan.bridge.runtime.srun.plan import (
+from overspan.bridge.runtime.core.allocation import AllocatedComponent
+from overspan.bridge.runtime.srun.node_requests import choose_readers, choose_streams, open_sinks
+from overspan.bridge.runtime.srun.rank_layout import LayoutError, count_tasks, distribute, fold_counts
+from overspan.bridge.runtime.srun.srun import find_own, read_command_line, share_nodes
+from overspan.bridge.runtime.srun.step_options import (
+    OptionError,
+    StepOptions,
+    StreamOptions,
+    read_component_options,
+    read_step_options,
+)
+from overspan.bridge.runtime.srun.step_plan import (
     Facts,
     PlanError,
     check_gpus,
@@ -20,9 +29,6 @@ from overspan.bridge.runtime.srun.plan import (
     rank_environment,
     step_environment,
 )
-from overspan.bridge.runtime.srun.requests import choose_readers, choose_streams, open_sinks
-from overspan.bridge.runtime.srun.srun import find_own, read_order, share_nodes
-from overspan.bridge.runtime.srun.wish import Flow, Manner, WishError, read_manner, read_wish
 
 FACTS = Facts("5", "login", "127.0.0.1", 0, 99, 0o22)
 
@@ -70,15 +76,15 @@ def test_counts_are_folded() -> None:
     ],
 )
 def test_shapes(words: str, environment: dict[str, str], counts: tuple[int, ...]) -> None:
-    assert plan(words, TWO, environment=environment).sides[0].counts == counts
+    assert plan(words, TWO, environment=environment).components[0].counts == counts
 
 
 def test_the_allocations_own_task_count_holds() -> None:
-    four = Component(nodes(2), 0, 4, 4)
-    assert plan("hostname", four).sides[0].counts == (4, 4)
+    four = AllocatedComponent(nodes(2), 0, 4, 4)
+    assert plan("hostname", four).components[0].counts == (4, 4)
     with pytest.raises(PlanError, match="More processors requested than permitted"):
         plan("-n 9 hostname", four)
-    assert plan("-n 9 -O hostname", four).sides[0].counts == (5, 4)
+    assert plan("-n 9 -O hostname", four).components[0].counts == (5, 4)
 
 
 @pytest.mark.parametrize(
@@ -101,17 +107,17 @@ def test_more_nodes_than_tasks_is_told() -> None:
 
 
 def test_components_are_one_rank_space() -> None:
-    parts = (Component(nodes(1, "het-0"), 2, 0, 0), Component(nodes(2, "het-1"), 0, 0, 0))
+    parts = (AllocatedComponent(nodes(1, "het-0"), 2, 0, 0), AllocatedComponent(nodes(2, "het-1"), 0, 0, 0))
     found = plan("--het-group=0,1 hostname", *parts)
     assert [(place.rank, place.node, place.own_rank) for place in found.places] == [
         *((0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 2, 1)),
     ]
     mixed = plan("-n1 a : -n3 b", *parts)
-    assert [side.wish.command for side in mixed.sides] == [("a",), ("b",)]
+    assert [step_component.options.command for step_component in mixed.components] == [("a",), ("b",)]
     assert [place.component for place in mixed.places] == [0, 1, 1, 1]
 
 
-def variables(words: str, rank: int, component: Component = TWO, **given: str) -> dict[str, str]:
+def variables(words: str, rank: int, component: AllocatedComponent = TWO, **given: str) -> dict[str, str]:
     found = plan(words, component)
     base = step_environment(allocation(component), given, found, FACTS)
     return {**base, **rank_environment(found, found.places[rank], base)}
@@ -150,7 +156,7 @@ def test_what_a_rank_finds(name: str, value: str) -> None:
 
 
 def test_gpus_are_shared_out() -> None:
-    two = Component(nodes(2, gpus=4), 0, 0, 0)
+    two = AllocatedComponent(nodes(2, gpus=4), 0, 0, 0)
     each = [variables("-n4 --gpus-per-task=2 x", rank, two)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
     assert each == ["0,1", "2,3", "10,11", "12,13"]
     assert variables("-n2 --gres=gpu:1 x", 1, two)["CUDA_VISIBLE_DEVICES"] == "10"
@@ -194,33 +200,33 @@ def test_own_nodes() -> None:
     ],
 )
 def test_manners(words: str, environment: dict[str, str], changed: dict[str, Any]) -> None:
-    assert read_manner(parse_words("srun", words.split())[0], environment) == Manner()._replace(**changed)
+    assert read_step_options(parse_words("srun", words.split())[0], environment) == StepOptions()._replace(**changed)
 
 
 @pytest.mark.parametrize(
     ("words", "environment", "flows"),
     [
-        ("-l -u x", {}, [Flow(label=True, unbuffered=True)]),
-        ("x", {"SLURM_LABELIO": "1", "SLURM_UNBUFFEREDIO": "0"}, [Flow(label=True)]),
-        ("-o a -e b --open-mode=append x", {}, [Flow(output="a", error="b", append=True)]),
-        ("-o a x : -o b --open-mode=append y", {}, [Flow(output="a"), Flow(output="b", append=True)]),
-        ("-l -o a x : -e b y : -o c z", {}, [Flow(True, False, "a"), Flow(True, False, "a", "b")]),
-        ("x : -o b y", {"SRUN_OUTPUT": "all"}, [Flow(output="all"), Flow(output="b")]),
+        ("-l -u x", {}, [StreamOptions(label=True, unbuffered=True)]),
+        ("x", {"SLURM_LABELIO": "1", "SLURM_UNBUFFEREDIO": "0"}, [StreamOptions(label=True)]),
+        ("-o a -e b --open-mode=append x", {}, [StreamOptions(output="a", error="b", append=True)]),
+        ("-o a x : -o b --open-mode=append y", {}, [StreamOptions(output="a"), StreamOptions(output="b", append=True)]),
+        ("-l -o a x : -e b y : -o c z", {}, [StreamOptions(True, False, "a"), StreamOptions(True, False, "a", "b")]),
+        ("x : -o b y", {"SRUN_OUTPUT": "all"}, [StreamOptions(output="all"), StreamOptions(output="b")]),
     ],
 )
-def test_each_component_has_its_streams(words: str, environment: dict[str, str], flows: list[Flow]) -> None:
-    order = read_order(words.split(), environment)
-    assert [wish.flow for _, wish in order.wishes][: len(flows)] == flows
+def test_each_component_has_its_streams(words: str, environment: dict[str, str], flows: list[StreamOptions]) -> None:
+    command_line = read_command_line(words.split(), environment)
+    assert [options.streams for _, options in command_line.components][: len(flows)] == flows
 
 
 def test_readers_and_files_are_those_of_the_component(tmp_path: Path) -> None:
     laid = plan("-i none -n2 -N2 x : -n2 y", TWO, TWO)
-    streams = [choose_streams(side.wish.flow) for side in laid.sides]
-    assert choose_readers(Manner(), laid, streams) == frozenset()
+    streams = [choose_streams(step_component.options.streams) for step_component in laid.components]
+    assert choose_readers(StepOptions(), laid, streams) == frozenset()
     laid = plan(f"-n2 -N2 -o {tmp_path}/a-%j -i 1 x : -n2 -N2 -o {tmp_path}/b-%j -i all y", TWO, TWO)
-    streams = [choose_streams(side.wish.flow) for side in laid.sides]
-    assert choose_readers(Manner(), laid, streams) == {1, 2, 3}
-    sinks = open_sinks(Manner(), laid, streams, FilenameFields(job=7))
+    streams = [choose_streams(step_component.options.streams) for step_component in laid.components]
+    assert choose_readers(StepOptions(), laid, streams) == {1, 2, 3}
+    sinks = open_sinks(StepOptions(), laid, streams, FilenameFields(job=7))
     sinks.write(0, b"first\n", error=False)
     sinks.write(3, b"second\n", error=False)
     sinks.write(2, b"wrong", error=True)
@@ -229,13 +235,13 @@ def test_readers_and_files_are_those_of_the_component(tmp_path: Path) -> None:
 
 
 def test_the_command_of_a_component_may_stand_in_a_later_one() -> None:
-    wishes = read_order(["-n1", ":", "-n2", "echo", "x", ":", "true"], {}).wishes
-    assert [wish.command for _, wish in wishes] == [("echo", "x"), ("echo", "x"), ("true",)]
+    components = read_command_line(["-n1", ":", "-n2", "echo", "x", ":", "true"], {}).components
+    assert [options.command for _, options in components] == [("echo", "x"), ("echo", "x"), ("true",)]
 
 
 def test_components_in_an_ordinary_job_have_nodes_of_their_own() -> None:
-    three = allocation(Component(nodes(3), 0, 0, 0))
-    shared = share_nodes(three, read_order(["-N1", "a", ":", "-N2", "b"], {}))
+    three = allocation(AllocatedComponent(nodes(3), 0, 0, 0))
+    shared = share_nodes(three, read_command_line(["-N1", "a", ":", "-N2", "b"], {}))
     assert [[node.number for node in part.nodes] for part in shared.components] == [[0], [1, 2]]
     for words, text in (
         ("-N2 a : -N2 b", "Allocation failure of 2 nodes: job size of 3, already allocated 2 nodes"),
@@ -243,18 +249,18 @@ def test_components_in_an_ordinary_job_have_nodes_of_their_own() -> None:
         ("--het-group=1-2 a", r"exceeds highest hetjob index \(2 > 0\)"),
     ):
         with pytest.raises(PlanError, match=text):
-            share_nodes(three, read_order(words.split(), {}))
+            share_nodes(three, read_command_line(words.split(), {}))
 
 
 @pytest.mark.parametrize("words", ["-n 0 x", "-N 2-1 x", "--gpus=two x", "-c many x", "--mpi=smoke x", "-t 5min x"])
 def test_bad_values(words: str) -> None:
-    with pytest.raises(WishError):
-        read_order(words.split(), {})
+    with pytest.raises(OptionError):
+        read_command_line(words.split(), {})
     with pytest.raises(PlanError, match="No command"):
-        read_order(["-n2"], {})
+        read_command_line(["-n2"], {})
 
 
 def test_cpus_per_task_comes_from_its_own_variable() -> None:
     part = parse_words("srun", ["x"])[0]
-    assert read_wish(part, {"SLURM_CPUS_PER_TASK": "4"}).cpus_per_task is None
-    assert read_wish(part, {"SRUN_CPUS_PER_TASK": "4"}).cpus_per_task == 4
+    assert read_component_options(part, {"SLURM_CPUS_PER_TASK": "4"}).cpus_per_task is None
+    assert read_component_options(part, {"SRUN_CPUS_PER_TASK": "4"}).cpus_per_task == 4

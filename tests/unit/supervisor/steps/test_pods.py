@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.runtime.core.allocation import Endpoint, Node, find_endpoint, read_key
-from overspan.bridge.runtime.srun.pods import Mounted, main, open_allocation
-from overspan.bridge.runtime.srun.runner import node_variables
+from overspan.bridge.runtime.core.allocation import AllocatedNode, Endpoint, find_endpoint, read_key
+from overspan.bridge.runtime.srun.pod_commands import Mounted, main, open_allocation
+from overspan.bridge.runtime.srun.step_runner import node_variables
 
 POD = {"OVERSPAN_TASK": "work", "OVERSPAN_NODE_INDEX": "1", "SLURMD_NODENAME": "work-1", "OVERSPAN_ADDR": "10.1.2.3"}
 
@@ -41,7 +41,7 @@ def test_a_pod_of_a_job_file_is_an_allocation_of_one_node(tmp_path: Path) -> Non
     mounted = mount(tmp_path)
     found = open_allocation(mounted, {**POD, "SLURM_GPUS_ON_NODE": "2"})
     assert found.pods and not found.batch
-    assert found.components[0].nodes == (Node("work", 1, "work-1", "10.1.2.3", (0, 1), False),)
+    assert found.components[0].nodes == (AllocatedNode("work", 1, "work-1", "10.1.2.3", (0, 1), False),)
     assert read_key(found.folder) == bytes.fromhex("ab" * 32)
     assert open_allocation(mounted, {**POD, "SLURM_GPUS_ON_NODE": "2"}) == found
 

@@ -13,9 +13,9 @@ from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.runtime.core.allocation import draw_step
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.channel import AuthenticationError, Channel, Codec, greet, welcome
+from overspan.bridge.runtime.srun.messages import code_of, describe_end
 from overspan.bridge.runtime.srun.multi_prog import ProgramError, read_programs
 from overspan.bridge.runtime.srun.output import Sink, choose_target, fold_ranks
-from overspan.bridge.runtime.srun.talk import code_of, describe_end
 
 KEY = b"k" * 32
 

@@ -1,0 +1,140 @@
+"""Array throttles: no more launches of an array are in the queue or hold resources than its throttle allows. Pure.
+
+The others are parked beside the queue, so that they block no other job. Launches enter the queue in the order of their
+ranks; a change of rank or throttle may park a launch again that has no resources yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from overspan.adapters.local.booking import WaitingQueue
+from overspan.bridge.model.ranks import Rank
+
+
+class Moves(NamedTuple):
+    """What `ThrottledQueue.settle` changed: launches that entered the queue, and launches that were parked."""
+
+    admitted: tuple[str, ...] = ()
+    parked: tuple[str, ...] = ()
+
+
+class _Array:
+    """The launches of one array."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.started: set[str] = set()
+        self.waiting = WaitingQueue()
+        self.inside: set[str] = set()
+        """Those of the waiting ones that are in the queue."""
+        self.fresh: set[str] = set()
+        """Those of the waiting ones that were not yet reported as admitted or parked."""
+
+    def settle(self) -> tuple[set[str], set[str]]:
+        """Apply the throttle; returns which launches enter the queue and which are parked."""
+        allowance = None if self.limit is None else max(0, self.limit - len(self.started))
+        allowed = set(itertools.islice(self.waiting, allowance))
+        admitted = allowed - self.inside
+        parked = (self.inside | self.fresh) - allowed
+        self.inside = allowed
+        self.fresh.clear()
+        return admitted, parked
+
+    def forget(self, key: str) -> None:
+        """The launch is none of this array's any more."""
+        self.started.discard(key)
+        self.inside.discard(key)
+        self.fresh.discard(key)
+        self.waiting.remove(key)
+
+    def __bool__(self) -> bool:
+        return bool(self.started) or len(self.waiting) > 0
+
+
+class ThrottledQueue:
+    """The queue with the throttles before it. A launch is new, waits, or has started; its rank tells its array.
+
+    Changes of arrays' launches count from the next `settle` on, and the head is right only after it.
+    """
+
+    def __init__(self) -> None:
+        self._queue = WaitingQueue()
+        self._ranks: dict[str, Rank] = {}
+        """Of the launches of arrays."""
+        self._arrays: dict[int, _Array] = {}
+        self._touched: set[int] = set()
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a launch is in the queue."""
+        return key in self._queue
+
+    @property
+    def head(self) -> str:
+        """The first launch in the queue; empty when there is none."""
+        return self._queue.head
+
+    def add(self, key: str, rank: Rank, limit: int | None = None) -> None:
+        """A launch waits from now on, or at another place; `limit` is its array's where none is known yet."""
+        if rank.element < 0:
+            self._queue.add(key, rank)
+            return
+        known = rank.job in self._arrays
+        array = self._touch(key, rank)
+        if not known:
+            array.limit = limit
+        array.started.discard(key)
+        if key not in array.waiting:
+            array.fresh.add(key)
+        array.waiting.add(key, rank)
+        if key in self._queue:
+            self._queue.add(key, rank)
+
+    def start(self, key: str, rank: Rank) -> None:
+        """A launch has resources, whether there was room for it or not."""
+        self._queue.remove(key)
+        if rank.element >= 0:
+            array = self._touch(key, rank)
+            array.forget(key)
+            array.started.add(key)
+
+    def remove(self, key: str) -> None:
+        """A launch neither waits nor has resources."""
+        self._queue.remove(key)
+        rank = self._ranks.pop(key, None)
+        if rank is None:
+            return
+        array = self._arrays[rank.job]
+        array.forget(key)
+        self._touched.add(rank.job)
+        if not array:
+            # The array's next launch brings the throttle along.
+            del self._arrays[rank.job]
+
+    def set_limit(self, number: int, limit: int | None) -> None:
+        """The throttle of an array that has launches here; None for any number at once."""
+        array = self._arrays.get(number)
+        if array is not None and array.limit != limit:
+            array.limit = limit
+            self._touched.add(number)
+
+    def settle(self) -> Moves:
+        """Apply all changes: admit launches to the queue, and park those above their throttle."""
+        admitted: list[str] = []
+        parked: list[str] = []
+        for number in self._touched & self._arrays.keys():
+            entering, leaving = self._arrays[number].settle()
+            for key in leaving:
+                self._queue.remove(key)
+            for key in entering:
+                self._queue.add(key, self._ranks[key])
+            admitted += entering
+            parked += leaving
+        self._touched.clear()
+        return Moves(tuple(admitted), tuple(parked))
+
+    def _touch(self, key: str, rank: Rank) -> _Array:
+        self._ranks[key] = rank
+        self._touched.add(rank.job)
+        return self._arrays.setdefault(rank.job, _Array())
