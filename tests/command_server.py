@@ -233,7 +233,7 @@ def import_daemon() -> None:
         "overspan.bridge.api.server",
         "overspan.bridge.controller.controller",
         "overspan.bridge.controller.core.timers",
-        "overspan.bridge.controller.submission.reading",
+        "overspan.bridge.controller.submission.parsing",
         "overspan.bridge.store.store",
     )
     for name in parts:

@@ -30,7 +30,7 @@ from overspan.adapters.slurm.handles import (
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
 from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudget
-from overspan.adapters.slurm.observation.projection import NativeView, Projection, project, project_gone
+from overspan.adapters.slurm.observation.projection import NativeView, Projection, project, project_gone, view_taken_out
 from overspan.adapters.slurm.observation.requeues import is_unstarted
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapshot, QueueSnapshot, take_view
@@ -221,6 +221,9 @@ class Watch:
         for text, handle in unclear.items():
             seen = self._seen.setdefault(text, WatchedLaunch(handle))
             seen.taken = answer.is_taken(handle)
+            if isinstance(handle, Handle) and answer.record(handle) is None and not seen.taken:
+                orders = self._orders.by_handle.get(text, [])
+                seen.view = view_taken_out(handle, seen.view, orders, asked) or seen.view
             # What was seen before is out of date: no job may be ended because of it.
             seen.view = None if seen.taken else seen.view
         # A slow accounting does not delay the news of other launches.

@@ -162,3 +162,43 @@ def test_a_job_that_is_cancelled_while_its_requeued_run_ends_has_not_ended_befor
             assert job.started_at and job.ended_at and job.ended_at - job.started_at >= 20
 
     world.play(story())
+
+
+def test_elements_that_start_right_before_their_cancel_are_over_when_they_have_ended(world: SlurmWorld) -> None:
+    world.slurm.site = Site(start=7.0)
+    world.transport.behave = lambda job: Behaviour(None, on_term=None)
+    early: list[int] = []
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            array = await daemon.submit(SCRIPT.replace("--requeue", "--array=0-2"), "script")
+            while not world.slurm.starts:
+                await asyncio.sleep(0.1)
+                world.slurm.catch_up(world.now())
+            assert {job.state for job in await daemon.elements(array)} == {State.PENDING}
+            await cancel(daemon, array)
+            for _ in range(900):
+                runs = {job.index for job in world.slurm.jobs.values() if job.state == "RUNNING"}
+                over = {job.element.index for job in await daemon.elements(array) if job.over and job.element}
+                early.extend(index for index in runs & over if index is not None)
+                await asyncio.sleep(0.1)
+            assert {job.state for job in await daemon.elements(array)} == {State.CANCELLED}
+        assert early == [] and all(job.over for job in world.slurm.jobs.values())
+
+    world.play(story())
+
+
+def test_elements_that_are_cancelled_while_they_wait_are_so_at_the_next_look(world: SlurmWorld) -> None:
+    world.slurm.site = Site(start=90.0)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            array = await daemon.submit(SCRIPT.replace("--requeue", "--array=0-2"), "script")
+            await asyncio.sleep(15)
+            await cancel(daemon, array)
+            await asyncio.sleep(12)
+            assert {job.state for job in await daemon.elements(array)} == {State.CANCELLED}
+            await asyncio.sleep(120)
+        assert not world.slurm.starts
+
+    world.play(story())
