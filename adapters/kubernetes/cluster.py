@@ -31,19 +31,19 @@ from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
 from overspan.adapters.kubernetes.api.discovery import find_rung
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
-from overspan.adapters.kubernetes.launches.foresight import Foresight
 from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.launches.gathering import Gatherer
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.ordering import Orderer
+from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.patience import find_patience
+from overspan.adapters.kubernetes.launches.preflight import Foresight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.soft_gang import Gatherer
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
-from overspan.adapters.kubernetes.launches.traces import find_traces, remove_traces
-from overspan.adapters.kubernetes.logs.keeping import Keeper
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
+from overspan.adapters.kubernetes.logs.output_sync import Keeper
 from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
 from overspan.adapters.kubernetes.manifests.names import parse_token
 from overspan.adapters.kubernetes.manifests.partitions import (
@@ -56,10 +56,10 @@ from overspan.adapters.kubernetes.manifests.partitions import (
 from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.observation.failed_probes import read_failures
 from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, Follower
+from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.nodes import ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.observation.sizes import PORTION, Sizes
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod

@@ -26,7 +26,7 @@ from tests.simulation.promises import check_timeline, check_whole
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.kubernetes.api import watch
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.launches import gathering
+from overspan.adapters.kubernetes.launches import soft_gang
 from overspan.adapters.kubernetes.logs import live_logs
 from overspan.adapters.kubernetes.manifests.names import JOB, MANAGED_BY
 from overspan.adapters.kubernetes.observation.records import INDEX, TASK
@@ -103,7 +103,7 @@ class KubernetesDays:
         patch.setattr(watch, "threading", threads)
         patch.setattr(live_logs, "threading", threads)
         patch.setattr(live_logs, "_Live", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named))
-        for module in (watch, gathering):
+        for module in (watch, soft_gang):
             patch.setattr(module, "random", chance)
         names = SimpleNamespace(uuid4=lambda: uuid.UUID(int=chance.getrandbits(128)))
         patch.setattr("tests.fakes.kubernetes_objects.uuid", names)

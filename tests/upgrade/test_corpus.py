@@ -15,8 +15,8 @@ import pytest
 from tests.upgrade.corpus import BOOT_ID, CORPUS, DATABASE, restore
 
 from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
-from overspan.adapters.kubernetes.observation import facts as kubernetes_facts
-from overspan.adapters.kubernetes.observation.shapes import make_shape
+from overspan.adapters.kubernetes.observation import projection as kubernetes_facts
+from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
 from overspan.adapters.local import journals, launch_files
 from overspan.adapters.slurm import handles as slurm_handles
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders

@@ -19,11 +19,11 @@ from weakref import WeakSet
 
 from overspan.adapters.kubernetes.api.answers import Answer, read_answer, to_error
 from overspan.adapters.kubernetes.api.executing import Command, Socket, run_command
-from overspan.adapters.kubernetes.api.lanes import Lane, open_lane
 from overspan.adapters.kubernetes.api.logins import Way, find_address, log_in, write_words
 from overspan.adapters.kubernetes.api.plugins import Limit
 from overspan.adapters.kubernetes.api.sockets import own_sockets
 from overspan.adapters.kubernetes.api.streams import Stream
+from overspan.adapters.kubernetes.api.thread_connections import Lane, open_lane
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 

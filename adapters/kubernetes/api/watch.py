@@ -18,7 +18,7 @@ from typing import Any
 from overspan.adapters.kubernetes.api.answers import EXPIRED, Answer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.streams import Stream
-from overspan.adapters.kubernetes.launches.strays import keep
+from overspan.adapters.kubernetes.launches.relabelled_pods import keep
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 

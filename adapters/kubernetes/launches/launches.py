@@ -12,13 +12,13 @@ from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.watch import PodWatch
 from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.launches.strays import reclaim
+from overspan.adapters.kubernetes.launches.relabelled_pods import reclaim
 from overspan.adapters.kubernetes.manifests.names import INSTALLATION, MANAGED_BY, MANAGER, name_anchor, parse_token
 from overspan.adapters.kubernetes.manifests.rendering import Blueprint, read_blueprint
-from overspan.adapters.kubernetes.observation.facts import View
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
+from overspan.adapters.kubernetes.observation.projection import View
 from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, PodRecord, read_pod
-from overspan.adapters.kubernetes.observation.shapes import make_shape
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.errors import NotFound, OverspanError
 
 AGAIN = DOMAIN + "again"

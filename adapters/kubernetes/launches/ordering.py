@@ -21,8 +21,8 @@ from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.gang import Rung
 from overspan.adapters.kubernetes.launches.launches import WATCH_SECONDS, Launches, parse_handle
-from overspan.adapters.kubernetes.launches.openings import MOST_PODS, Opener
 from overspan.adapters.kubernetes.launches.queues import list_counted
+from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, Opener
 from overspan.adapters.kubernetes.launches.steps import (
     UNSUPPORTED,
     Announce,
@@ -37,13 +37,13 @@ from overspan.adapters.kubernetes.launches.steps import (
     misses_pods,
     plan_steps,
 )
-from overspan.adapters.kubernetes.launches.withdrawing import hold, release, take_again
+from overspan.adapters.kubernetes.launches.withdrawal import hold, release, take_again
 from overspan.adapters.kubernetes.manifests.hooks import MARK_SECONDS, TELL_WORDS
 from overspan.adapters.kubernetes.manifests.names import name_anchor
 from overspan.adapters.kubernetes.manifests.rendering import PodSet, own_all, render_pods
-from overspan.adapters.kubernetes.observation.facts import read_go, write_go
+from overspan.adapters.kubernetes.observation.launch_progress import Story, ghost
+from overspan.adapters.kubernetes.observation.projection import read_go, write_go
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, PodRecord
-from overspan.adapters.kubernetes.observation.stories import Story, ghost
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied, InvalidRequest, NotFound, OverspanError, Rejected

@@ -23,8 +23,8 @@ from overspan.adapters.kubernetes.launches.launches import (
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group, mark_given_up
 from overspan.adapters.kubernetes.logs.logs import Logs, capture_all
 from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
+from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 
 _log = logging.getLogger(__name__)

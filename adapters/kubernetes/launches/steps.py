@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.observation.facts import Cursor, View, read_go, write_go
+from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE, Shape
+from overspan.adapters.kubernetes.observation.projection import Cursor, View, read_go, write_go
 from overspan.adapters.kubernetes.observation.records import GO, MEMBER, NOTICE, PRIMARIES_DONE, PodRecord
-from overspan.adapters.kubernetes.observation.shapes import MIN_GRACE, Shape
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 

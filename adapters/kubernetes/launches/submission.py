@@ -14,16 +14,16 @@ from overspan.adapters.kubernetes.api.answers import Answer, is_quota, is_there,
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.launches.foresight import is_leaving, word_taken
 from overspan.adapters.kubernetes.launches.gang import Rung
 from overspan.adapters.kubernetes.launches.launches import CREATED, Handle, Launches, is_going
+from overspan.adapters.kubernetes.launches.preflight import is_leaving, word_taken
 from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles
 from overspan.adapters.kubernetes.manifests.names import INSTALLATION, JOB, name_anchor
 from overspan.adapters.kubernetes.manifests.rendering import Blueprint, Document, Objects, draw, own_all, render
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
 from overspan.adapters.kubernetes.observation.records import LAUNCH
-from overspan.adapters.kubernetes.observation.shapes import make_shape
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job

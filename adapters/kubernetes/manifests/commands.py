@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.kubernetes.manifests.blueprints import Blueprint
 from overspan.adapters.kubernetes.manifests.command_archive import build_program
 from overspan.adapters.kubernetes.manifests.environment import Owner, build_values, place_members
+from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import BASE, COMMANDS_DIR, RUN_DIR

@@ -22,8 +22,8 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     make_work_command,
 )
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
+from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, NOTICE
-from overspan.adapters.kubernetes.observation.shapes import has_barrier
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job

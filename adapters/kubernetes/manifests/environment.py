@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain, name_host
+from overspan.adapters.kubernetes.manifests.numbered_texts import Series, draw_series
 from overspan.adapters.kubernetes.manifests.scripts import MAX_TEXT, PROGRAM_VARIABLE, RUN_DIR, WORK, escape
-from overspan.adapters.kubernetes.manifests.series import Series, draw_series
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.names import env_name, member_host

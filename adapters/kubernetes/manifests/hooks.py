@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from overspan.adapters.kubernetes.manifests.scripts import POD_DIR, RUN_DIR
-from overspan.adapters.kubernetes.observation.shapes import MIN_GRACE
+from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE
 from overspan.bridge.model.spec import TaskSpec
 
 Document = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.adapters.kubernetes.observation.shapes import MIN_GRACE
+from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Start, TaskSpec

@@ -10,19 +10,19 @@ from overspan.adapters.kubernetes.files import render_files
 from overspan.adapters.kubernetes.launches.gang import count_gang, joins_later, mark_pod
 from overspan.adapters.kubernetes.logs.end_marks import make_mark
 from overspan.adapters.kubernetes.manifests import names, placement
-from overspan.adapters.kubernetes.manifests.blueprints import Blueprint, PodSet
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
 from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
+from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, PodSet
 from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
+from overspan.adapters.kubernetes.manifests.numbered_texts import Series, draw_series
 from overspan.adapters.kubernetes.manifests.overlay import lay_over
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
 from overspan.adapters.kubernetes.manifests.security import restrict_pod
-from overspan.adapters.kubernetes.manifests.series import Series, draw_series
 from overspan.adapters.kubernetes.manifests.services import name_shared
+from overspan.adapters.kubernetes.observation.launch_summaries import ends_others
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
-from overspan.adapters.kubernetes.observation.shapes import ends_others
 from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.files import Archive, render_archives
 from overspan.adapters.kubernetes.launches.gang import Choice, Rung, choose_rung, count_gang, render_group
-from overspan.adapters.kubernetes.manifests.blueprints import Blueprint, PodSet, draw_blueprint, read_blueprint
 from overspan.adapters.kubernetes.manifests.commands import draw_key, render_commands
 from overspan.adapters.kubernetes.manifests.containers import name_script, needs_script
 from overspan.adapters.kubernetes.manifests.environment import check_variables
 from overspan.adapters.kubernetes.manifests.exporting import render_exported
+from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, PodSet, draw_blueprint, read_blueprint
 from overspan.adapters.kubernetes.manifests.limits import check_job
 from overspan.adapters.kubernetes.manifests.names import check_names
 from overspan.adapters.kubernetes.manifests.partitions import settle_partition

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.kubernetes.manifests.blueprints import Blueprint, write_plan
 from overspan.adapters.kubernetes.manifests.environment import list_secrets
+from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, write_plan
 from overspan.adapters.kubernetes.manifests.names import (
     NAME,
     has_names,

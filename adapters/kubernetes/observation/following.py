@@ -10,10 +10,10 @@ from overspan.adapters.contract import Observation, Report
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, read_handle
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
-from overspan.adapters.kubernetes.observation.facts import View
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape
+from overspan.adapters.kubernetes.observation.projection import View
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape
-from overspan.adapters.kubernetes.observation.stories import Story
 
 GATHER_SECONDS = 0.01
 """How long more news are gathered once there are some."""

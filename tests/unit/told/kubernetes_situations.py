@@ -10,7 +10,7 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.controller.fakes import until
 from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
 
-from overspan.adapters.kubernetes.observation import stories
+from overspan.adapters.kubernetes.observation import launch_progress as stories
 from overspan.bridge.controller.views.logs import LogQuery
 from overspan.bridge.model import events
 

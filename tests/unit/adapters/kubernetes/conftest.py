@@ -13,7 +13,7 @@ from tests.unit.adapters.kubernetes.bench import Bench
 from tests.waiting import wait_until
 
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.launches import openings, ordering
+from overspan.adapters.kubernetes.launches import ordering, start_gates
 from overspan.adapters.kubernetes.settings import Settings
 
 __all__ = ["nothing_is_dropped"]
@@ -33,7 +33,7 @@ def list_followers() -> list[str]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake server answers each command, and each end is seen: how long that takes is no matter here."""
-    monkeypatch.setattr(openings, "_SECONDS", 60.0)
+    monkeypatch.setattr(start_gates, "_SECONDS", 60.0)
     for name in ("_EXEC_SECONDS", "_ANNOUNCE_SECONDS", "_PLACE_SECONDS"):
         monkeypatch.setattr(ordering, name, 60.0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.observation.facts import write_go
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.projection import write_go
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
 
 TOKEN = "inst-7-0"
 T = 1_700_000_000.0

@@ -18,11 +18,11 @@ from tests.unit.adapters.kubernetes.samples import (
 )
 
 from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.manifests.blueprints import PodSet, read_blueprint, relocate, write_plan
 from overspan.adapters.kubernetes.manifests.environment import NODE_VARIABLES, place_members
+from overspan.adapters.kubernetes.manifests.launch_plans import PodSet, read_blueprint, relocate, write_plan
+from overspan.adapters.kubernetes.manifests.numbered_texts import draw_series
 from overspan.adapters.kubernetes.manifests.rendering import Objects, draw, render, render_pods
 from overspan.adapters.kubernetes.manifests.scripts import PROGRAM_VARIABLE, WORK
-from overspan.adapters.kubernetes.manifests.series import draw_series
 from overspan.adapters.kubernetes.observation.records import TASK
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment

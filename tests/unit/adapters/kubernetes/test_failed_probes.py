@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.pods import TOKEN, T, running
 
-from overspan.adapters.kubernetes.observation.facts import Cursor, Progress, View, format_cursor, parse_cursor
 from overspan.adapters.kubernetes.observation.failed_probes import Failure, read_failures
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.projection import Cursor, Progress, View, format_cursor, parse_cursor
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.events import Event, Probed
 
 SHAPE = Shape(TOKEN, 7, 0, (TaskShape("server", 1, 0, ready=True),))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from overspan.adapters.contract import Report
-from overspan.adapters.kubernetes.observation.facts import View
 from overspan.adapters.kubernetes.observation.following import Follower
+from overspan.adapters.kubernetes.observation.projection import View
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 

@@ -18,7 +18,7 @@ from tests.unit.adapters.kubernetes.samples import configure, read_file, render_
 from overspan.adapters.kubernetes.launches import ordering
 from overspan.adapters.kubernetes.manifests.hooks import HOOK, TELL_WORDS, hook_seconds
 from overspan.adapters.kubernetes.manifests.scripts import POD_DIR, RUN_DIR
-from overspan.adapters.kubernetes.observation.facts import write_go
+from overspan.adapters.kubernetes.observation.projection import write_go
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
 

@@ -22,7 +22,7 @@ from overspan.adapters.kubernetes.logs.output_files import (
     read_output,
 )
 from overspan.adapters.kubernetes.logs.outputs import Outputs, choose_outputs
-from overspan.adapters.kubernetes.manifests.blueprints import relocate
+from overspan.adapters.kubernetes.manifests.launch_plans import relocate
 from overspan.adapters.kubernetes.manifests.scripts import LOG, PLACE
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.planning import list_notes

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.adapters.kubernetes.samples import configure, read_file
 
 from overspan.adapters.kubernetes.launches.patience import find_patience
-from overspan.adapters.kubernetes.observation.shapes import has_barrier
+from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
 from overspan.bridge.model.errors import InvalidRequest
 
 

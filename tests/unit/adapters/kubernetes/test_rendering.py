@@ -34,7 +34,7 @@ from overspan.adapters.kubernetes.manifests.rendering import (
     render_pods,
 )
 from overspan.adapters.kubernetes.manifests.services import PLAN
-from overspan.adapters.kubernetes.observation.shapes import make_shape
+from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest

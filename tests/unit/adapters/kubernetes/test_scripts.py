@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.adapters.kubernetes.launches.openings import OPEN
+from overspan.adapters.kubernetes.launches.start_gates import OPEN
 from overspan.adapters.kubernetes.logs.end_marks import leave_out, make_mark
 from overspan.adapters.kubernetes.manifests.scripts import (
     CHOOSE_SHELL,

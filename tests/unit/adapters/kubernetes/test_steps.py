@@ -17,10 +17,10 @@ from overspan.adapters.kubernetes.launches.steps import (
     misses_pods,
     plan_steps,
 )
-from overspan.adapters.kubernetes.observation.facts import Cursor, Progress, View, view_pods, write_go
+from overspan.adapters.kubernetes.observation.launch_summaries import TaskShape
+from overspan.adapters.kubernetes.observation.projection import Cursor, Progress, View, view_pods, write_go
 from overspan.adapters.kubernetes.observation.records import GO as MARK
 from overspan.adapters.kubernetes.observation.records import MEMBER
-from overspan.adapters.kubernetes.observation.shapes import TaskShape
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 

@@ -12,11 +12,11 @@ from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
-from overspan.adapters.kubernetes.launches.overdue import GATED, judge_wait
-from overspan.adapters.kubernetes.observation import facts
-from overspan.adapters.kubernetes.observation.facts import Cursor, view_pods
+from overspan.adapters.kubernetes.launches.start_timeouts import GATED, judge_wait
+from overspan.adapters.kubernetes.observation import projection as facts
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.projection import Cursor, view_pods
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable

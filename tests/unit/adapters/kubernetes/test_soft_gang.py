@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, group, placed, pod, running
 
-from overspan.adapters.kubernetes.launches.gathering import (
+from overspan.adapters.kubernetes.launches.soft_gang import (
     LONGEST_ABSENCE,
     Absent,
     Move,
@@ -16,10 +16,10 @@ from overspan.adapters.kubernetes.launches.gathering import (
     choose_wait,
     list_absent,
 )
-from overspan.adapters.kubernetes.launches.withdrawing import HELD
-from overspan.adapters.kubernetes.observation.facts import STUCK_SECONDS, View, view_pods
+from overspan.adapters.kubernetes.launches.withdrawal import HELD
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.projection import STUCK_SECONDS, View, view_pods
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.events import Granted, Queued
 
 LIMIT = 60.0

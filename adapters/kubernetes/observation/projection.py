@@ -14,8 +14,8 @@ from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.observation.evidence import has_begun, judge_end, judge_gone
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overspan.adapters.kubernetes.observation.facts import View, is_placed
-from overspan.adapters.kubernetes.observation.stories import Story
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.projection import View, is_placed
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Expire, LaunchLost
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.pods import ended, running
 
-from overspan.adapters.kubernetes.logs import keeping
-from overspan.adapters.kubernetes.logs.keeping import HOLD_SECONDS, Keeper
+from overspan.adapters.kubernetes.logs import output_sync as keeping
 from overspan.adapters.kubernetes.logs.output_files import ScriptFiles
+from overspan.adapters.kubernetes.logs.output_sync import HOLD_SECONDS, Keeper
 from overspan.adapters.kubernetes.logs.outputs import Outputs
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.errors import Unreachable

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 
 from overspan.adapters.contract import Accepted
-from overspan.adapters.kubernetes.launches import gathering
-from overspan.adapters.kubernetes.launches.room import Need, Room, find_shortage, read_need
+from overspan.adapters.kubernetes.launches import soft_gang
+from overspan.adapters.kubernetes.launches.free_capacity import Need, Room, find_shortage, read_need
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.resources import Resources
@@ -74,7 +74,7 @@ def test_a_pod_counts_as_one_of_its_node() -> None:
 def test_pods_that_were_given_back_are_made_again_when_there_is_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(soft_gang, "PROBE_SECONDS", 0.1)
     tasks = (TaskSpec(name="w", run="sleep 60", num_nodes=3, resources=Resources(cpus=2.0)),)
     status = {"allocatable": {"cpu": "5", "memory": "64Gi", "pods": "110"}, **READY}
 

@@ -10,10 +10,10 @@ from overspan.adapters.abilities import Trace
 from overspan.adapters.kubernetes.api.calls import finish_all
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches
+from overspan.adapters.kubernetes.launches.relabelled_pods import find_token, is_ours, label_again
 from overspan.adapters.kubernetes.launches.releasing import Releaser
-from overspan.adapters.kubernetes.launches.strays import find_token, is_ours, label_again
 from overspan.adapters.kubernetes.manifests.names import MANAGED_BY, MANAGER, parse_token
-from overspan.adapters.kubernetes.observation.facts import is_stuck
+from overspan.adapters.kubernetes.observation.projection import is_stuck
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 
 _KINDS = ("ConfigMap", "Pod", "Service")

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.contract import MOST_WORDS, Report
 from overspan.adapters.kubernetes.observation.evidence import REFUSED, explain_waiting
-from overspan.adapters.kubernetes.observation.facts import (
+from overspan.adapters.kubernetes.observation.failed_probes import Failure
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.projection import (
     Cursor,
     Key,
     View,
@@ -24,9 +26,7 @@ from overspan.adapters.kubernetes.observation.facts import (
     tell_eviction,
     view_pods,
 )
-from overspan.adapters.kubernetes.observation.failed_probes import Failure
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
 from overspan.bridge.model.events import Event, Probed, Queued
 
 MISSING_SECONDS = 30.0

@@ -9,7 +9,7 @@ from tests.fakes.kubernetes_objects import Key, to_rfc3339
 from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, read_log_request, solo
 
 from overspan.adapters.contract import Accepted, Launch
-from overspan.adapters.kubernetes.observation.facts import STUCK_SECONDS
+from overspan.adapters.kubernetes.observation.projection import STUCK_SECONDS
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 
 

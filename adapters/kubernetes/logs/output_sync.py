@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from overspan.adapters.kubernetes.launches.launches import Launches
 from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles
+from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.launches import AGAIN, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group
 from overspan.adapters.kubernetes.manifests.names import name_anchor
-from overspan.adapters.kubernetes.observation.facts import is_stuck
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE
+from overspan.adapters.kubernetes.observation.projection import is_stuck
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
-from overspan.adapters.kubernetes.observation.shapes import MIN_GRACE
-from overspan.adapters.kubernetes.observation.stories import Story
 
 HELD = math.inf
 """When pods of a launch that is held are made again."""

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+from overspan.adapters.kubernetes.launches.free_capacity import ask_rooms, find_shortage, read_need
 from overspan.adapters.kubernetes.launches.launches import Launches
 from overspan.adapters.kubernetes.launches.ordering import Failed, make_pods
-from overspan.adapters.kubernetes.launches.overdue import judge_wait
-from overspan.adapters.kubernetes.launches.room import ask_rooms, find_shortage, read_need
+from overspan.adapters.kubernetes.launches.start_timeouts import judge_wait
 from overspan.adapters.kubernetes.launches.steps import Create
-from overspan.adapters.kubernetes.launches.withdrawing import HELD, drop_stuck, give_back, take_again
+from overspan.adapters.kubernetes.launches.withdrawal import HELD, drop_stuck, give_back, take_again
 from overspan.adapters.kubernetes.manifests.rendering import PodSet, render_pods
-from overspan.adapters.kubernetes.observation.facts import View, is_placed, is_stuck
-from overspan.adapters.kubernetes.observation.shapes import Shape
-from overspan.adapters.kubernetes.observation.stories import Story, describe_shortage
+from overspan.adapters.kubernetes.observation.launch_progress import Story, describe_shortage
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape
+from overspan.adapters.kubernetes.observation.projection import View, is_placed, is_stuck
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 

@@ -8,7 +8,9 @@ import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
 
 from overspan.adapters.kubernetes.observation.evidence import NOT_BEGUN
-from overspan.adapters.kubernetes.observation.facts import (
+from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.projection import (
     STUCK_SECONDS,
     Cursor,
     Progress,
@@ -20,8 +22,6 @@ from overspan.adapters.kubernetes.observation.facts import (
     write_go,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.shapes import Shape, TaskShape
-from overspan.adapters.kubernetes.observation.stories import Story
 from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NOW = T + 100
