@@ -303,7 +303,9 @@ class SlurmCluster:
     async def set_throttle(self, array: int, limit: int | None) -> None:
         """Let at most so many elements of an array run from now on."""
         self._check_open()
-        await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
+        task = asyncio.create_task(self._set_throttle(array, limit))
+        task.add_done_callback(_retrieve)
+        await asyncio.shield(task)
 
     async def _set_throttle(self, array: int, limit: int | None) -> None:
         async with self._lock:
@@ -391,6 +393,12 @@ class SlurmCluster:
     def _check_open(self) -> None:
         if self._closed:
             raise Unreachable(f"the cluster {self.name} was closed")
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """See how a shielded call ended, so that a failure whose caller has gone is no complaint of the event loop."""
+    if not task.cancelled():
+        task.exception()
 
 
 def word_trouble(trouble: Exception | None) -> str:
