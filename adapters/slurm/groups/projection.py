@@ -13,8 +13,14 @@ from typing import NamedTuple
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.journals import JournalPage
 from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
-from overspan.adapters.slurm.observation.projection import BY_SLURM, NativeView, Ordered, is_before, list_known
-from overspan.adapters.slurm.observation.requeues import is_held
+from overspan.adapters.slurm.observation.projection import (
+    BY_SLURM,
+    NativeView,
+    Ordered,
+    is_before,
+    list_known,
+    project_hold,
+)
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.events import (
     Cancel,
@@ -71,7 +77,7 @@ def project_group(
         events += [order.event for order in late if _is_reported_early(order.event, bool(lines))]
     cursor = _note_orders(handle, cursor, late)
     if not cursor.offset and not lines and observed.view is not None:
-        found, cursor = _project_hold(observed.view, cursor, orders)
+        found, cursor = project_hold(observed.view, cursor, orders)
         events += found
     for line in lines:
         cursor = replace(cursor, offset=line.end, order=max(cursor.order, line.order), held=False)
@@ -138,17 +144,6 @@ def _note_orders(handle: GroupHandle, cursor: GroupCursor, orders: Sequence[Orde
 def _set_kill(handle: GroupHandle, cursor: GroupCursor, event: Cancel) -> GroupCursor:
     grace = handle.grace if event.grace is None else event.grace
     return replace(cursor, kill_at=int(event.at) + grace + MARGIN)
-
-
-def _project_hold(view: NativeView, cursor: GroupCursor, orders: Sequence[Ordered]) -> tuple[list[Event], GroupCursor]:
-    """Holds and releases that were given to Slurm itself."""
-    if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
-        return [], cursor
-    held = is_held(view.reason)
-    if held == cursor.held:
-        return [], cursor
-    event = Hold(view.asked, BY_SLURM, view.reason == "JobHeldAdmin") if held else Release(view.asked, BY_SLURM)
-    return [event], replace(cursor, held=held)
 
 
 def _project_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Event], GroupCursor]:

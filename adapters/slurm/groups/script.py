@@ -13,8 +13,8 @@ from overspan.adapters.slurm.rendering.script import (
     BatchSubmission,
     RenderContext,
     mark_comment,
-    render_instant,
     render_limit,
+    render_queue_options,
 )
 from overspan.adapters.slurm.submission.dependencies import render_dependency
 from overspan.bridge.model.job import Job
@@ -74,16 +74,7 @@ def _shared_options(job: Job, setting: RenderContext, host: SupervisorHost) -> d
         "no-requeue": "",
         "export": "ALL",
     }
-    if job.begin is not None:
-        options["begin"] = render_instant(job.begin)
-    if job.spec.deadline is not None:
-        options["deadline"] = render_instant(job.spec.deadline)
-    if job.nice:
-        options["nice"] = str(job.nice)
-    if job.priority is not None:
-        options["priority"] = str(job.priority)
-    if setting.held or job.held:
-        options["hold"] = ""
+    options.update(render_queue_options(job, setting.held or job.held))
     dependency = render_dependency(job.dependency, setting.native_ids)
     if dependency:
         options["dependency"] = dependency

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupHandle, Handle
+from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.observation.outcomes import (
     NativeAttempt,
     NativeOutcome,
@@ -74,6 +74,9 @@ class NativeView:
     def known_at(self) -> float:
         """When what was seen was surely so: Slurm may have looked at any time between question and answer."""
         return self.heard or self.asked
+
+
+AnyCursor = TypeVar("AnyCursor", Cursor, GroupCursor)
 
 
 class Projection(NamedTuple):
@@ -178,7 +181,7 @@ def project(
     events += [order.event for order in early]
     cursor = _note_orders(cursor, late, handle)
     if cursor.phase == NOTHING and not ran:
-        found, cursor = _project_hold(view, cursor, orders)
+        found, cursor = project_hold(view, cursor, orders)
         events += found
     if ran and view.outcome.phase is not Phase.QUEUED:
         found, cursor = _project_start(handle, view, cursor, addresses)
@@ -229,7 +232,7 @@ def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> C
     return cursor
 
 
-def _project_hold(view: NativeView, cursor: Cursor, orders: Sequence[Ordered]) -> tuple[list[Event], Cursor]:
+def project_hold(view: NativeView, cursor: AnyCursor, orders: Sequence[Ordered]) -> tuple[list[Event], AnyCursor]:
     """Holds and releases that were given to Slurm itself."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor

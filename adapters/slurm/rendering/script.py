@@ -299,16 +299,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str
         # Without a step, only the batch shell could get it (sbatch(1), --signal): it has become the program.
         batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
         options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
-    if job.begin is not None:
-        options["begin"] = render_instant(job.begin)
-    if job.spec.deadline is not None:
-        options["deadline"] = render_instant(job.spec.deadline)
-    if job.nice:
-        options["nice"] = str(job.nice)
-    if job.priority is not None:
-        options["priority"] = str(job.priority)
-    if setting.held or job.held:
-        options["hold"] = ""
+    options.update(render_queue_options(job, setting.held or job.held))
     if job.spec.requeue is not None:
         options["requeue" if job.spec.requeue else "no-requeue"] = ""
     array = _render_array(job, setting)
@@ -351,6 +342,22 @@ def _render_array(job: Job, setting: RenderContext) -> str:
 def render_secrets(secrets: Mapping[str, str]) -> str:
     """The text of the file with a task's secrets, for the shell to read."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
+
+
+def render_queue_options(job: Job, held: bool) -> dict[str, str]:
+    """What places a job in Slurm's queue: when it may begin, by when it must end, its rank, whether it is held."""
+    options = {}
+    if job.begin is not None:
+        options["begin"] = render_instant(job.begin)
+    if job.spec.deadline is not None:
+        options["deadline"] = render_instant(job.spec.deadline)
+    if job.nice:
+        options["nice"] = str(job.nice)
+    if job.priority is not None:
+        options["priority"] = str(job.priority)
+    if held:
+        options["hold"] = ""
+    return options
 
 
 def render_instant(at: float) -> str:

@@ -10,7 +10,7 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.controller.fakes import until
 from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
 
-from overspan.adapters.kubernetes.observation import launch_progress as stories
+from overspan.adapters.kubernetes.observation import launch_progress
 from overspan.bridge.controller.views.logs import LogQuery
 from overspan.bridge.model import events
 
@@ -125,7 +125,7 @@ def lose_an_end(stage: Stage) -> Told:
 
 def fit_nowhere(stage: Stage) -> Told:
     """Two of three pods have a place."""
-    stage.patch.setattr(stories, "FACTS_SECONDS", 0.0)
+    stage.patch.setattr(launch_progress, "FACTS_SECONDS", 0.0)
 
     async def scene(bench: Opened, api: KubernetesApi) -> Told:
         number, _ = await submit(bench.controller, WIDE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.pods import ended, running
 
-from overspan.adapters.kubernetes.logs import output_sync as keeping
+from overspan.adapters.kubernetes.logs import output_sync
 from overspan.adapters.kubernetes.logs.output_files import ScriptFiles
 from overspan.adapters.kubernetes.logs.output_sync import HOLD_SECONDS, Keeper
 from overspan.adapters.kubernetes.logs.outputs import Outputs
@@ -54,7 +54,7 @@ class Scene:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(output_sync, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 

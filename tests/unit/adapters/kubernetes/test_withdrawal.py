@@ -13,7 +13,7 @@ from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.launches.start_timeouts import GATED, judge_wait
-from overspan.adapters.kubernetes.observation import projection as facts
+from overspan.adapters.kubernetes.observation import projection
 from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.projection import Cursor, view_pods
 from overspan.adapters.kubernetes.observation.records import PodRecord
@@ -54,7 +54,7 @@ def test_a_held_launch_holds_nothing_and_starts_after_its_release(bench: Bench) 
 
 
 def test_a_pod_on_a_dead_node_holds_nobody_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "STUCK_SECONDS", 0.0)
+    monkeypatch.setattr(projection, "STUCK_SECONDS", 0.0)
 
     async def story() -> None:
         async with bench.open() as cluster:
