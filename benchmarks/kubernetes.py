@@ -24,6 +24,7 @@ from overspan.adapters.kubernetes.api.connection import open_connection
 from overspan.adapters.kubernetes.settings import read_settings
 
 WIDE = 1000
+SINGLES = 100
 TRIALS = 5
 REST_SECONDS = 5
 GROUPS = 10
@@ -55,7 +56,7 @@ def kubernetes() -> list[Row]:
     try:
         with open_kube() as rig:
             with rig.open_namespace() as namespace, _install(rig, namespace) as span:
-                rows = _groups(span, rig, namespace)
+                rows = [*_groups(span, rig, namespace), *_singles(span)]
             with rig.open_namespace() as namespace, _install(rig, namespace) as span:
                 return [*rows, *_make_wide(span, rig, namespace)]
     except RigMissing as missing:
@@ -126,6 +127,26 @@ def _groups(span: Installation, rig: KubeRig, namespace: str) -> list[Row]:
             statistics.median(stores),
             Bar(starts=20),
             "ms",
+        ),
+    ]
+
+
+def _singles(span: Installation) -> list[Row]:
+    """What the daemon spends on a single job from its submission to its end, and has in memory after many."""
+    pids = span.processes()
+    before = processor_seconds(pids)
+    with span.client() as client:
+        jobs = [client.submit({**SINGLE, "run": "true"}) for _ in range(SINGLES)]
+        for job in jobs:
+            job.wait(600)
+    used = processor_seconds(pids) - before
+    return [
+        Row("Kubernetes: the daemon's processor for a single job", used / SINGLES * 1000, Bar(starts=3), "ms"),
+        Row(
+            f"Kubernetes: the daemon's memory after {SINGLES} jobs (PSS)",
+            proportional_memory(pids),
+            Bar(size=100),
+            "MB",
         ),
     ]
 

@@ -5,6 +5,7 @@ Bars are ratios to what the machine takes for bare things in the same run, befor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -162,6 +163,36 @@ def endings() -> list[Row]:
     ]
 
 
+ENDED = 1000
+
+
+def disk() -> list[Row]:
+    """What ended jobs leave in the state folder, the database among it."""
+    with Installation() as span, span.client() as client:
+        span.run("sbatch", "--wait", "--wrap", "true")  # brings the zip application
+        before = _measure_folder(span.folder / "state")
+        jobs = [client.submit({"name": "one", "run": "true"}) for _ in range(ENDED)]
+        for job in jobs:
+            job.wait(120)
+        until(lambda: _measure_folder(span.folder / "state")[0] - before[0] <= 2.1 * ENDED, 120)
+        entries, size = _measure_folder(span.folder / "state")
+        return [
+            Row("an ended job: files and folders", (entries - before[0]) / ENDED, Bar(size=2.1), ""),
+            Row("an ended job: disk", (size - before[1]) / ENDED / 1024, Bar(size=15), "KB"),
+        ]
+
+
+def _measure_folder(root: Path) -> tuple[int, int]:
+    """Entries, and bytes of files."""
+    entries = size = 0
+    for folder, folders, files in os.walk(root):
+        entries += len(folders) + len(files)
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    return entries, size
+
+
 def idle() -> list[Row]:
     """The whole process tree with nothing to do."""
     with Installation() as span:
@@ -220,6 +251,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "mixed": mixed,
     "throttle": throttle,
     "endings": endings,
+    "disk": disk,
     "idle": idle,
     "busy": busy,
     "demo": demo,

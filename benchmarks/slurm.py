@@ -21,7 +21,7 @@ from tests.rigs.engine import RigMissing
 from tests.rigs.reach import open_access
 from tests.rigs.slurm import SlurmRig, open_rig
 
-from benchmarks.installation import Installation, processor_seconds, until
+from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
 
 TICK = 1.0
@@ -29,6 +29,8 @@ LIVE = 500
 TICKS = 20
 MANY = 1000
 CONNECTIONS = 100
+ELEMENTS = 450
+BEHIND = 20
 _QUESTIONS = re.compile(r"REQUEST_JOB_(?:USER_)?INFO(?:_SINGLE)?\s+\(\s*\d+\)\s+count:(\d+)")
 _SMALL = {"run": "true", "cluster": "rig", "resources": {"cpus": 1, "memory": "50M"}}
 _LATER = {**_SMALL, "name": "later", "slurm": {"begin": "now+1day"}}
@@ -59,7 +61,7 @@ def slurm() -> list[Row]:
     """All bars of a cluster over ssh with a tick of one second."""
     try:
         with _open() as (span, rig):
-            return [*_groups(span, rig), *_live(span, rig), *_many(span, rig)]
+            return [*_groups(span, rig), *_behind(span, rig), *_live(span, rig), *_many(span, rig)]
     except RigMissing as missing:
         print(f"no Slurm to measure: {missing}", file=sys.stderr)
         return []
@@ -112,6 +114,29 @@ def _groups(span: Installation, rig: SlurmRig) -> list[Row]:
             Bar(beside=TICK, starts=50),
             "s",
         ),
+    ]
+
+
+def _behind(span: Installation, rig: SlurmRig) -> list[Row]:
+    """Single submissions while the elements of an array start and end, and what the daemon then has in memory."""
+    times = []
+    span.run("sbatch", "-M", "rig", "--mem=50", f"--array=0-{ELEMENTS - 1}", "--wrap", "sleep 1")
+    until(lambda: _count_queued(rig) > 0, 60)
+    for _ in range(BEHIND):
+        begun = time.perf_counter()
+        span.run("sbatch", "-M", "rig", "--mem=50", "--wrap", "true")
+        times.append((time.perf_counter() - begun) * 1000)
+    memory = proportional_memory(span.processes())
+    span.run("scancel", "--me")
+    until(lambda: not _count_queued(rig), 120)
+    return [
+        Row(
+            f"Slurm: `span sbatch` behind an array of {ELEMENTS}, as a whole process",
+            statistics.median(times),
+            Bar(starts=20),
+            "ms",
+        ),
+        Row("Slurm: the daemon's memory with it (PSS)", memory, Bar(size=100), "MB"),
     ]
 
 

@@ -235,7 +235,9 @@ class Client(DaemonTransport):
             "batch_only": order.batch_only,
             "full": order.full,
         }
-        document = self._post("/v1/cancel", body)
+        # A signal that is sent twice may be two to the program.
+        send = self._post if order.signal else self._post_again
+        document = send("/v1/cancel", body)
         errors = []
         for row in document.get("errors") or ():
             error = row.get("error") or {}
@@ -246,11 +248,11 @@ class Client(DaemonTransport):
 
     def hold(self, ref: str) -> None:
         """Keep a pending job from starting."""
-        self._post(f"/v1/jobs/{quote_part(ref)}/hold", {})
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/hold", {})
 
     def release(self, ref: str) -> None:
         """End a hold."""
-        self._post(f"/v1/jobs/{quote_part(ref)}/release", {})
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/release", {})
 
     def requeue(self, ref: str, hold: bool = False) -> None:
         """End what runs of a job and put it back into the queue."""
@@ -258,11 +260,11 @@ class Client(DaemonTransport):
 
     def suspend(self, ref: str) -> None:
         """Stop what runs of a job, in place."""
-        self._post(f"/v1/jobs/{quote_part(ref)}/suspend", {})
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/suspend", {})
 
     def resume(self, ref: str) -> None:
         """Let a suspended job go on."""
-        self._post(f"/v1/jobs/{quote_part(ref)}/resume", {})
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/resume", {})
 
     def top(self, ref: str) -> None:
         """Put a pending job before the user's other ones."""

@@ -59,11 +59,14 @@ class DaemonTransport:
         return self._read(self._request("POST", target, data, lost=lost))
 
     def _post_once(self, target: str, body: Mapping[str, Any], lost: str) -> dict[str, Any]:
-        """Post what must have its effect once: under a token, with which it is sent again where the daemon goes away.
+        """Post what must have its effect once: under a token, by which the daemon knows a repetition.
 
         `lost` is the remedy where no daemon answers any more.
         """
-        body = {**body, "token": os.urandom(16).hex()}
+        return self._post_again(target, {**body, "token": os.urandom(16).hex()}, lost)
+
+    def _post_again(self, target: str, body: Mapping[str, Any], lost: str = "") -> dict[str, Any]:
+        """Post what has the same effect when it is repeated; sent again where the daemon goes away (`Cut`)."""
         for pause in (0.0, *RETRY_PAUSES[:-1]):
             time.sleep(pause)
             try:

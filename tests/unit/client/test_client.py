@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,27 @@ def test_a_submission_whose_daemon_does_not_start_again_may_have_been_taken(daem
     with Client(environment=daemon.environment) as client, pytest.raises(Unreachable, match="not running") as caught:
         client.submit("name: x\nrun: hostname\n")
     assert "squeue" in caught.value.remedy and "span daemon" in caught.value.remedy
+
+
+def test_an_order_that_was_cut_off_is_sent_again_unless_it_is_a_signal(daemon: Any) -> None:
+    daemon.routes["POST /v1/cancel"] = lambda request: {"done": ["7"]}
+    daemon.routes["POST /v1/jobs/7/hold"] = lambda request: {}
+    daemon.routes["POST /v1/jobs/7/requeue"] = lambda request: {}
+    with Client(environment=daemon.environment) as client:
+        daemon.hang_ups = 2
+        assert client.cancel(CancelOrder(("7",))).done == ("7",)
+        daemon.hang_ups = 1
+        client.hold("7")
+        assert len(daemon.requests) == 5
+        acts: list[Callable[[], object]] = [
+            lambda: client.cancel(CancelOrder(("7",), signal="USR1")),
+            lambda: client.requeue("7"),
+        ]
+        for act in acts:
+            daemon.hang_ups = 1
+            with pytest.raises(Unreachable, match="went away"):
+                act()
+    assert len(daemon.requests) == 7
 
 
 def test_errors_are_rebuilt_with_place_and_exit_code(daemon: Any) -> None:
