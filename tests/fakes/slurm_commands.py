@@ -118,6 +118,8 @@ def squeue(slurm: FakeSlurm, asked: Asked) -> Answer:
         jobs = [job for job in jobs if (job.flag or job.state) in states.split(",")]
     if asked.option("array") is not None:
         jobs = [element for job in jobs for element in _spread(job)]
+        if ids is not None:
+            jobs = [job for job in jobs if job.index is None or any(_is_about(job.name, job.id, one) for one in names)]
     form, letters = asked.option("Format"), asked.option("format")
     rows = [queue_row(slurm, job, asked.clock) for job in sorted(jobs, key=lambda job: (job.id, job.index or 0))]
     if form is not None:

@@ -202,3 +202,19 @@ def test_elements_that_are_cancelled_while_they_wait_are_so_at_the_next_look(wor
         assert not world.slurm.starts
 
     world.play(story())
+
+
+def test_a_cancelled_element_of_a_waiting_array_leaves_the_others_alone(world: SlurmWorld) -> None:
+    world.slurm.site = Site(start=90.0)
+    world.transport.behave = lambda job: Behaviour(5)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit("#!/bin/bash\n#SBATCH --array=0-3\ntrain\n", "script")
+            await asyncio.sleep(20)
+            done = await daemon.controller.orders.cancel(CancelRequest((f"{number}_1",), by="ada"))
+            assert done.done == [f"{number}_1"]
+            await asyncio.sleep(600)
+        assert [name for _, name in world.slurm.starts] == ["1_0", "1_2", "1_3"]
+
+    world.play(story())
