@@ -58,6 +58,7 @@ class Launch:
 
     token: str
     job: Job
+    """Held where a hold came while the submission was in doubt: it may not start before its release."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the daemon adds for every task (its address, the job's token file)."""
     throttle: int | None = None

@@ -156,7 +156,7 @@ class Dispatch:
             return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
         except ValueError as error:
             return Refusal(launch.token, str(error)), None
-        return accepted, launches.make_run(place, ticket)
+        return accepted, launches.make_run(place, ticket, launch.job.held)
 
     def _enter(self, run: LocalLaunch) -> None:
         self.runs[run.handle] = run

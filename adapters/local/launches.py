@@ -136,9 +136,9 @@ def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None =
     return Ticket(token, rank_job(job), group, variants, job.nice, requeue, limit_run(job), throttle)
 
 
-def make_run(place: LaunchFiles, ticket: Ticket) -> LocalLaunch:
-    """A launch that waits, as its ticket has it."""
-    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
+def make_run(place: LaunchFiles, ticket: Ticket, held: bool = False) -> LocalLaunch:
+    """A launch that waits, as its ticket has it; `held` where an order to hold it is under way."""
+    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts, held)
 
 
 def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: str) -> None:

@@ -37,7 +37,7 @@ from overspan.adapters.kubernetes.launches.steps import (
     misses_pods,
     plan_steps,
 )
-from overspan.adapters.kubernetes.launches.withdrawal import hold, release, take_again
+from overspan.adapters.kubernetes.launches.withdrawal import hold, release
 from overspan.adapters.kubernetes.manifests.hooks import MARK_SECONDS, TELL_WORDS
 from overspan.adapters.kubernetes.manifests.names import name_anchor
 from overspan.adapters.kubernetes.manifests.rendering import PodSet, own_all, render_pods
@@ -141,12 +141,11 @@ class Orderer:
 
     async def _do(self, event: Event, story: Story) -> None:
         if isinstance(event, events.Hold):
-            return await hold(self._launches, story)
+            if not await hold(self._launches, story):
+                raise Failed("whether the launch has started is not known yet")
+            return None
         if isinstance(event, events.Release):
             return await release(self._launches, story, time.time())
-        if isinstance(event, events.Launch) and story.again_at:
-            # It was granted just before what it holds was given back.
-            await take_again(self._launches, story)
         watch = self._launches.watch(parse_handle(story.handle))
         # A launch finds by their names the pods that are too young for the watch.
         young = time.monotonic() - story.touched < WATCH_SECONDS and not isinstance(event, events.Launch)

@@ -135,6 +135,8 @@ class Gatherer:
         await asyncio.gather(*(self._look(story, story is oldest, now) for story in waiting))
 
     async def _look(self, story: Story, oldest: bool, now: float) -> None:
+        if story.granting:
+            return
         view = self._launches.view(story)
         if story.verdict is None:
             story.verdict = judge_wait(story, view, self._settings.admission_timeout, now)

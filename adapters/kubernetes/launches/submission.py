@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from overspan.adapters.kubernetes.manifests.names import INSTALLATION, JOB, name
 from overspan.adapters.kubernetes.manifests.rendering import Blueprint, Document, Objects, draw, own_all, render
 from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
-from overspan.adapters.kubernetes.observation.records import LAUNCH
+from overspan.adapters.kubernetes.observation.projection import is_stuck
+from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
@@ -176,11 +178,13 @@ class Submitter:
         owner: Mapping[str, str] = found["metadata"].get("labels") or {}
         if owner.get(LAUNCH) == token:
             is_own = set(_list_owners(document)) <= set(_list_owners(found))
-            return None if is_own else await self._renew(calls, document, found)
+            return None if is_own else await self._renew(calls, document, found, token)
         own_labels = document["metadata"]["labels"]
         if all(owner.get(key) == own_labels[key] for key in (INSTALLATION, JOB)):
             # An earlier launch of the same job: it is over, since there is a later one.
             await self._releaser.remove(Handle(calls.namespace, str(owner.get(LAUNCH))))
+            if kind == "Pod":
+                await self._drop_stuck(calls, read_pod(found), token)
             return Problem(f"the {kind} {name} of its earlier launch is being removed", True, "Resources")
         if owner.get(INSTALLATION) == own_labels[INSTALLATION] and self._is_over(str(owner.get(LAUNCH))):
             return Problem(f"the {kind} {name} of job {owner.get(JOB)} is being removed", True, "Resources")
@@ -203,13 +207,21 @@ class Submitter:
         pods = self._launches.pods(story)
         return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
-    async def _renew(self, calls: Calls, document: Document, old: Mapping[str, Any]) -> Problem | None:
+    async def _renew(self, calls: Calls, document: Document, old: Mapping[str, Any], token: str) -> Problem | None:
         """Make an object whose namesake goes with the anchor of an earlier try; a pod takes its time for that."""
-        if document["kind"] != "Pod":
+        if document["kind"] == "Pod":
+            await self._drop_stuck(calls, read_pod(old), token)
+        else:
             await calls.discard(old, document)
             if (await calls.create(document)).works:
                 return None
         return Problem(f"the {document['kind']} {document['metadata']['name']} is being removed", True, "Resources")
+
+    async def _drop_stuck(self, calls: Calls, pod: PodRecord, token: str) -> None:
+        """Remove a pod from a node that does not answer. One without a barrier stays: its program may run there."""
+        story = self._launches.stories.get(token)
+        if story is not None and story.waits(pod.task) and not pod.go and is_stuck(pod, time.time()):
+            await calls.delete_pod(pod, 0)
 
 
 def _list_owners(document: Mapping[str, Any]) -> list[str]:

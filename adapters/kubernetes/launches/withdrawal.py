@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from overspan.adapters.first_observation import await_first_observation
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.launches import AGAIN, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group
@@ -18,7 +19,12 @@ HELD = math.inf
 
 
 async def give_back(launches: Launches, story: Story, again_at: float) -> None:
-    """Delete the pods of a launch that waits, after its anchor says until when. Raises Unreachable and the like."""
+    """Delete the pods of a launch that waits, after its anchor says until when. Raises Unreachable and the like.
+
+    Not for a launch whose grant was told and may be stored (`granting`): it may have started.
+    """
+    # Before the first await: from here on no grant is told.
+    story.again_at = again_at
     if not await _mark(launches, story, again_at, story.returns + 1):
         return
     calls = launches.calls(story.namespace)
@@ -48,10 +54,22 @@ async def take_again(launches: Launches, story: Story) -> None:
         story.given_back = False
 
 
-async def hold(launches: Launches, story: Story) -> None:
-    """Have a launch that waits hold nothing until `release`; one that has started is left alone."""
-    if not story.cursor.granted:
-        await give_back(launches, story, HELD)
+async def hold(launches: Launches, story: Story) -> bool:
+    """Have a launch that waits hold nothing until `release`; one that has started is left alone.
+
+    False where it is not known yet whether a grant that was told is stored: the next question tells.
+    """
+    if story.cursor.granted:
+        return True
+    # From here on no grant is told.
+    before, story.again_at = story.again_at, HELD
+    if not await await_first_observation(lambda: not story.granting):
+        return False
+    if story.cursor.granted:
+        story.again_at = before
+        return True
+    await give_back(launches, story, HELD)
+    return True
 
 
 async def release(launches: Launches, story: Story, now: float) -> None:

@@ -62,6 +62,8 @@ class Story:
     """How often its pods were given back."""
     given_back: bool = False
     """Whether this process has given all of them back."""
+    granting: bool = False
+    """Whether its grant was told and nobody has asked since: it may be stored."""
     was_oldest: bool = False
     """Whether no older launch gathered when it gave them back."""
     shortage: str = ""
@@ -119,7 +121,7 @@ class Story:
 
     def tell(self, view: View, since: str, now: float) -> Report | None:
         """What is new behind a stored cursor; None for nothing."""
-        self.cursor, self.looked = parse_cursor(since, self.shape), True
+        self.cursor, self.looked, self.granting = parse_cursor(since, self.shape), True, False
         if self.gone:
             return Report(self.handle, (), since, gone=True)
         if self.verdict is not None and not self.cursor.granted:
@@ -143,6 +145,7 @@ class Story:
             events += (*self._tell_troubles(view, now), *self._tell_probes(view, told.cursor, now))
         if not events:
             return None
+        self.granting = told.cursor.granted and not self.cursor.granted
         return Report(self.handle, events, format_cursor(told.cursor, self.shape))
 
     def _find_reason(self, view: View, now: float) -> str:

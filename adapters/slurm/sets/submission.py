@@ -1,4 +1,4 @@
-"""Submitting sets: every native job held, once for its own token; then all are released together."""
+"""Submitting sets: each native job held, once for its own token; all are released together, unless the job is held."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SetSubmitter:
                 raise
             self._submitter.drop([member.token for member in members])
             return replace(refusal, token=launch.token)
-        if launch.wanted:
+        if launch.wanted and not launch.job.held:
             await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
         parts = tuple(SetPart(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))

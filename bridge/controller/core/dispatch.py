@@ -21,7 +21,14 @@ from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_end_of, is_kept, is_start, is_whole_cancel
+from overspan.bridge.controller.core.unit_of_work import (
+    UnitOfWork,
+    is_end_of,
+    is_hold,
+    is_kept,
+    is_start,
+    is_whole_cancel,
+)
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.bids import answer_bid, bid_of
 from overspan.bridge.controller.features.job_limits import JobLimits, is_held_back
@@ -251,8 +258,8 @@ class Dispatcher:
                 throttle = self._find_throttle(job)
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 wanted = not self._is_cancelled(row)
-                # The cluster may have it already, so the call has to find it. Held, it cannot start before the cancel.
-                job = job if wanted else replace(job, held=True)
+                # The cluster may have it already, so the call has to find it. Held, it cannot start before the order.
+                job = replace(job, held=True) if not wanted or self._is_held(row) else job
                 launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
@@ -277,6 +284,11 @@ class Dispatcher:
     def _is_cancelled(self, row: OutboxRow) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""
         return any(map(is_whole_cancel, self.recorder.outbox.of_job(row.job_id)))
+
+    def _is_held(self, row: OutboxRow) -> bool:
+        """Whether the launch is to be held as soon as its cluster has it."""
+        owed = self.recorder.outbox.of_job(row.job_id)
+        return any(is_hold(order) and order.payload["launch"] == row.payload["launch"] for order in owed)
 
     def _find_throttle(self, job: Job) -> int | None:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""

@@ -22,13 +22,15 @@ from overspan.bridge.controller.features.bids import follow_bid
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
-from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.model.events import Granted, LaunchLost
 from overspan.bridge.model.spec import Backoff
 
 log = logging.getLogger(__name__)
 
 SKEW = 5.0
 """Seconds by which a cluster's clock may differ from this machine's before its times are corrected."""
+HELD_SECONDS = 0.2
+"""Seconds after which a cluster is asked again that told a grant before it has answered a hold."""
 GRACE = 0.05
 """Seconds that a call under way still gets when there is another launch to watch."""
 
@@ -114,12 +116,14 @@ class Observer:
                 await self._started.wait()
             elif observation is not None:
                 returns = self._judge(cluster, observation)
-                await self._write(cluster, observation)
+                put_off = await self._write(cluster, observation)
                 if returns:
                     # While the cluster could not be opened, its decider was unknown. Decide what fell due meanwhile.
                     await self.recorder.change(
                         self.recorder.registry.watched(cluster.name).values(), lambda units: None
                     )
+                if put_off:
+                    await self._rest(cluster, self.recorder.clock() + HELD_SECONDS)
         except Exception as error:
             if not isinstance(error, OverspanError):
                 log.error("observing cluster %s", cluster.name, exc_info=error)
@@ -158,28 +162,39 @@ class Observer:
     async def _observe(self, cluster: Cluster, since: dict[str, str]) -> Observation:
         return await cluster.adapter.observe(since, self.tick)
 
-    async def _write(self, cluster: Cluster, observation: Observation) -> None:
+    async def _write(self, cluster: Cluster, observation: Observation) -> bool:
+        """Store what is told; whether a grant has to be told again, because its launch is owed a hold."""
         watched = self.recorder.registry.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
         now, decides = self.recorder.clock(), self.recorder.decider_of
+        put_off: set[int] = set()
 
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:
                 report = reports[unit.job.id]
+                daemon = decides(cluster.name, report.handle) is Decider.DAEMON
                 is_launch = unit.entry.handle == report.handle and unit.entry.watched
-                if is_launch or follow_bid(unit, cluster.name, report, now):
-                    follow_report(unit, report, now, dated=decides(cluster.name, report.handle) is Decider.DAEMON)
+                if is_launch and daemon and unit.is_hold_owed and _tells_grant(report):
+                    # Behind its barrier nothing has started, and the cluster's answer decides whether it may.
+                    put_off.add(unit.job.id)
+                elif is_launch or follow_bid(unit, cluster.name, report, now):
+                    follow_report(unit, report, now, dated=daemon)
 
         if reports:
             await self.recorder.change(reports, work)
+        return bool(put_off)
 
     async def _back_off(self, cluster: Cluster) -> None:
         """Wait before the next call, or until any other call to the cluster is answered."""
         self._failures[cluster.name] += 1
         at = next_try(self.backoff, self.recorder.clock(), self._failures[cluster.name], cluster.name)
+        await self._rest(cluster, at, cluster.back)
+
+    async def _rest(self, cluster: Cluster, until: float, *sooner: Wakeup) -> None:
+        """Wait for a time, or until one of the wake-ups."""
         timer, due = f"observe:{cluster.name}", Wakeup()
-        self.recorder.timers.set(timer, at, due.wake)
-        waits = [asyncio.ensure_future(wakeup.wait()) for wakeup in (due, cluster.back)]
+        self.recorder.timers.set(timer, until, due.wake)
+        waits = [asyncio.ensure_future(wakeup.wait()) for wakeup in (due, *sooner)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -187,6 +202,10 @@ class Observer:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _tells_grant(report: Report) -> bool:
+    return any(isinstance(event, Granted) for event in report.events)
 
 
 def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:

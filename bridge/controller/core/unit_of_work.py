@@ -125,6 +125,11 @@ class UnitOfWork:
         return any(map(is_whole_cancel, self.open_rows()))
 
     @property
+    def is_hold_owed(self) -> bool:
+        """Whether the cluster has not answered yet that the launch, which waits there, is held."""
+        return self.job.held and self.job.granted_at is None and any(map(is_hold, self.open_rows()))
+
+    @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
         fields = (self.handle, self.native_id, self.cursor, self.entry.unwritten)
@@ -388,6 +393,11 @@ def is_kept(row: OutboxRow) -> bool:
 def is_whole_cancel(row: OutboxRow) -> bool:
     """Whether an order cancels all of its job."""
     return _kind(row) == events.Cancel.__name__ and not row.payload["event"].get("task")
+
+
+def is_hold(row: OutboxRow) -> bool:
+    """Whether an order holds its job."""
+    return _kind(row) == events.Hold.__name__
 
 
 def is_end(row: OutboxRow) -> bool:

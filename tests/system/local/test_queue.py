@@ -145,6 +145,22 @@ def test_orders_change_the_queue(root: Path) -> None:
     play(open_on(root), story)
 
 
+def test_a_launch_that_is_submitted_held_starts_at_its_release(root: Path) -> None:
+    """So is one whose submission was in doubt when somebody held it."""
+
+    async def story(cluster: LocalCluster) -> None:
+        follower = await submit(cluster, replace(make_job(root, 1), held=True), make_job(root, 2))
+        await follower.until_state("2.0", State.RUNNING)
+        (root.parent / "go").touch()
+        await follower.until_state("2.0", State.FAILED)
+        assert follower.jobs["1.0"].state is State.PENDING
+        await cluster.order([order_of("hold", "1.0", Hold(time.time()))])
+        await cluster.order([order_of("release", "1.0", Release(time.time()))])
+        await follower.until_state("1.0", State.FAILED)
+
+    play(open_on(root), story)
+
+
 def test_a_wait_goes_on_after_a_restart(root: Path) -> None:
     async def first(cluster: LocalCluster) -> None:
         follower = await submit(cluster, *(make_job(root, number) for number in (1, 2, 3, 4)))

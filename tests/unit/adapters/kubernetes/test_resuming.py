@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 from tests.fakes.kubernetes_objects import Key
-from tests.unit.adapters.kubernetes.bench import INSTALLATION, Bench, make_job, play, solo
+from tests.unit.adapters.kubernetes.bench import DEADLINE, INSTALLATION, Bench, make_job, play, solo
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.launches.launches import parse_handle
+from overspan.adapters.kubernetes.observation import projection
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import NodeEnded, NodeStarted
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
 
 
@@ -85,20 +88,61 @@ def test_a_launch_whose_removal_broke_off_is_made_again_as_new(bench: Bench, pat
     play(story)
 
 
+async def _break_off(bench: Bench, cluster: KubernetesCluster) -> list[str]:
+    """Submit a group that is refused half-way; gives its pods, which have their nodes and are being removed."""
+    bench.api.objects.quotas["default"] = 2
+    held = bench.api.hold("DELETE", "/configmaps/")
+    first = asyncio.create_task(bench.submit(cluster, make_job()))
+    assert await asyncio.to_thread(held.met.wait, 60)
+    left = bench.pods()
+    for name in left:
+        bench.place(name)
+    held.free.set()
+    (answer,) = await first
+    assert isinstance(answer, Refusal) and answer.transient
+    del bench.api.objects.quotas["default"]
+    return left
+
+
+def test_pods_of_an_earlier_try_on_dead_nodes_do_not_hold_the_next_one_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            left = await _break_off(bench, cluster)
+            (answer,) = await bench.submit(cluster, make_job())
+            # A node that answers ends them.
+            assert isinstance(answer, Refusal) and "is being removed" in answer.message and bench.pods() == left
+            monkeypatch.setattr(projection, "STUCK_SECONDS", -60.0)
+            await _submit_until_accepted(bench, cluster, make_job())
+
+    play(story)
+
+
+async def _submit_until_accepted(bench: Bench, cluster: KubernetesCluster, job: Job) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not isinstance((await bench.submit(cluster, job))[0], Accepted):
+        assert time.monotonic() < deadline, bench.pods()
+
+
+def test_pods_of_a_launch_that_never_started_on_dead_nodes_do_not_hold_the_next_one_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection, "STUCK_SECONDS", -60.0)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.submit(cluster, make_job())
+            bench.place(bench.pods()[0])
+            await _submit_until_accepted(bench, cluster, replace(make_job(), launch=1))
+
+    play(story)
+
+
 def test_pods_that_an_earlier_try_left_behind_are_not_taken_for_new_ones(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
-            bench.api.objects.quotas["default"] = 2
-            held = bench.api.hold("DELETE", "/configmaps/")
-            first = asyncio.create_task(bench.submit(cluster, make_job()))
-            assert await asyncio.to_thread(held.met.wait, 60)
-            left = bench.pods()
-            for name in left:
-                bench.place(name)
-            held.free.set()
-            (answer,) = await first
-            assert isinstance(answer, Refusal) and answer.transient
-            del bench.api.objects.quotas["default"]
+            left = await _break_off(bench, cluster)
             # Their nodes are not done with them.
             (answer,) = await bench.submit(cluster, make_job())
             assert isinstance(answer, Refusal) and answer.transient and "is being removed" in answer.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from dataclasses import replace
@@ -20,7 +21,7 @@ from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable
-from overspan.bridge.model.events import Expire, Granted, LaunchLost, NodeEnded
+from overspan.bridge.model.events import Expire, Granted, LaunchLost, NodeEnded, NodeStarted
 
 
 async def _submit(bench: Bench, cluster: KubernetesCluster) -> str:
@@ -145,6 +146,70 @@ def test_a_launch_that_has_started_is_not_held(bench: Bench) -> None:
             assert not bench.pod(name)["metadata"].get("deletionTimestamp")
 
     play(story)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_grant_that_may_be_stored_is_not_taken_back(bench: Bench, stored: bool) -> None:
+    """The daemon has been told the grant and stores it, or does not, while the hold is under way."""
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            (name,) = bench.pods()
+            bench.place(name)
+            cursor = await _look_until_granted(bench, cluster)
+            hold = asyncio.create_task(bench.order(cluster, answer.handle, events.Hold(time.time(), "me")))
+            while not cluster.launches.stories[token_of(solo())].again_at:
+                await asyncio.sleep(0)
+            assert not list(bench.sent("DELETE", "/pods/")) and not hold.done()
+            if stored:
+                bench.cursors[answer.handle] = cursor
+            told = await bench.step(cluster)
+            assert await hold is None
+            assert not any(isinstance(event, Granted) for report in told for event in report.events)
+            assert bool(bench.pod(name)["metadata"].get("deletionTimestamp")) is not stored
+            if stored:
+                assert await bench.order(cluster, answer.handle, events.Launch(time.time(), "main", 0)) is None
+                await bench.until_told(cluster, answer.handle, NodeStarted)
+
+    play(story)
+
+
+async def _look_until_granted(bench: Bench, cluster: KubernetesCluster) -> str:
+    """Observe until the grant is told, and store nothing; gives the cursor behind it."""
+    while True:
+        for report in (await cluster.observe(bench.cursors, 0.2)).reports:
+            if any(isinstance(event, Granted) for event in report.events):
+                return report.cursor
+
+
+def test_no_grant_is_told_while_the_pods_are_being_given_back(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            bench.api.refuse("PATCH", "configmaps/", 503, "not now", times=1)
+            with pytest.raises(Unreachable):
+                await bench.order(cluster, handle, events.Hold(time.time(), "me"))
+            # Whether the anchor says so is not known; the pods have their places, and nobody is told.
+            for name in bench.pods():
+                bench.place(name)
+            await bench.step(cluster, 0.5)
+            assert not any(isinstance(one, Granted) for one in bench.told[handle])
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
+            await bench.until(cluster, lambda: _place_all(bench) and bool(bench.cursors[handle]), "its grant")
+
+    play(story)
+
+
+def _place_all(bench: Bench) -> bool:
+    """Place the pods that have no node, and end those that are deleted, as nodes do."""
+    for name, document in bench.documents().items():
+        if document["metadata"].get("deletionTimestamp"):
+            bench.api.pods.gone(name)
+        elif not document["spec"].get("nodeName"):
+            bench.place(name)
+    return True
 
 
 def test_a_launch_that_waits_too_long_is_told_once_and_for_all(bench: Bench) -> None:

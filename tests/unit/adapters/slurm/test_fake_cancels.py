@@ -1,4 +1,4 @@
-"""Cancels that meet a job in the middle of something: a submission in doubt, a requeue, an order that hangs."""
+"""Cancels and holds in the middle of something: a submission in doubt, a requeue, an order that hangs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from overspan.bridge.model.events import Event
 from overspan.bridge.model.states import State
 
 SCRIPT = "#!/bin/bash\n#SBATCH --requeue\ntrain\n"
+GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n"
+SET = GROUP.replace("parallel\n", "parallel\nrestart: task\n")
 OVER_TWO_PARTITIONS = """\
 name: pair
 execution: parallel
@@ -80,6 +82,51 @@ def test_what_is_cancelled_while_its_submission_is_in_doubt_never_starts(world: 
             await daemon.until(number, State.CANCELLED)
             await asyncio.sleep(300)
         assert not world.slurm.starts and all(job.over for job in world.slurm.jobs.values())
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("text", [SCRIPT, GROUP, SET], ids=["script", "allocation", "set"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_held_while_its_submission_is_in_doubt_starts_at_its_release(
+    world: SlurmWorld, text: str, killed: bool
+) -> None:
+    world.slurm.site = Site(start=0.0)
+    world.transport.behave = lambda job: Behaviour(20)
+    world.transport.programs = lambda task: Behaviour(20)
+    world.transport.fail("sbatch", Trouble.HANGS, 1)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(text, "script" if text == SCRIPT else "job_file")
+            await asyncio.sleep(20)
+            await order(daemon, number, lambda at: events.Hold(at, "ada"))
+            daemon.killed = killed
+        async with world.daemon() as daemon:
+            await asyncio.sleep(300)
+            assert not world.slurm.starts and (await daemon.job(number)).held
+            await order(daemon, number, lambda at: events.Release(at, "ada"))
+            await asyncio.sleep(60)
+        assert len(world.slurm.starts) == (2 if text == SET else 1)
+
+    world.play(story())
+
+
+@pytest.mark.parametrize("text", [SCRIPT, GROUP], ids=["script", "allocation"])
+def test_a_hold_that_comes_after_the_start_changes_nothing(world: SlurmWorld, text: str) -> None:
+    """Of a submission whose answer is lost nobody knows that it has started."""
+    world.slurm.site = Site(start=0.0)
+    world.transport.behave = lambda job: Behaviour(200)
+    world.transport.programs = lambda task: Behaviour(200)
+    world.transport.fail("sbatch", Trouble.LOST, 1)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(text, "script" if text == SCRIPT else "job_file")
+            await asyncio.sleep(20)
+            await order(daemon, number, lambda at: events.Hold(at, "ada"))
+            job = await daemon.until(number, State.COMPLETED)
+            assert job.launch == 0 and not job.held and len(world.slurm.starts) == 1
 
     world.play(story())
 
