@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple, dataclass
 
 
 class Missed(str, Enum):

@@ -7,8 +7,6 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
 from zipimport import zipimporter
 
 _PACKAGE = "overspan.bridge.runtime"
@@ -48,31 +46,11 @@ class Importer(zipimporter):
         return stem + ("/__init__.py" if self.is_package(name) else ".py")
 
 
-class Inspect(ModuleType):
-    """Stands in for `inspect`, a quarter of the start, until something of it is asked for.
-
-    `dataclasses` imports it, and calls it for classes without a docstring, and from Python 3.12 on for the
-    annotations of each class: the stand-in knows these.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get("inspect") is self:
-            del sys.modules["inspect"]
-        return getattr(__import__("inspect"), name)
-
-    def get_annotations(self, kind: Any, **options: Any) -> Any:
-        """As `inspect.get_annotations`."""
-        if options or not isinstance(kind, type):
-            return self.__getattr__("get_annotations")(kind, **options)
-        return dict(kind.__dict__.get("__annotations__") or {})  # noqa: RUF063 - that is what this stands in for
-
-
 def _shorten_start() -> None:
     """Prepare imports from the zip; collecting garbage while modules load costs a tenth of the start."""
     gc.disable()
     sys.path_hooks.insert(0, Importer)
     sys.path_importer_cache.clear()
-    sys.modules["inspect"] = Inspect("inspect")
 
 
 def main() -> int:

@@ -84,34 +84,6 @@ def test_a_start_reads_each_module_once(tmp_path: Path) -> None:
     assert len(names) == len(set(names))
 
 
-INSPECT = """
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-except SystemExit:
-    pass
-
-class Kind:
-    a: int
-
-stand_in = sys.modules["inspect"]
-assert stand_in.get_annotations(Kind) == {"a": int}
-assert stand_in.get_annotations(type("Other", (Kind,), {})) == {}
-assert sys.modules["inspect"] is stand_in
-assert stand_in.get_annotations(Kind, eval_str=True) == {"a": int}
-whole = sys.modules["inspect"]
-assert whole is not stand_in and stand_in.signature is whole.signature
-assert sys.modules["inspect"] is whole
-"""
-
-
-def test_inspect_is_loaded_once_and_not_for_annotations(tmp_path: Path) -> None:
-    words = [sys.executable, "-I", "-S", "-c", INSPECT, build_archive(str(tmp_path)), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_it_starts_and_says_when_another_serves(tmp_path: Path) -> None:
     import fcntl
 
