@@ -22,7 +22,7 @@ class _Run(NamedTuple):
     width: int
 
 
-_Piece = Union[str, "tuple[_Run, ...]"]
+_Piece = Union[str, tuple[_Run, ...]]
 
 
 def expand(text: str, limit: int = MAX_HOSTS) -> list[str]:
