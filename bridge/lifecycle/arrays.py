@@ -7,14 +7,14 @@ From there on an element is a job like any other.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle import order_effects, report_effects
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.ids import IndexRange, collapse, common_indices, take_indices, without_indices
 from overspan.bridge.model.job import Array, Ending, Job
+from overspan.bridge.model.records import NamedTuple, replace
 from overspan.bridge.model.states import State, move
 
 AHEAD = 32

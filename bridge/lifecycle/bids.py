@@ -6,13 +6,13 @@ has ended change nothing. The bids that a job should have follow from its facts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.candidates import Place, list_open, take_place
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Bid, Departure, Job
+from overspan.bridge.model.records import NamedTuple, replace
 
 AGAIN_SECONDS = 60.0
 """Back-off before a lost bid is made again; it grows with each loss."""

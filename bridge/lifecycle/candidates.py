@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple, replace
 
 
 class Place(NamedTuple):

@@ -7,13 +7,13 @@ was offered to its cluster and the end of a back-off move. Calendar times that p
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.lookup import find_node
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
+from overspan.bridge.model.records import replace
 
 _Move = Callable[[Optional[float]], Any]
 """The time by the new clock; None stays None."""

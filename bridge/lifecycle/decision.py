@@ -6,7 +6,7 @@ Decisions are events. The decider (supervisor or daemon) records them, reduces t
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.lifecycle.dependencies import stand
 from overspan.bridge.lifecycle.needs import needs_met
@@ -16,6 +16,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.failover import is_withdrawal, withdraw
@@ -11,6 +10,7 @@ from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_tas
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State, move
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import DependencyKind, JobNeed
 from overspan.bridge.model.states import State
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Callable, Optional, Union
 
 from overspan.bridge.lifecycle.candidates import Place, find_place, list_places, take_place
@@ -13,6 +12,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Departure, Job
+from overspan.bridge.model.records import replace
 
 
 def list_next(job: Job) -> tuple[Place, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Optional
 
 from overspan.bridge.model.job import Attempt, Job, NodeRun, Task
+from overspan.bridge.model.records import replace
 
 
 def find_task(job: Job, name: str) -> Optional[Task]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.lookup import find_task
@@ -12,6 +11,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import Dependency
 from overspan.bridge.model.states import State, move
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Optional
 
 from overspan.bridge.lifecycle.lookup import name_nodes
@@ -12,6 +11,7 @@ from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry
 from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, is_stopped
 from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import OnFailure, RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.job import Ending, Job
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State
 
 

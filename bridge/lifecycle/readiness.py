@@ -5,7 +5,6 @@ A probe's answer is text of a user's program, so it is kept as one line without 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.lookup import find_task
@@ -15,6 +14,7 @@ from overspan.bridge.lifecycle.probes import describe_probe
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job, Probe, Task
 from overspan.bridge.model.names import one_line
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import Need, NeedKind, TaskSpec
 from overspan.bridge.model.states import State
 

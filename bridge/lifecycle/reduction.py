@@ -8,8 +8,6 @@ what an array does as a whole is in `arrays`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from overspan.bridge.lifecycle import (
     bids,
     clocks,
@@ -25,6 +23,7 @@ from overspan.bridge.lifecycle.arrays import reduce_array
 from overspan.bridge.lifecycle.settlement import settle
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import replace
 
 _HANDLERS = {
     **report_effects.HANDLERS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.lookup import find_node, find_task, name_nodes, put_node
@@ -13,6 +12,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.job import Ending, Job, NodeRun, Placement, Resolution, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Optional
 from zlib import crc32
 
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
 from overspan.bridge.model.job import Job, NodeRun, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import Backoff, OnFailure, RestartScope, TaskSpec
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from overspan.bridge.lifecycle.needs import needs_lost
 from overspan.bridge.lifecycle.outcomes import end_task
 from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State, move
 
 _MEMORY_SIGNAL = 125

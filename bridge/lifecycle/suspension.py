@@ -6,11 +6,11 @@ of the job ends the suspension.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Attempt, Job, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State, move
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+from typing import Union
 
 from overspan.bridge.lifecycle.readiness import MOST_WORDS, describe_readiness
 from overspan.bridge.model import events
@@ -10,6 +10,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Attempt, Job, Task
 from overspan.bridge.model.names import one_line
+from overspan.bridge.model.records import NamedTuple
 
 
 class Transition(NamedTuple):

@@ -7,8 +7,9 @@ none, because the operator asked (`operator`), or that no attempt follows (`fina
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.states import State
 
 

@@ -7,20 +7,20 @@ tuples of one kind or of several, mappings with text keys and JSON's own scalars
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from overspan.bridge.model.records import is_dataclass, list_fields
+
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
 
-_MISSING = dataclasses.MISSING
 # `X | None` is of another class than Optional[X] where Python has it.
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _decoders: dict[Any, Decoder] = {}
-_plans: dict[type, list[tuple[str, Any, Any]]] = {}
+_fields: dict[type, dict[str, Any]] = {}
 
 
 def encode(value: Any) -> Any:
@@ -29,7 +29,7 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.value
-    if dataclasses.is_dataclass(value):
+    if is_dataclass(type(value)):
         return _encode_fields(value)
     if isinstance(value, (tuple, list)):
         return [encode(item) for item in value]
@@ -66,17 +66,14 @@ def prepare(kind: type) -> None:
 
 def _encode_fields(value: Any) -> dict[str, Any]:
     kind = type(value)
-    plan = _plans.get(kind)
-    if plan is None:
-        plan = _plans[kind] = [(f.name, f.default, f.default_factory) for f in dataclasses.fields(kind)]
+    fields = _fields.get(kind)
+    if fields is None:
+        fields = _fields[kind] = list_fields(kind)
     document: dict[str, Any] = {}
-    for name, default, factory in plan:
+    for name, default in fields.items():
         item = getattr(value, name)
-        if item is default or item == default:
-            continue
-        if factory is not _MISSING and not item:
-            continue
-        document[name] = encode(item)
+        if item is not default and item != default:
+            document[name] = encode(item)
     return document
 
 
@@ -103,7 +100,7 @@ def _build(kind: Any) -> Decoder:
         return lambda document: {key: item(value) for key, value in document.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return _build_fields(kind)
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         parts = [_decoder(hint) for hint in get_type_hints(kind).values()]
@@ -121,7 +118,7 @@ def _build_tuple(arguments: tuple[Any, ...]) -> Decoder:
 
 def _build_fields(kind: Any) -> Decoder:
     hints = get_type_hints(kind)
-    parts = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
+    parts = {name: _decoder(hints[name]) for name in list_fields(kind)}
 
     def build(document: Any) -> Any:
         if type(document) is kind:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from typing import NamedTuple, Union
+from typing import Union
+
+from overspan.bridge.model.records import NamedTuple
 
 MINUTE = 60
 HOUR = 3600

@@ -16,7 +16,9 @@ Every layer raises these, the API turns them into HTTP answers and the commands 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 
 class ExitCode(IntEnum):

@@ -9,7 +9,9 @@ Times are seconds since the epoch; node indices count from 0; an empty `task` me
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Optional, Union, get_args
+from typing import Any, Optional, Union, get_args
+
+from overspan.bridge.model.records import NamedTuple
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ argparse has other rules (`squeue -S -p` is an error to it).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.records import NamedTuple
 
 FLAG, VALUE, OPTIONAL = "flag", "value", "optional"
 SEPARATOR = ":"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Union
+from typing import Union
+
+from overspan.bridge.model.records import NamedTuple
 
 MAX_HOSTS = 65536
 # No host has a larger number; the bound also keeps arithmetic within 64 bits.
@@ -20,7 +22,7 @@ class _Run(NamedTuple):
     width: int
 
 
-_Piece = Union[str, "tuple[_Run, ...]"]
+_Piece = Union[str, tuple[_Run, ...]]
 
 
 def expand(text: str, limit: int = MAX_HOSTS) -> list[str]:

@@ -5,7 +5,9 @@ No future import here: documents of these classes are read by their annotations 
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 MAX_ARRAY_INDEX = 1_000_000
 """Highest index of an array: MaxArraySize less one. Slurm's own is 1000 unless a site says otherwise."""

@@ -7,11 +7,11 @@ Nothing here is derived from the spec unless an operator may change it later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.ids import IndexRange
+from overspan.bridge.model.records import NamedTuple, dataclass, field, replace
 from overspan.bridge.model.spec import Dependency, DependencyKind, Form, JobSpec, TaskSpec
 from overspan.bridge.model.states import LIVE, State
 
@@ -261,7 +261,7 @@ class Job:
     version: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     nice: int = 0
-    dependency: Dependency = Dependency()  # noqa: RUF009 - frozen
+    dependency: Dependency = Dependency()
     """What the job waits for outside of itself; an operator may change it."""
     resolved: tuple[Resolution, ...] = ()
     expected_start: Optional[float] = None

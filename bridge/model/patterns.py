@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from overspan.bridge.model.records import NamedTuple
 
 # Slurm prints these for a job that is not an array element: its NO_VAL, and NO_VAL modulo 10 for %b.
 NO_INDEX = 4294967294

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 
 
 class Rank(NamedTuple):

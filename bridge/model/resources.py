@@ -5,8 +5,9 @@ No future import here: documents of these classes are read by their annotations 
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
+
+from overspan.bridge.model.records import NamedTuple, dataclass
 
 MILLI = 1000
 """Fractions are counted in thousandths, as integers, so that a release gives back exactly what was taken."""

@@ -6,9 +6,9 @@ Standard library only. The table is data, so that support widens by changing an 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from overspan.bridge.model import getopt
+from overspan.bridge.model.records import NamedTuple
 
 
 class Argument(Enum):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple, dataclass
 
 
 class Missed(str, Enum):
@@ -77,7 +78,7 @@ _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 _WEEKDAYS = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_PART = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?")
+_PART = r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?"
 _MAX_TEXT = 1024
 
 
@@ -140,7 +141,7 @@ def _parse_field(word: str, field: _Field) -> tuple[int, ...]:
 
 
 def _parse_part(part: str, field: _Field) -> Sequence[int]:
-    match = _PART.fullmatch(part)
+    match = re.fullmatch(_PART, part)
     if match is None:
         raise ValueError(f"{_short(part)} is no value of the {field.name}")
     first, last, step = match.groups()

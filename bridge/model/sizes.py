@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from overspan.bridge.model.records import NamedTuple
 
 KIB_PER_MIB = 1024
 

@@ -7,12 +7,12 @@ priority) is a fact of the job; sizes change in the spec, and only while no clus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Optional
 
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.ids import ArraySpec
+from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
 
@@ -171,7 +171,7 @@ class TaskSpec:
     setup: str = ""
     args: tuple[str, ...] = ()
     num_nodes: int = 1
-    resources: Resources = Resources()  # noqa: RUF009 - frozen
+    resources: Resources = Resources()
     ntasks: Optional[int] = None
     ntasks_per_node: Optional[int] = None
     cpus_per_task: Optional[int] = None
@@ -210,7 +210,7 @@ class TaskSpec:
 class Demand:
     """What a task asks for on one cluster: the values of its fields of these names."""
 
-    resources: Resources = Resources()  # noqa: RUF009 - frozen
+    resources: Resources = Resources()
     image: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -323,8 +323,6 @@ class JobSpec:
 
     def take(self, candidate: Candidate) -> JobSpec:
         """The spec that asks for what a candidate says."""
-        from dataclasses import replace
-
         if not candidate.demands:
             return self
         tasks = tuple(_ask(task, demand) for task, demand in zip(self.tasks, candidate.demands))
@@ -332,8 +330,6 @@ class JobSpec:
 
     def public(self) -> JobSpec:
         """The spec with its secrets' values blanked, for every eye but the work's own."""
-        from dataclasses import replace
-
         tasks = tuple(replace(task, secrets=_blank(task.secrets)) if task.secrets else task for task in self.tasks)
         return replace(self, tasks=tasks)
 
@@ -344,8 +340,6 @@ def demand_of(task: TaskSpec) -> Demand:
 
 
 def _ask(task: TaskSpec, demand: Demand) -> TaskSpec:
-    from dataclasses import replace
-
     return replace(task, resources=demand.resources, image=demand.image, labels=demand.labels, native=demand.native)
 
 

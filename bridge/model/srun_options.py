@@ -6,9 +6,9 @@ The first word that is no option begins the command.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from overspan.bridge.model.getopt import FLAG, OPTIONAL, SEPARATOR, VALUE, Option, Words, parse
+from overspan.bridge.model.records import NamedTuple
 
 
 class Part(NamedTuple):

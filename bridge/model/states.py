@@ -7,8 +7,8 @@ is refused, so a late or repeated report can never overwrite a newer state.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.state_words import CODES
 
 

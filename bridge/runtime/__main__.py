@@ -4,11 +4,14 @@ The zip application carries this file as its `__main__`; `python -m overspan.bri
 """
 
 import gc
+import marshal
 import os
 import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from importlib.util import MAGIC_NUMBER
 from types import ModuleType
-from typing import Any
+from typing import Any, Optional
 from zipimport import zipimporter
 
 _PACKAGE = "overspan.bridge.runtime"
@@ -36,43 +39,76 @@ ENTRIES: Mapping[str, str] = {
 """Entry and module, whose `main` gets the words behind the entry."""
 
 
-class Importer(zipimporter):
-    """Reads each module of the zip once.
+class Importer:
+    """Imports the application's modules: as they were compiled for this version of Python, else from their sources.
 
-    zipimport reads and unmarshals a module twice, the first time only to learn the name of its file.
+    zipimport opens the file anew for each module, and reads and compiles it twice.
     """
 
-    def get_filename(self, name: str) -> str:
-        """The name of a module's file, from the module's name alone."""
-        stem = f"{self.archive}/{self.prefix}{name.rpartition('.')[2]}"
-        return stem + ("/__init__.py" if self.is_package(name) else ".py")
+    def __init__(self, archive: zipimporter) -> None:
+        self._archive = archive
+        self._file = os.open(archive.archive, os.O_RDONLY | os.O_CLOEXEC)
+        self._compiled: dict[str, tuple[bool, int, int]] = {}
+        """By a module's name whether it is a package, and place and size of its code in the file.
+
+        Empty in another version of Python.
+        """
+        try:
+            self._compiled = marshal.loads(archive.get_data(f"index.{MAGIC_NUMBER.hex()}"))
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Close the file; what is imported later comes from its source."""
+        self._compiled = {}
+        os.close(self._file)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Optional[ModuleSpec]:
+        """The module's specification, with its code; None for one that the application does not have."""
+        loader: Any = self
+        if name in self._compiled:
+            package, place, size = self._compiled[name]
+            code = marshal.loads(os.pread(self._file, size, place))
+        elif name.partition(".")[0] == "overspan":
+            try:
+                package, file, text = self._read(name)
+            except OSError:
+                return None
+            code = compile(text, file, "exec", dont_inherit=True)
+        else:
+            return None
+        return ModuleSpec(name, loader, loader_state=code, is_package=package)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An ordinary module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's code."""
+        spec = module.__spec__
+        assert spec is not None
+        code, spec.loader_state = spec.loader_state, None
+        exec(code, module.__dict__)
+
+    def get_source(self, name: str) -> str:
+        """The text of a module, for tracebacks. Raises OSError."""
+        return self._read(name)[2].decode()
+
+    def _read(self, name: str) -> tuple[bool, str, bytes]:
+        """Whether a module is a package, its file in the zip and its text. Raises OSError where there is none."""
+        stem = name.replace(".", "/")
+        try:
+            return False, f"{stem}.py", self._archive.get_data(f"{stem}.py")
+        except OSError:
+            return True, f"{stem}/__init__.py", self._archive.get_data(f"{stem}/__init__.py")
 
 
-class Inspect(ModuleType):
-    """Stands in for `inspect`, a quarter of the start, until something of it is asked for.
-
-    `dataclasses` imports it, and calls it for classes without a docstring, and from Python 3.12 on for the
-    annotations of each class: the stand-in knows these.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get("inspect") is self:
-            del sys.modules["inspect"]
-        return getattr(__import__("inspect"), name)
-
-    def get_annotations(self, kind: Any, **options: Any) -> Any:
-        """As `inspect.get_annotations`."""
-        if options or not isinstance(kind, type):
-            return self.__getattr__("get_annotations")(kind, **options)
-        return dict(kind.__dict__.get("__annotations__") or {})  # noqa: RUF063 - that is what this stands in for
-
-
-def _shorten_start() -> None:
-    """Prepare imports from the zip; collecting garbage while modules load costs a tenth of the start."""
+def _import_quickly(archive: zipimporter, name: str) -> None:
+    """Import a module of the zip and all that it needs; to collect garbage meanwhile takes a tenth of the start."""
     gc.disable()
-    sys.path_hooks.insert(0, Importer)
-    sys.path_importer_cache.clear()
-    sys.modules["inspect"] = Inspect("inspect")
+    importer: Any = Importer(archive)
+    sys.meta_path.insert(0, importer)
+    __import__(name)
+    importer.close()
 
 
 def main() -> int:
@@ -83,7 +119,11 @@ def main() -> int:
         os.set_inheritable(int(program.rpartition("/")[2]), False)
     module = ENTRIES.get(words[0], _HOST)
     name = f"{_PACKAGE}.{module}"
-    __import__(name)
+    loader = globals().get("__loader__")
+    if isinstance(loader, zipimporter):
+        _import_quickly(loader, name)
+    else:
+        __import__(name)
     entry = sys.modules[name]
     # What was imported is kept out of later rounds of the collector, so that forked processes share it.
     gc.freeze()
@@ -92,6 +132,4 @@ def main() -> int:
     return status
 
 
-if isinstance(globals().get("__loader__"), zipimporter):
-    _shorten_start()
 sys.exit(main())

@@ -13,12 +13,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import isolation, kernel
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.isolation import Isolation

@@ -1,8 +1,9 @@
 """Builds the zip application that runs beside the work: model, lifecycle and supervisor in one file.
 
 Source in a zip is compiled at every start, so each module is there twice: as source, for any interpreter, and compiled
-(a legacy .pyc, unchecked) for the one that built it; another version passes over the compiled ones (PEP 302, PEP 552).
-This module is not in the application.
+for the one that built it. `__main__.pyc` is a legacy .pyc, unchecked (PEP 552). The code of the other modules is one
+entry, `compiled.MAGIC`, from which `__main__` imports them by the places in `index.MAGIC`. Another version of Python
+has another magic number and takes the sources. This module is not in the application.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import zipfile
 
 PACKAGES = ("model", "lifecycle", "runtime", "runtime/core", "runtime/local", "runtime/slurm", "runtime/srun")
 
-_FORMAT = 1
+_FORMAT = 2
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MAIN = "runtime/__main__.py"
 """The table of entries: the application starts with it."""
+_START = "__main__.py"
+"""Its name in the application."""
 _LEFT_OUT = ("runtime/zip_application.py", _MAIN)
 # PEP 552: a hash in place of a time, never checked against the source.
 _UNCHECKED = (1).to_bytes(4, "little")
@@ -53,7 +56,7 @@ def build_archive(folder: str) -> str:
 def read_sources() -> dict[str, bytes]:
     """Every file of the application by its name in the zip, as source."""
     with open(os.path.join(_TOP, _MAIN), "rb") as file:
-        sources = {"__main__.py": file.read(), "overspan/__init__.py": b"", "overspan/bridge/__init__.py": b""}
+        sources = {_START: file.read(), "overspan/__init__.py": b"", "overspan/bridge/__init__.py": b""}
     for package in PACKAGES:
         folder = os.path.join(_TOP, package)
         for name in sorted(os.listdir(folder)):
@@ -74,15 +77,33 @@ def hash_sources(sources: dict[str, bytes]) -> str:
 
 
 def _write_zip(file: object, sources: dict[str, bytes]) -> None:
-    # Stored, not compressed: a start then needs no decompression.
+    magic = importlib.util.MAGIC_NUMBER
+    main = sources[_START]
+    head = magic + _UNCHECKED + importlib.util.source_hash(main)
+    modules, code = compile_modules(sources)
+    # Stored, not compressed: a start then needs no decompression, and finds each module by its place in the file.
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
         for name in sorted(sources):
             archive.writestr(zipfile.ZipInfo(name, _DATE), sources[name])
-            archive.writestr(zipfile.ZipInfo(name + "c", _DATE), compile_source(name, sources[name]))
+        archive.writestr(zipfile.ZipInfo("__main__.pyc", _DATE), head + compile_source(_START, main))
+        entry = zipfile.ZipInfo(f"compiled.{magic.hex()}", _DATE)
+        archive.writestr(entry, code)
+        start = entry.header_offset + len(entry.FileHeader())
+        index = {name: (package, start + place, size) for name, (package, place, size) in modules.items()}
+        archive.writestr(zipfile.ZipInfo(f"index.{magic.hex()}", _DATE), marshal.dumps(index, _MARSHAL))
+
+
+def compile_modules(sources: dict[str, bytes]) -> tuple[dict[str, tuple[bool, int, int]], bytes]:
+    """By each module's name whether it is a package, and place and size of its code; and the code of all."""
+    modules, parts, place = {}, [], 0
+    for path in sorted(sources.keys() - {_START}):
+        name, package, _ = path[: -len(".py")].partition("/__init__")
+        parts.append(compile_source(path, sources[path]))
+        modules[name.replace("/", ".")] = (bool(package), place, len(parts[-1]))
+        place += len(parts[-1])
+    return modules, b"".join(parts)
 
 
 def compile_source(name: str, source: bytes) -> bytes:
-    """One module as a .pyc file that is taken without a look at its source (PEP 552)."""
-    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
-    head = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
-    return head + marshal.dumps(code, _MARSHAL)
+    """The code of one module, in marshal's format."""
+    return marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0), _MARSHAL)

@@ -15,7 +15,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 FORMAT = 1
 KEY_SIZE = 32

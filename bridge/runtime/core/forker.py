@@ -21,6 +21,7 @@ import socket
 import sys
 from typing import NoReturn, Optional
 
+from overspan.bridge.model.records import prepare
 from overspan.bridge.runtime.core import gated_child, kernel, node_records
 from overspan.bridge.runtime.core.gated_child import StartGate
 from overspan.bridge.runtime.core.isolation import Isolation
@@ -83,6 +84,7 @@ def _run(requests: socket.socket) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_SETMASK, ALL_SIGNALS)
         kernel.set_comm("span-forker")
         detach(requests.fileno())
+        prepare(StartGate, node_records.NodeRecord, kernel.Process)
         gc.collect()
         gc.freeze()
         gc.disable()

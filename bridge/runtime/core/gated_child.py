@@ -11,8 +11,9 @@ import errno
 import os
 import signal
 import time
-from typing import NamedTuple, NoReturn, Optional
+from typing import NoReturn, Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import isolation as names
 from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.isolation import Isolation

@@ -12,8 +12,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, NoReturn, Optional
+from typing import Callable, NoReturn, Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel
 
 NAMESPACE = "namespace"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
+from overspan.bridge.model.records import NamedTuple
 
 FORMAT = 1
 

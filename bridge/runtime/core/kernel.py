@@ -10,7 +10,9 @@ import ctypes
 import errno
 import os
 import signal
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NamedTuple
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel, shim_control
 from overspan.bridge.runtime.core.shim import COMM
 

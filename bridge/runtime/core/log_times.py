@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
 
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 LOOK_SECONDS = 1.0

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 FOLDER = "lost"
 PATIENCE = 5.0

@@ -15,9 +15,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from overspan.bridge.model.file_paths import join_path
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import TaskSpec
 
 FOLDER = "mounts"

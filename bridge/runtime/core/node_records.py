@@ -16,8 +16,9 @@ import fcntl
 import json
 import os
 import time
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel
 
 # One disk sector: written whole or not at all.

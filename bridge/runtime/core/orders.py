@@ -7,9 +7,10 @@ Where the disk is full, what ends work comes through a FIFO at once, and in the 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 from overspan.bridge.model.events import ORDERS, Event, event_from_document
+from overspan.bridge.model.records import NamedTuple
 
 URGENT = "urgent"
 """The FIFO in a host's folder."""

@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Ready, ReadyKind
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.task_scripts import find_shell
@@ -46,15 +46,15 @@ class _Trial(NamedTuple):
     """The descriptor to read its answer from."""
 
 
-@dataclass
 class _Tries:
     """The tries of an attempt, and what was reported of them."""
 
-    since: float
-    count: int
-    text: str = ""
-    told_at: Optional[float] = None
-    told: str = ""
+    def __init__(self, since: float, count: int) -> None:
+        self.since = since
+        self.count = count
+        self.text = ""
+        self.told_at: Optional[float] = None
+        self.told = ""
 
     def is_news(self, now: float) -> bool:
         """Whether to report the answer: the first, a different one, or the same one after growing intervals."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 
 FORMAT = 1
 

@@ -11,8 +11,9 @@ import select
 import signal
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel, node_records
 from overspan.bridge.runtime.core.node_records import NodeRecord
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import NamedTuple
 
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.node_records import format_key
 from overspan.bridge.runtime.core.run_directory import RunDirectory

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.lifecycle.decision import Decisions, decide
@@ -20,6 +20,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import ORDERS, Event, Granted
 from overspan.bridge.model.job import Attempt, Job
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.signals import signal_number
 from overspan.bridge.model.spec import Form, ReadyKind
 from overspan.bridge.runtime.core.cancellation_message import forget_end, say_end

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form, TaskSpec
 
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")

@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from overspan.bridge.model.documents import prepare
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import prepare_all
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.local import supervisor
 
@@ -42,6 +43,7 @@ def main(words: Sequence[str] = ()) -> int:
     # The kernel reaps supervisors: their lines report how they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     prepare(Job)
+    prepare_all()
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=os.dup(0)) as requests:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from overspan.bridge.model.allocations import is_held, is_kept, runs_daemon
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeStarted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.allocation import own_program, write_allocation
 from overspan.bridge.runtime.core.allocation_document import describe_allocation

@@ -16,9 +16,10 @@ import json
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Sequence
-from typing import Optional
+from typing import NoReturn, Optional
 
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
@@ -348,9 +349,12 @@ def _lock(path: str) -> Optional[int]:
     return fd
 
 
-def main(words: Sequence[str]) -> int:
-    """Serve the host directory named on the command line, as `serve` does."""
-    return serve(words[0])
+def main(words: Sequence[str]) -> NoReturn:
+    """Serve the host directory named on the command line, as `serve` does, and exit with what it gives."""
+    status = serve(words[0])
+    sys.stderr.flush()
+    # To take the interpreter down would copy most pages that the forker shares.
+    os._exit(status)
 
 
 def serve(path: str) -> int:

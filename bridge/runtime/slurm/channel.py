@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 LONGEST_LINE = 64 << 20
 """Bytes of a line that no peer of ours sends."""

@@ -9,7 +9,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
-from typing import Callable, NamedTuple
+from typing import Callable
+
+from overspan.bridge.model.records import NamedTuple
 
 _TRIES = 100
 

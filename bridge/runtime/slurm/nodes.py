@@ -6,13 +6,13 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, NodeStarted, TaskReady
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.node_runs import (
@@ -71,26 +71,26 @@ class NodeWork(NamedTuple):
     run_dir: str
 
 
-@dataclass
 class _Live:
     """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
 
     `unheld` are the messages about a container that could not be opened, or ended before its program.
     """
 
-    key: NodeKey
-    srun: Srun
-    umask: int = 0o077
-    started: bool = False
-    told: bool = False
-    reported: bool = False
-    end: Optional[Mapping[str, Any]] = None
-    ended_at: float = 0.0
-    due_at: Optional[float] = None
-    sent: set[int] = field(default_factory=set)
-    killed_at: Optional[float] = None
-    forced: bool = False
-    unheld: Optional[list[str]] = None
+    def __init__(self, key: NodeKey, srun: Srun, umask: int = 0o077) -> None:
+        self.key = key
+        self.srun = srun
+        self.umask = umask
+        self.started = False
+        self.told = False
+        self.reported = False
+        self.end: Optional[Mapping[str, Any]] = None
+        self.ended_at = 0.0
+        self.due_at: Optional[float] = None
+        self.sent: set[int] = set()
+        self.killed_at: Optional[float] = None
+        self.forced = False
+        self.unheld: Optional[list[str]] = None
 
 
 class RemoteNodes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 
 FORMAT = 1
 

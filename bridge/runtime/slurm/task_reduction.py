@@ -6,7 +6,6 @@ No budget, no backoff and no end of the job is known here; a `SupervisedLaunch` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Optional
 
 from overspan.bridge.lifecycle.clocks import move_times
@@ -15,6 +14,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause, find_cause
 from overspan.bridge.model.events import DECISIONS, Event
 from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Probe, Stop, Task
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import OnFailure, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core.supervised_launch import DecisionRules

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.causes import Cause, is_stopped
+from overspan.bridge.model.records import NamedTuple
 
 # slurmstepd's words on srun's standard error (slurmstepd/req.c), and srun's own (srun/libsrun).
 _WORDS: tuple[tuple[re.Pattern[str], Cause], ...] = (

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import Allocation
 from overspan.bridge.runtime.srun.output import fold_ranks

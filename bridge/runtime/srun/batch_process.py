@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.allocation import AllocatedNode, Allocation
 

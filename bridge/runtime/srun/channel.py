@@ -13,7 +13,9 @@ import hmac
 import os
 import socket
 import struct
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple
 
 VERSION = b"overspan-step-1\n"
 NONCE_SIZE = 32

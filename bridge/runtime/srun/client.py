@@ -8,8 +8,9 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.batch_process import BatchProcess

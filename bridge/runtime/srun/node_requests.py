@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core.allocation import Allocation
 from overspan.bridge.runtime.srun.output import Sink, Sinks, StreamTarget, choose_target
 from overspan.bridge.runtime.srun.step_options import StepOptions, StreamOptions

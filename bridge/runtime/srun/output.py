@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.srun.rank_process import PIPE
 
 _LONGEST_LINE = 1 << 16

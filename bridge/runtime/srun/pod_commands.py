@@ -14,8 +14,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.slurm_answers import HOST_KINDS, answer_hosts, slurm_version
 from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.runtime.core.allocation import Allocation, Endpoint, parse_allocation, read_key

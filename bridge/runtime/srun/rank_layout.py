@@ -7,7 +7,8 @@ As in Slurm, a cyclic deal tells how many tasks each node gets, in blocks as in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from overspan.bridge.model.records import NamedTuple
 
 
 class LayoutError(Exception):

@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Optional
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.patterns import FilenameFields
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.slurm_words import word_lost_allocation
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.runtime.core import kernel

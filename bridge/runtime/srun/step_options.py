@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.srun_options import Part
 
 

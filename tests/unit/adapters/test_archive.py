@@ -4,9 +4,11 @@ import ast
 import importlib
 import inspect
 import json
+import marshal
 import subprocess
 import sys
 import zipfile
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
@@ -36,42 +38,75 @@ def test_another_content_has_another_name() -> None:
 
 
 def test_it_holds_each_module_as_source_and_compiled(tmp_path: Path) -> None:
-    with zipfile.ZipFile(build_archive(str(tmp_path))) as built:
+    path, magic = build_archive(str(tmp_path)), MAGIC_NUMBER.hex()
+    with zipfile.ZipFile(path) as built:
         names = set(built.namelist())
+        index = marshal.loads(built.read(f"index.{magic}"))
     sources = {name for name in names if name.endswith(".py")}
-    assert {f"{name}c" for name in sources} == names - sources
+    assert names - sources == {"__main__.pyc", f"compiled.{magic}", f"index.{magic}"}
     assert "overspan/bridge/runtime/local/supervisor.py" in sources
     assert "overspan/bridge/runtime/zip_application.py" not in sources
+    whole = Path(path).read_bytes()
+    files = {"__main__.py"}
+    for name, (package, place, size) in index.items():
+        file = f"{name.replace('.', '/')}{'/__init__' if package else ''}.py"
+        assert marshal.loads(whole[place : place + size]).co_filename == file
+        files.add(file)
+    assert files == sources
 
 
-def test_its_modules_come_from_the_compiled_files(tmp_path: Path) -> None:
-    code = (
-        "import sys, json; sys.path.insert(0, sys.argv[1]);"
-        "import overspan.bridge.runtime.local.supervisor as host; from overspan.bridge.model import states;"
-        "print(json.dumps([host.__file__, host.__cached__, states.__file__, 'inspect' in sys.modules]))"
-    )
-    path = build_archive(str(tmp_path))
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, path], capture_output=True, text=True, check=True)
-    host, _, states, _ = json.loads(done.stdout)
-    assert host == f"{path}/overspan/bridge/runtime/local/supervisor.pyc"
-    assert states == f"{path}/overspan/bridge/model/states.pyc"
+RUN = """
+import os, runpy, sys
+end, starter = os._exit, os.getpid()
 
+def leave(status):
+    if os.getpid() == starter:
+        sys.exit(status)
+    end(status)
 
-ONCE = """
-import json, marshal, runpy, sys
-loads, names = marshal.loads, []
-
-def note(data):
-    code = loads(data)
-    names.append(code.co_filename)
-    return code
-
-marshal.loads = note
+os._exit = leave
 sys.argv = sys.argv[1:]
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit:
     pass
+"""
+LATE = f"""
+{RUN}
+from overspan.bridge.runtime.local import supervisor
+from overspan.bridge.runtime.slurm import agent
+try:
+    from overspan.bridge import nothing
+except ImportError as error:
+    print(error)
+import traceback
+try:
+    supervisor.main([])
+except IndexError:
+    print(traceback.format_exc())
+print(agent.main.__code__.co_filename)
+"""
+
+
+def test_later_imports_and_tracebacks_come_from_the_sources(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-S", "-c", LATE, build_archive(str(tmp_path)), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "cannot import name 'nothing' from 'overspan.bridge'" in done.stdout
+    assert "status = serve(words[0])" in done.stdout
+    assert done.stdout.endswith("overspan/bridge/runtime/slurm/agent.py\n")
+
+
+ONCE = f"""
+import json, marshal
+loads, names = marshal.loads, []
+
+def note(data):
+    value = loads(data)
+    names.append(getattr(value, "co_filename", ""))
+    return value
+
+marshal.loads = note
+{RUN}
 print(json.dumps([name for name in names if name.startswith("overspan/")]))
 """
 
@@ -84,32 +119,19 @@ def test_a_start_reads_each_module_once(tmp_path: Path) -> None:
     assert len(names) == len(set(names))
 
 
-INSPECT = """
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-except SystemExit:
-    pass
-
-class Kind:
-    a: int
-
-stand_in = sys.modules["inspect"]
-assert stand_in.get_annotations(Kind) == {"a": int}
-assert stand_in.get_annotations(type("Other", (Kind,), {})) == {}
-assert sys.modules["inspect"] is stand_in
-assert stand_in.get_annotations(Kind, eval_str=True) == {"a": int}
-whole = sys.modules["inspect"]
-assert whole is not stand_in and stand_in.signature is whole.signature
-assert sys.modules["inspect"] is whole
-"""
-
-
-def test_inspect_is_loaded_once_and_not_for_annotations(tmp_path: Path) -> None:
-    words = [sys.executable, "-I", "-S", "-c", INSPECT, build_archive(str(tmp_path)), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_another_version_of_python_compiles_each_source_once(tmp_path: Path) -> None:
+    whole = build_archive(str(tmp_path))
+    path = str(tmp_path / "sources.pyz")
+    with zipfile.ZipFile(whole) as built, zipfile.ZipFile(path, "w") as sources:
+        for name in built.namelist():
+            if name.endswith(".py"):
+                sources.writestr(name, built.read(name))
+    code = ONCE.replace("marshal.loads", "builtins.compile").replace("import json", "import builtins, json")
+    code = code.replace("def note(data):\n    value = loads(data)", "def note(*a, **k):\n    value = loads(*a, **k)")
+    words = [sys.executable, "-I", "-S", "-c", code, path, str(tmp_path)]
+    names = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert "overspan/bridge/runtime/local/supervisor.py" in names
+    assert len(names) == len(set(names))
 
 
 def test_it_starts_and_says_when_another_serves(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
     """One node run that has started."""
     directory = RunDirectory(str(folder), 0)
     nodes = RemoteNodes(LaunchContext(directory, "c", {}, {}, (), (), {}, select.poll(), lambda line: None))
-    nodes._live[KEY] = _Live(KEY, cast(Srun, srun), started=True, sent=sent)
+    live = nodes._live[KEY] = _Live(KEY, cast(Srun, srun))
+    live.started, live.sent = True, sent
     return nodes
 
 
