@@ -1,7 +1,7 @@
 """The adapter of a Slurm cluster: single jobs through Slurm's own commands, here or over ssh.
 
-Slurm decides about its jobs; the adapter copies its verdicts and carries orders out. It keeps nothing that has to
-survive: handles and cursors have it all.
+Slurm decides about its jobs; the adapter copies its verdicts and carries orders out. It stores no state of its own:
+handles and cursors, which the daemon stores, are enough to go on after a restart.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.job import Job
 
 VERDICT_SECONDS = 5.0
-"""How long a submission waits for what sbatch says of it."""
+"""How long a submission waits for sbatch's answer."""
 _TRIAL = "trial"
 
 
@@ -123,7 +123,7 @@ class SlurmCluster:
         self._watched: frozenset[str] = frozenset()
 
     def place(self) -> str:
-        """Where its commands run, as whom, and the folder of the run directories."""
+        """Where its commands run, as which user, and the folder of the run directories."""
         return describe_place(self._settings, self._root)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -131,7 +131,7 @@ class SlurmCluster:
         self._check_open()
         if not launches:
             return []
-        # A caller that stops waiting does not cancel it half-way.
+        # Shielded: a caller that stops waiting must not cut a submission off between sbatch and its answer.
         answers = await asyncio.shield(asyncio.create_task(self._submit(launches)))
         if len(answers) < len(launches):
             raise SomeUnanswered(answers)
@@ -157,25 +157,25 @@ class SlurmCluster:
         return answers
 
     def troubles(self) -> list[str]:
-        """What is known of single launches: that it is not known whether Slurm has them."""
+        """Launches in doubt: it is not known whether Slurm has them."""
         return [in_doubt] if (in_doubt := self._submitter.in_doubt) else []
 
     async def _becomes_set(self, job: Job) -> bool:
-        """Whether a job is a set: where it asks for that, and where Slurm could start it in no other form."""
+        """Whether a job becomes a set: it asks for that, or Slurm could start it in no other form."""
         if is_set(job) or not may_be_set(job) or (await self._queries.site()).hetjobs:
             return is_set(job)
         return needs_hetjob(job, await self._queries.nodes(), self._settings.partition)
 
     def decider_of(self, handle: str) -> Decider:
-        """The daemon for sets, whose supervisors know their own task only."""
+        """Who decides for a launch: the daemon for sets, since a set's supervisor knows only its own task."""
         return Decider.DAEMON if is_set_handle(handle) else self.decider
 
     def keeps_limits(self, handle: str) -> bool:
-        """The native jobs of a set have time limits; all other launches have a supervisor or are Slurm's own."""
+        """True for sets, whose native jobs have time limits; in an allocation the supervisor keeps wall times."""
         return is_set_handle(handle)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End the remains of sets that are not wanted any more, and remove files that no run uses."""
+        """End what is left of sets that have been released, and remove files that no run refers to."""
         self._check_open()
         await self._set_submitter.release(installation, handles, tokens)
         root = resolve_root(self._root, (await self._queries.site()).home)
@@ -184,7 +184,7 @@ class SlurmCluster:
     async def find_traces(self) -> list[Trace]:
         """What Slurm has of launches, by the tokens in its comments. Raises Unreachable."""
         self._check_open()
-        # Nothing is being submitted meanwhile.
+        # Under the submission lock: a job whose handle is not known yet would look like an orphan.
         async with self._lock:
             records = await self._queries.own_queue()
         return list_traces(records, index_handles(self._watched))
@@ -196,13 +196,14 @@ class SlurmCluster:
             await self._queries.transport.run(words, timeout=self._queries.timeout)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`; one question is for all of them, once a tick and sooner for young ones.
+        """News of the launches in `since`: one query for all of them, each tick, and sooner for young launches.
 
-        The first answer after a failure is reported at once, with or without news in it.
+        The first answer after a failure returns at once, even without news, so that the cluster is no longer shown
+        as stale.
         """
         self._check_open()
         deadline = time.monotonic() + timeout
-        # Launches of a later version wait for that.
+        # Handles of a later version are left alone until that version runs again.
         since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
         self._set_submitter.saw(since)
@@ -234,10 +235,7 @@ class SlurmCluster:
         return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
     async def _end_late(self, since: Mapping[str, str]) -> None:
-        """End what was asked to end and has not, and what Slurm would run again of sets.
-
-        Raises Unreachable, which is a trouble as any other.
-        """
+        """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""
         sets, now = self.watch.sets, time.time()
         overdue, requeued = [*self.watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
         try:
@@ -249,7 +247,7 @@ class SlurmCluster:
             raise
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
-        """Wait for the next look, for an order that was carried out, or for the end of a grace period."""
+        """Wait until the next query is due, an order was carried out, or a grace period ends."""
         until = [left, next_kill(since, time.time())]
         if since:
             until.append(self.watch.next_look - time.monotonic())
@@ -266,7 +264,7 @@ class SlurmCluster:
         return await self._orderer.order(orders)
 
     def find_obstacle(self, job: Job) -> str:
-        """Why a job cannot wait at the start gate of a set."""
+        """Why a job cannot wait at a set's start gate; empty where it can."""
         return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
@@ -274,15 +272,15 @@ class SlurmCluster:
         return self._predecessors.waits_for(job, needs)
 
     def find_written(self, handle: str) -> Written:
-        """Where a launch works and writes, where it does not do so by the submitter's own paths."""
+        """A launch's working directory and output files, where these differ from the submitter's own paths."""
         return find_written(handle, self._settings.shared)
 
     async def logs(self, request: LogRequest) -> LogPart:
-        """Bytes of a log, from the file that Slurm or the supervisor says."""
+        """Bytes of a log, from the file that Slurm or the supervisor names."""
         return await self._logs.read(request)
 
     async def steps(self, handles: Sequence[str]) -> list[Step]:
-        """The steps of srun in single jobs and elements; the accounting has those that ended too."""
+        """The steps of srun in single jobs and elements; those that have ended only where there is accounting."""
         self._check_open()
         return await self._steps.find(handles)
 
@@ -293,7 +291,7 @@ class SlurmCluster:
         return await self._queries.nodes()
 
     async def close(self) -> None:
-        """Let go of the connection; the jobs go on."""
+        """Close the connection; the jobs go on."""
         self._closed = True
         await self.watch.close()
         if self._relays is not None:
@@ -319,12 +317,12 @@ class SlurmCluster:
         try:
             root = resolve_root(self._root, (await self._queries.site()).home)
         except OverspanError:
-            # The check tries that once more, and tells why it fails.
+            # The check asks again and reports why that fails.
             pass
         return await check_cluster(self._queries, self._settings, root)
 
     async def login(self) -> Invitation:
-        """What opens the connection on a terminal."""
+        """The command that opens the connection on the user's terminal."""
         return await invite(self.name, self.transport, self._settings)
 
     async def enter(self, request: ShellRequest) -> Entrance:
@@ -338,16 +336,16 @@ class SlurmCluster:
         return await NativeSteps(self._queries, self.transport, self._settings, self._root).prepare(request)
 
     async def find_job(self, native: str) -> Foreign:
-        """The facts of a job that a user gave to Slurm directly."""
+        """The facts of a job that a user submitted to Slurm directly."""
         self._check_open()
         return await self._importer.find_job(native)
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """What is accepted without effect on this cluster."""
+        """Parts of the job that are accepted and have no effect on this cluster."""
         return list_notes(job, self._settings)
 
     def plan(self, job: Job) -> str:
-        """The exact command and script that would be submitted, with no effect at all."""
+        """The exact command and script of a submission. Nothing is sent and nothing is written."""
         travels, inline = "", None
         if not self._settings.shared_root:
             job, inline, travels = preview_carried(job)
@@ -359,7 +357,7 @@ class SlurmCluster:
         return travels + self._renderer.plan(job, nodes, as_set, inline)
 
     async def admit(self, job: Job) -> Refusal | None:
-        """What sbatch says of the job, in its own words, without submitting it. Raises Unreachable."""
+        """The refusal by `sbatch --test-only`, in its own words; None if it accepts the job. Raises Unreachable."""
         self._check_open()
         try:
             refuse_unknown(without_array(job))
@@ -396,20 +394,20 @@ class SlurmCluster:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """See how a shielded call ended, so that a failure whose caller has gone is no complaint of the event loop."""
+    """Retrieve a shielded task's exception: asyncio logs one that is never retrieved, as when the caller has gone."""
     if not task.cancelled():
         task.exception()
 
 
 def word_trouble(trouble: Exception | None) -> str:
-    """Why the cluster has not answered, in a sentence; empty where it has."""
+    """Why the cluster has not answered, as a sentence; empty where it has."""
     if trouble is None:
         return ""
     return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
 def open_questions(transport: Transport, settings: Settings) -> Queries:
-    """Who asks: the commands, or the library for what is in the queue."""
+    """Queries by commands, or by pyslurm for the queue where the settings ask for it."""
     kind = LibraryQuestions if settings.reader == PYSLURM else Queries
     return kind(transport, settings.timeout)
 
@@ -426,7 +424,7 @@ def open_transport(cluster: str, settings: Settings) -> Transport:
 
 
 def find_start() -> float:
-    """When this process began (seconds since the epoch): what is older may be an earlier process's (proc(5), stat)."""
+    """When this process started, in seconds since the epoch (proc(5), stat): another one made older submissions."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,6 @@
 """Handles and cursors of launches, as texts that the daemon stores. Pure.
 
-A handle has all that is needed to project a launch for a daemon that knows nothing else, so that no state of
-the adapter's own has to survive.
+A handle alone is enough to observe its launch and to give it orders, so the adapter stores no state of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 
 _SINGLE, _GROUP = "s", "g"
-"""The forms of a handle: one native job that is the user's own, or an allocation with a supervisor in it."""
+"""The forms of a handle: a single native job without a supervisor, or an allocation with one in it."""
 GROUP = f"{_GROUP}."
 """How the handles of groups begin."""
 
@@ -24,9 +23,10 @@ GROUP = f"{_GROUP}."
 class Handle:
     """One run of a native job. `run` is how often Slurm had requeued it before; `grace` is in seconds.
 
-    Of an element, `native` is its native array, `index` its place in there, and `array` the array as Overspan counts.
-    `output` and `error` are where it writes, for when Slurm has forgotten it; empty where that is not known, or where
-    the error goes with the output. `folder` is where it works, empty where that is the submitter's own path.
+    For an element, `native` is its native array, `index` its index there, and `array` the array's id in Overspan.
+    `output` and `error` are its log files, kept here because Slurm forgets them; empty where they are not known, and
+    `error` is empty too where it goes into the output. `folder` is its working directory; empty for the submitter's
+    own.
     """
 
     native: int
@@ -45,7 +45,7 @@ class Handle:
 
     @property
     def name(self) -> str:
-        """How Slurm's commands are told which job: N, or N_i for an element of an array."""
+        """The job as Slurm's commands take it: N, or N_i for an element of an array."""
         return name_native(self.native, self.index)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class GroupHandle:
     grace: int
     folder: str
     run: ClassVar[int] = 0
-    """Slurm never requeues a group."""
+    """Always 0: groups are submitted with --no-requeue."""
     index: ClassVar[int | None] = None
     array: ClassVar[int] = 0
 
@@ -98,17 +98,17 @@ class GroupHandle:
 
     @property
     def name(self) -> str:
-        """How Slurm's commands are told which job."""
+        """The job as Slurm's commands take it."""
         return str(self.native)
 
     @property
     def journal(self) -> str:
-        """The path of the supervisor's record."""
+        """The path of the supervisor's journal."""
         return f"{self.folder}/journal.{self.launch}.jsonl"
 
     @property
     def orders(self) -> str:
-        """The path of the orders for the supervisor."""
+        """The path of the file with the orders for the supervisor."""
         return f"{self.folder}/orders.{self.launch}.jsonl"
 
 
@@ -136,15 +136,15 @@ def is_handle(text: str) -> bool:
 
 
 def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
-    """The handle of a group's present launch."""
+    """The handle of a group's current launch."""
     grace = max(0, *(task.grace_period for task in job.spec.tasks))
     return GroupHandle(native, job.id, job.launch, grace, folder)
 
 
 def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", ""), folder: str = "") -> Handle:
-    """The handle of a job's present launch; `paths` are its output's and its error's. Of an element: its array's id."""
+    """The handle of a job's current launch; `paths` are its output and error. `native` is an element's array."""
     task, spec = job.tasks[0], job.spec.tasks[0]
-    # The script of an allocation has nothing to say when it is cancelled; its steps have Slurm's KillWait.
+    # The script of an allocation only holds the nodes and needs no grace; its steps have Slurm's KillWait.
     grace = 0 if is_allocation(spec) else max(0, spec.grace_period)
     handle = Handle(native, run, job.id, job.launch, len(task.attempts), spec.num_nodes, grace, task.name, *paths)
     handle = replace(handle, folder=folder)
@@ -152,15 +152,14 @@ def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("
 
 
 NOTHING, GRANTED, STARTED, ENDED = range(4)
-"""How much of a launch has been told."""
+"""How far the events of a launch have been reported."""
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """What has been told of a launch: how far it has come, and which orders.
+    """What has been reported of a launch: its phase, and the orders up to number `orders`.
 
-    `orders` is the number of the last order that was told. `kill_at` is when what was asked to end is ended (0: no
-    such time).
+    `kill_at` is when the grace period of a cancel is over and the job is killed (seconds since the epoch; 0: never).
     """
 
     phase: int = NOTHING
@@ -176,16 +175,16 @@ class Cursor:
 
     @property
     def over(self) -> bool:
-        """Whether everything has been told."""
+        """Whether everything has been reported."""
         return self.phase == ENDED
 
     @property
     def waiting(self) -> bool:
-        """Whether no start has been told, and it is not held."""
+        """Whether no start has been reported, and it is not held."""
         return self.phase == NOTHING and not self.held
 
     def at(self, phase: int) -> Cursor:
-        """The same, with more told."""
+        """The same at that phase, or at its own if that is later."""
         return replace(self, phase=max(self.phase, phase))
 
 
@@ -199,10 +198,10 @@ def parse_cursor(text: str) -> Cursor:
 
 @dataclass(frozen=True)
 class GroupCursor:
-    """What has been told of a group: `offset` in its journal, `order` the number of the last order in there.
+    """What has been reported of a group: up to `offset` in its journal, where `order` is the last order's number.
 
-    `orders` is the number of the last order that was carried out by Slurm's own commands; `kill_at` as for a single
-    job. `over` says that Slurm's own end has been told.
+    `orders` is the number of the last order that Slurm's own commands carried out; `kill_at` as for a single job.
+    `over` says that the end of the native job has been reported.
     """
 
     offset: int = 0
@@ -221,7 +220,7 @@ class GroupCursor:
 
     @property
     def waiting(self) -> bool:
-        """Whether no start has been told, and it is not held."""
+        """Whether no start has been reported, and it is not held."""
         return not self.offset and not self.held
 
 

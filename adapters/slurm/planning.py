@@ -1,4 +1,4 @@
-"""What `span plan` prints for a Slurm cluster: the bins, components and steps of a group, and the exact script."""
+"""What `span plan` prints for a Slurm cluster: a group's components, nodes and steps, and the exact script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from overspan.bridge.runtime.slurm.images import is_held
 
 
 def render_submission(submission: BatchSubmission) -> str:
-    """The command and the script; secrets are named, never shown."""
+    """The command and the script. Secrets are mentioned, their values never shown."""
     lines = [f"# {note}" for note in submission.notes]
     lines.append("# " + shlex.join(submission.argv))
     if submission.secrets:
@@ -28,7 +28,7 @@ def render_submission(submission: BatchSubmission) -> str:
 
 
 def render_placement(plan: PlacementPlan, program: Sequence[str] = ()) -> str:
-    """Bins, components and the sruns of every step, one line each; the sruns start the `program`."""
+    """Components, nodes and the sruns of every step, a line each; the sruns start the `program`."""
     kind = f"a hetjob of {len(plan.components)} components" if plan.hetjob else "one ordinary job"
     lines = [f"# {kind}, {plan.nodes} node{'s' * (plan.nodes != 1)}"]
     for number, component in enumerate(plan.components):
@@ -44,13 +44,13 @@ def render_placement(plan: PlacementPlan, program: Sequence[str] = ()) -> str:
 
 
 def describe_image(words: Sequence[str]) -> str:
-    """How a step's programs are run in their image; `<hosts>` and `<folder>` stand for what a node has of its own."""
+    """How a step's programs run in their image; `<hosts>` and `<folder>` stand for values that each node fills in."""
     text = quote_words([word.replace(HOSTS, "<hosts>").replace(FOLDER, "<folder>") for word in words])
     return f"in a container that such an srun holds: {text}" if is_held(words) else f"in the image: {text} PROGRAM"
 
 
 def describe_need(need: NodeResources) -> str:
-    """A shape in words."""
+    """The resources of a node in words."""
     parts = [f"{need.cpus} CPU{'s' * (need.cpus != 1)}"]
     if need.memory is not None:
         parts.append(f"{format_memory(need.memory)} memory" if need.memory else "all memory")

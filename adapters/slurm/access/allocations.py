@@ -38,9 +38,9 @@ while :; do
     wait $!
 done
 """
-"""The batch script. Slurm tells the exit code of a step a moment after its srun has ended, so it is asked for again."""
+"""The batch script. It asks again, because Slurm records a step's exit code a moment after its srun has ended."""
 OWN_OPTIONS = {"output": "/dev/null", "no-requeue": ""}
-"""What the native job is told besides: salloc(1) and srun(1) write no file, and their jobs are never queued again."""
+"""Further options of the native job: salloc(1) and srun(1) write no output file, and their jobs are not requeued."""
 
 GUARD = """\
 cd "$1" || exit 1
@@ -59,11 +59,11 @@ done
 tell KILL
 rm -rf "$1"
 """
-"""Runs beside a step's srun and hands it the signals that it reads, a name a line. At their end srun is ended too,
-where it has not: the command that ran the step is gone, or the connection is. $1 is the step's folder.
+"""Runs beside a step's srun and passes on the signals that it reads, a name a line. At the end of its input it ends an
+srun that still runs: then the user's command has gone, or the connection. $1 is the step's folder.
 
-A login node of that name may be several machines, and numbers of processes are used again, so it is looked at what has
-the number here."""
+It checks host name and program before each signal: one login node's name may stand for several machines, and process
+ids are used again."""
 
 _REFUSED = {
     "gid": "steps run as yourself",
@@ -81,20 +81,20 @@ _ALLOCATED = frozenset(
         "wckey",
     }
 )
-"""Options of srun that an allocation has had (srun(1): a step ignores them)."""
+"""Options of srun that the allocation has already used (srun(1): a step ignores them)."""
 _ALLOCATED_ONCE = frozenset({"exclusive", "time"})
-"""Those that mean something else of a step: --exclusive, and a limit that would end it before its job."""
+"""Those that have another meaning for a step: --exclusive, and a limit that would end it before its job."""
 _HERE = ("SLURM_CLUSTER", "SLURM_CONF", "SLURM_JOB", "SLURM_NODELIST", "SLURM_STEP", "SLURM_SUBMIT", "SLURM_TASKS")
 _NEVER = (*_HERE, "OVERSPAN_", "SALLOC_", "SBATCH_", "SPAN_")
-"""Beginnings of names: variables that tell of this side's allocation, and of this installation."""
+"""Prefixes of variables that describe the submitter's own allocation, or this installation."""
 _INPUT = ("SLURM_", "SRUN_")
-"""Beginnings of the names of srun's input variables."""
+"""Prefixes of srun's input variables."""
 
 
 def hold_command(command: Sequence[str]) -> tuple[str, ...]:
-    """The words of sbatch that ask for the allocation of a command line of salloc's or srun's.
+    """The sbatch command for the allocation of an salloc or srun command line.
 
-    Raises InvalidRequest for an option that does not work from here, by its name.
+    Raises InvalidRequest with the name of an option that does not work from here.
     """
     verb = command[0] if command else "salloc"
     parts = parse_words(verb, command[1:])
@@ -103,7 +103,7 @@ def hold_command(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_parts(parts: Sequence[Part]) -> None:
-    """Refuse what is not carried to a Slurm cluster. Raises InvalidRequest."""
+    """Refuse options that are not supported on a Slurm cluster. Raises InvalidRequest."""
     if len(parts) > 1:
         raise InvalidRequest(
             "components (`:`) of salloc and srun are not carried to a Slurm cluster",
@@ -115,7 +115,7 @@ def check_parts(parts: Sequence[Part]) -> None:
 
 
 def check_terminal(settings: Settings) -> None:
-    """Refuse allocations without a script where there is no way for their steps. Raises InvalidRequest."""
+    """Refuse allocations without a script on a transport without terminals. Raises InvalidRequest."""
     if settings.transport == PARAMIKO:
         raise InvalidRequest(
             f"{settings.host} is reached by {settings.transport}, which has no terminal for srun and salloc",
@@ -124,7 +124,7 @@ def check_terminal(settings: Settings) -> None:
 
 
 def step_words(native: int | str, words: Sequence[str], own: bool) -> list[str]:
-    """The srun of a step; `own` tells that the allocation was made for it alone. Raises InvalidRequest."""
+    """The srun of a step; `own` means that the allocation was made for this step alone. Raises InvalidRequest."""
     parts = parse_words("srun", words)
     check_parts(parts)
     left_out = _ALLOCATED | _ALLOCATED_ONCE if own else _ALLOCATED
@@ -138,9 +138,9 @@ def step_words(native: int | str, words: Sequence[str], own: bool) -> list[str]:
 
 
 def choose_variables(environment: Mapping[str, str], words: Sequence[str], shared: bool) -> dict[str, str]:
-    """The variables that a step's srun finds on the login node, on top of the login's own.
+    """The user's variables for a step's srun on the login node, in addition to the login's own.
 
-    Where the two sides share no file system: srun's input variables, and those that --export names.
+    Without a shared file system these are srun's input variables, and those that --export names.
     """
     given = {name: value for name, value in environment.items() if not name.startswith(_NEVER)}
     if shared:
@@ -151,19 +151,18 @@ def choose_variables(environment: Mapping[str, str], words: Sequence[str], share
 
 
 def render_step(folder: str, words: Sequence[str], variables: Mapping[str, str], place: tuple[str, str, str]) -> str:
-    """The program for sh that becomes a step's srun and leaves its process id in the folder.
+    """The sh program that writes its process id into the folder and then becomes the step's srun by exec.
 
-    `place` are the directory to be in, a folder where Slurm's commands are looked for first, and the umask in octal;
-    each may be empty.
+    `place` are the working directory, a folder that comes first in PATH, and the umask in octal; each may be empty.
     """
     directory, path, umask = place
     exports, odd = split_variables(variables)
     lines = [
         f"rm -f {shlex.quote(f'{folder}/step')}",
-        # What was prepared and never came so far.
+        # Steps that were prepared an hour ago and never started.
         f"find {shlex.quote(posixpath.dirname(folder))} -name step -mmin +60 -exec rm -f {{}} + 2>/dev/null",
         *([f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []),
-        # Found before the variables are set: the user's PATH is for the step.
+        # Looked up before the variables are set, because the user's PATH is meant for the step.
         "overspan_srun=$(command -v srun) || overspan_srun=srun",
         *([f"cd {shlex.quote(directory)}"] if directory else []),
         f'echo "$$ $(uname -n)" >{shlex.quote(f"{folder}/pid")} || exit 1',

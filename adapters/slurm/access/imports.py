@@ -1,4 +1,4 @@
-"""Imports jobs that users gave to Slurm directly: Overspan watches them and takes orders, but never submits them."""
+"""Imports jobs that users submitted to Slurm directly: Overspan watches and controls them, but never submits them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Submit = Callable[[Sequence[Launch]], Awaitable[dict[str, Answer]]]
 
 
 class NativeJobImporter:
-    """Finds foreign jobs of one cluster, and takes launches that are such."""
+    """Finds foreign jobs of one cluster, and accepts their launches."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
@@ -35,8 +35,8 @@ class NativeJobImporter:
     async def find_job(self, native: str) -> Foreign:
         """The facts of a native job, which may have ended.
 
-        Raises InvalidRequest for what is no single job, NotFound, Denied for another user's, Conflict for a job of
-        Overspan's own.
+        Raises InvalidRequest for an array, a hetjob or a wrong id, NotFound, Denied for another user's job, Conflict
+        for a job that Overspan submitted.
         """
         match = _ID.fullmatch(native)
         if match is None:
@@ -57,7 +57,7 @@ class NativeJobImporter:
         return describe_foreign(record, fields, await self._read_script(record.raw) if fields else "")
 
     async def _read_script(self, native: int) -> str:
-        """The job's script while Slurm has it (scontrol(1), write batch_script); empty for one that is none."""
+        """The job's script while Slurm has it (scontrol(1), write batch_script); empty for a job without one."""
         words = ["scontrol", "write", "batch_script", str(native), "-"]
         done = await self._queries.transport.run(words, timeout=self._queries.timeout)
         return done.text if done.rc == 0 and done.text.startswith("#!") else ""
@@ -69,7 +69,7 @@ class NativeJobImporter:
         return next(reversed((await self._queries.runs([str(number)]))[str(number)]), None)
 
     async def submit(self, launches: Sequence[Launch], submit: Submit) -> dict[str, Answer]:
-        """The answers by token: foreign jobs are taken as they are, all others are submitted."""
+        """The answers by token: imported jobs are accepted as they are, all others are submitted."""
         others = [launch for launch in launches if not launch.job.spec.adopted]
         answers = await submit(others) if others else {}
         for launch in launches:
@@ -95,13 +95,13 @@ class NativeJobImporter:
 
 
 def is_own(record: Record) -> bool:
-    """Whether Overspan submitted it; an accounting may keep the submit line and not the comment."""
+    """Whether Overspan submitted the job. Its token is in the comment, which some sites' accounting does not keep."""
     line = record.submit_line if isinstance(record, AccountingRecord) else ""
     return bool(list_tokens(f"{record.comment} {line}"))
 
 
 def choose_record(number: int, index: int | None, queue: Mapping[int, QueueRecord]) -> QueueRecord | None:
-    """The record of a job or an element; None where it is not there. InvalidRequest for arrays and hetjobs."""
+    """The record of a job or an element; None if there is none. InvalidRequest for arrays and hetjobs."""
     if index is not None:
         wanted = (record for record in queue.values() if (record.array_job, record.array_index) == (number, index))
         found = next(wanted, None)
@@ -120,7 +120,7 @@ def choose_record(number: int, index: int | None, queue: Mapping[int, QueueRecor
 
 
 def describe_foreign(record: Record, fields: Mapping[str, str], script: str = "") -> Foreign:
-    """A record and what `scontrol show job` says (nothing for a job that ended long ago), as a job's facts."""
+    """A job's facts from its record and from `scontrol show job`, which is empty for a job that ended long ago."""
     nodes = max(1, record.num_nodes or 1)
     output, error = read_paths(fields)
     cpus = read_number(fields.get("NumCPUs", "")) or 0
@@ -132,7 +132,7 @@ def describe_foreign(record: Record, fields: Mapping[str, str], script: str = ""
         resources=Resources(cpus=cpus / nodes if cpus else None),
         workdir=fields.get("WorkDir", ""),
         time=record.limit.seconds,
-        # What Slurm does not start again by itself has ended.
+        # Slurm alone restarts a foreign job: Overspan never submits it again.
         retry=RetryPolicy(max_recoveries=0),
         streams=Streams(output, "" if error == output else error),
     )

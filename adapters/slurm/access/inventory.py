@@ -1,4 +1,4 @@
-"""Inventory for `span fsck`: launches that Slurm has, of any installation, found by the token in the comment. Pure."""
+"""Inventory for `span fsck`: the launches in Slurm, of any installation, found by the token in the comment. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Natives = Mapping[tuple[int, int | None], str]
 
 
 class _LaunchKey(NamedTuple):
-    """The key of one line: a launch, or the remains of one native job."""
+    """The key of one trace: a launch, or an orphaned native job."""
 
     token: str
     handle: str
 
 
 def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
-    """The handles by what Slurm calls their launches; of several runs of a native job, that of the latest."""
+    """The handles by native job and element; of several runs of one native job, the handle of the latest."""
     found: dict[tuple[int, int | None], str] = {}
     runs: list[tuple[int, tuple[int, int | None], str]] = []
     for text in handles:
@@ -46,7 +46,7 @@ def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
 
 
 def list_traces(records: Iterable[QueueRecord], natives: Natives) -> list[Trace]:
-    """The launches that have native jobs which are not over, and those that are watched, by installation and job."""
+    """The launches that are watched or have live native jobs, sorted by installation and job."""
     places: dict[_LaunchKey, list[QueueRecord]] = {}
     for record in records:
         token = find_token(record.comment)
@@ -76,8 +76,8 @@ def _name_state(record: QueueRecord) -> str:
 
 
 def end_words(traces: Iterable[Trace]) -> list[tuple[str, ...]]:
-    """The commands that end all that Slurm has of launches."""
+    """The commands that cancel all native jobs of these launches."""
     names = list(dict.fromkeys(words.split()[1] for trace in traces for words in trace.objects))
-    # The waiting rest of an array is named by the array.
+    # scancel takes the waiting elements of an array by the array's own id.
     names = list(dict.fromkeys(name.partition("_[")[0] for name in names))
     return [("scancel", *names[start : start + TOGETHER]) for start in range(0, len(names), TOGETHER)]

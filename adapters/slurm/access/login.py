@@ -1,4 +1,4 @@
-"""How a user opens the way to a Slurm cluster on a terminal."""
+"""`span login`: how a user opens the connection to a Slurm cluster on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overspan.adapters.slurm.transports.transport import Transport
 
 
 async def invite(name: str, transport: Transport, settings: Settings) -> Invitation:
-    """What is to be run on a terminal; nothing where no question can be asked, or the way is open."""
+    """The command to run on a terminal; none if the connection is open, or if its transport asks no questions."""
     if isinstance(transport, OpenSsh):
         is_open, words = await transport.invite()
         end = shlex.join(transport.control_words("exit"))

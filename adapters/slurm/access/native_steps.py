@@ -1,7 +1,7 @@
 """Steps of Slurm's own srun in a native job, for a command on the user's terminal.
 
-What is to run is a file on the login node that only the user can read: neither variables nor words are in a command
-line on the way. It removes itself when it starts.
+The step's program is a file on the login node that only the user can read, and that removes itself when it starts: so
+neither its variables nor its words show in a command line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from overspan.bridge.model.errors import InvalidRequest
 
 @dataclass(frozen=True)
 class NativeSteps:
-    """Prepares steps on one cluster: `transport` is the user's, `root` is the setting."""
+    """Prepares steps on one cluster: `transport` is the user's own, `root` is the setting."""
 
     queries: Queries
     transport: Transport
@@ -31,7 +31,7 @@ class NativeSteps:
     root: str
 
     async def prepare(self, request: StepRequest) -> StepEntrance:
-        """What to run for a step. Raises InvalidRequest for what takes none, Unreachable."""
+        """The command of a step. Raises InvalidRequest for a launch that takes no steps, Unreachable."""
         handle = _find_job(request.handle)
         words = step_words(handle.name, request.words, request.own)
         root = resolve_root(self.root, (await self.queries.site()).home)
@@ -49,7 +49,7 @@ class NativeSteps:
 
 
 def _find_job(text: str) -> Handle:
-    """The native job of a handle; a group has tasks, each with a supervisor. Raises InvalidRequest."""
+    """The native job of a handle. Raises InvalidRequest for a group."""
     handle = None if is_set_handle(text) else parse_any(text)
     if not isinstance(handle, Handle):
         raise InvalidRequest(

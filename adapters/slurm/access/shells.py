@@ -1,8 +1,8 @@
-"""A shell beside the work on a Slurm cluster: a step that shares what the allocation has (srun(1), --overlap).
+"""A shell beside the work on a Slurm cluster: a step that shares the allocation's resources (srun(1), --overlap).
 
-A member of a group is entered by the supervisor's application, which gives the shell what the member has. A single job
-has none on its nodes: there it is a plain shell in the job's working directory. Where the nodes share no folder, the
-application brings itself to the member's node first.
+In a group the runtime application enters the member's environment. A single job has no application on its nodes, so it
+gets a plain shell in the job's working directory. Where the nodes share no folder, the application first copies itself
+to the member's node.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
 _OPEN = ("RUNNING", "COMPLETING")
 _TIMEOUT = 30.0
 _OVERLAP = (20, 11)
-"""Before, steps overlapped without being asked to (srun(1))."""
-# Variables of a job around the terminal are options of srun (srun(1), input environment variables).
+"""The first version of Slurm with --overlap; before, all steps overlapped (srun(1))."""
+# If the terminal is inside of a job, that job's variables would act as options of srun (srun(1), INPUT ENVIRONMENT
+# VARIABLES).
 CLEAN = (
     'for name in $(env | sed -n "s/^\\(S\\(LURM\\|RUN\\|ALLOC\\)_[A-Za-z0-9_]*\\)=.*/\\1/p"); do '
     '[ "$name" = SLURM_CONF ] || unset "$name"; done'
 )
-"""A command for sh that removes them."""
+"""An sh command that removes these variables."""
 
 
 class NativeAllocation(NamedTuple):
@@ -54,25 +55,25 @@ class NativeAllocation(NamedTuple):
 
 
 def list_allocations(text: str) -> list[NativeAllocation]:
-    """What squeue has told of a job, a line for each component."""
+    """Read squeue's answer about a job, a line for each component."""
     found = []
     for line in text.splitlines():
         if line.count("|") < 3:
-            continue  # what some site's squeue says besides
+            continue  # a site's squeue may print lines of its own
         name, state, nodes, told = line.split("|", 3)
         found.append(NativeAllocation(name, state, tuple(expand(nodes)) if nodes else (), told))
     return found
 
 
 def list_parts(found: Sequence[NativeAllocation], handle: SetHandle, task: str) -> list[tuple[int, NativeAllocation]]:
-    """The native jobs of a task of a set, by the attempt that each began with, the newest first."""
+    """The native jobs of a set's task, each with the attempt that it began with, newest first."""
     named = [(split_token(find_token(allocation.text)), allocation) for allocation in found]
     own = [(name[2], allocation) for name, allocation in named if name and name[:2] == (handle.token, task)]
     return sorted(own, key=lambda part: part[0], reverse=True)
 
 
 def choose_allocation(found: Sequence[NativeAllocation], request: ShellRequest, native: str) -> NativeAllocation:
-    """The one that has the member's node. Raises Conflict where Slurm has given it back, or not given it yet."""
+    """The allocation with the member's node. Raises Conflict if it has no nodes yet, or has released them."""
     for allocation in found:
         if allocation.state in _OPEN and request.host in allocation.nodes:
             return allocation
@@ -87,9 +88,9 @@ def choose_allocation(found: Sequence[NativeAllocation], request: ShellRequest, 
 def step_words(
     allocation: NativeAllocation, request: ShellRequest, program: Sequence[str], version: tuple[int, ...] = ()
 ) -> list[str]:
-    """The srun that runs the program; it takes nothing from the steps that are there. No version is a present one."""
+    """The srun that runs the program beside the steps that run already. Without a version a current Slurm is meant."""
     native, plus, component = allocation.name.partition("+")
-    # A component's own number would do for no step of it (measured on 22.05).
+    # srun does not take a component's own id (measured on 22.05).
     words = ["srun", f"--jobid={native}", *([f"--het-group={component}"] if plus else [])]
     words += [] if version and version < _OVERLAP else ["--overlap"]
     words += ["--nodes=1", "--ntasks=1", "--mem=0"]
@@ -100,7 +101,7 @@ def step_words(
 def member_program(
     archive: Sequence[str], handle: GroupHandle | SetHandle, request: ShellRequest, part: str = ""
 ) -> list[str]:
-    """The application on the node; `archive` are the words that start it, `part` is a set's job's folder."""
+    """The application's command on the member's node, begun by `archive`; `part` is the folder of a set's job."""
     member = (handle.folder, str(handle.launch), part, request.task, str(request.node))
     return [*archive, "shell", *member, *request.command]
 
@@ -108,14 +109,14 @@ def member_program(
 def visit_program(
     archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
 ) -> list[str]:
-    """The application on the login node, which brings itself to a node that shares no folder; `step` is the srun."""
+    """The application's command on the login node, from where it copies itself to the node by the srun `step`."""
     launch = (handle.folder, str(handle.launch), str(handle.native))
     member = (request.task, str(request.node), python)
     return [*archive, *remote_shell_words(launch, member, step, request.command)]
 
 
 def render_command(words: Sequence[str], path: str) -> str:
-    """The words as a command for sh; `path` is a folder where Slurm's commands are looked for first."""
+    """The words as an sh command; `path` is a folder that comes first in PATH."""
     lines = [f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []
     return "; ".join([*lines, CLEAN, f"exec {shlex.join(words)}"])
 
@@ -123,10 +124,13 @@ def render_command(words: Sequence[str], path: str) -> str:
 def open_terminal(
     transport: Transport, settings: Settings, words: Sequence[str], terminal: bool, alone: bool = False
 ) -> Entrance:
-    """The words for the user's own terminal, `alone` on a connection of their own. InvalidRequest without one."""
+    """The command for the user's terminal, with `alone` on an ssh connection of its own.
+
+    Raises InvalidRequest on a transport without terminals.
+    """
     command = render_command(words, settings.path)
     if isinstance(transport, OpenSsh):
-        # The login shell there may be any; sh is told in one word of it.
+        # The login shell may be of any kind, so the program for sh is one quoted word of its command.
         text = shlex.join(["exec", "/bin/sh", "-c", command])
         return Entrance(tuple(transport.terminal_words(text, terminal, alone)))
     if settings.transport == LOCAL:
@@ -139,7 +143,7 @@ def open_terminal(
 
 @dataclass(frozen=True)
 class Shells:
-    """Finds ways in on one cluster: `transport` is the user's, `queries` ask Slurm, `root` is the setting."""
+    """Opens shells on one cluster: `transport` is the user's own, `queries` ask Slurm, `root` is the setting."""
 
     queries: Queries
     transport: Transport
@@ -147,7 +151,7 @@ class Shells:
     root: str
 
     async def enter(self, request: ShellRequest) -> Entrance:
-        """What to run on the user's terminal. Raises Conflict, InvalidRequest, Unreachable."""
+        """The command for the user's terminal. Raises Conflict, InvalidRequest, Unreachable."""
         if not request.host:
             raise InvalidRequest(f"it is not known yet where {request.task} runs", remedy="try again in a few seconds")
         if is_set_handle(request.handle):
@@ -189,7 +193,7 @@ class Shells:
         return list_allocations(done.text)
 
     async def _bring_archive(self) -> tuple[str, ...]:
-        """The words of the application, which an earlier version of the daemon may not have left there."""
+        """Install the application, since another version may have submitted the job, and return its command."""
         root = resolve_root(self.root, (await self.queries.site()).home)
         await InstalledApplication(self.queries.transport).bring(root)
         return supervisor_words(self.settings, root)

@@ -1,1 +1,1 @@
-"""Slurm's commands: how each is asked, and how its answer is read."""
+"""Slurm's commands: their command lines, and parsers of their answers."""

@@ -1,4 +1,4 @@
-"""What `sbatch --test-only` says of a job, as a verdict. Pure."""
+"""Reads the answer of `sbatch --test-only` as acceptance or refusal. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACCEPTED = re.compile(
     r"Requested node configuration is not available|Required (node|partition) not available|nodes are busy|"
     r"Requested time limit is invalid|Job dependency|Requested operation is presently disabled"
 )
-"""What a trial refuses and a submission takes: the job waits, with its reason (measured on 22.05)."""
+"""Errors of --test-only for jobs that a real submission accepts and lets wait, with a reason (measured on 22.05)."""
 
 
 _TOO_LARGE = (
@@ -25,10 +25,10 @@ _TOO_LARGE = (
 
 
 def read_trial(code: int, stderr: str) -> Refusal | None:
-    """The refusal that a submission would meet, in sbatch's words; None where it would be taken, or for now only.
+    """The refusal of a submission, in sbatch's words; None if sbatch would accept the job, or refuses it only for now.
 
-    The sentence about the allocation is the same for jobs that sbatch takes and lets wait (`is_unclear`); another
-    error beside it tells that it would not.
+    Its sentence about the allocation alone does not tell (`is_unclear`); with another error beside it, it is a
+    refusal.
     """
     if code == 0 or is_unclear(code, stderr):
         return None
@@ -41,13 +41,13 @@ def read_trial(code: int, stderr: str) -> Refusal | None:
 
 
 def is_unclear(code: int, stderr: str) -> bool:
-    """Whether a trial was refused by a sentence that may mean no more than a wait."""
+    """Whether --test-only failed with nothing but a sentence that may also mean that the job would wait."""
     lines = clean(stderr).splitlines()
     return code != 0 and len(lines) == 1 and lines[0].startswith(_TRIAL) and bool(_ACCEPTED.search(lines[0]))
 
 
 def refuse_memory(job: Job, nodes: Sequence[Node]) -> Refusal | None:
-    """The refusal of a job that asks for more memory than any node of its partition has; sbatch takes no such job."""
+    """The refusal of a job that asks for more memory than any node of its partition has, which sbatch never accepts."""
     names = set(job.spec.partition.split(",")) if job.spec.partition else set()
     sizes = [node.memory for node in nodes if (node.partition in names if names else node.default)]
     for task in job.spec.tasks:

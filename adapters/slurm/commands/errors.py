@@ -1,6 +1,6 @@
-"""What Slurm's commands say when they fail, as errors: what to try again, what is final, what has no answer yet.
+"""Sorts the errors of Slurm's commands: to be tried again, final, or in doubt.
 
-Texts are those of slurm_errno.c, 20.11 to 26.05, and of the clients; `:` and case as they print them.
+The patterns are texts of slurm_errno.c, 20.11 to 26.05, and of the commands.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Reject
 
 
 class FailureKind(StrEnum):
-    """What a failure means for the call that met it."""
+    """What a failure means for the call."""
 
     NO_ANSWER = "no answer"
-    """The call may have had its effect: look before it is made again."""
+    """In doubt: the call may have had its effect, so look for that before the next try."""
     UNREACHABLE = "unreachable"
     """The call had no effect; the cluster does not answer."""
     BUSY = "busy"
-    """The call had no effect; Slurm asks for patience."""
+    """The call had no effect; Slurm asks to try again later."""
     LIMIT = "limit"
-    """The call had no effect; a limit that passes with time is reached."""
+    """The call had no effect; it exceeds a limit that other jobs use up for now."""
     UNKNOWN_JOB = "unknown job"
     DENIED = "denied"
     ENDED = "ended"
@@ -37,7 +37,7 @@ class FailureKind(StrEnum):
 
 
 RATE_LIMIT = r"(?i:rate.?limit|too many (concurrent )?(requests|connections)|SLURMCTLD is busy|requested backoff)"
-"""The controller asks for fewer questions (SlurmctldParameters=rl_enable)."""
+"""The controller limits the rate of requests (SlurmctldParameters=rl_enable)."""
 
 TABLE: tuple[tuple[str, FailureKind], ...] = (
     (
@@ -59,13 +59,14 @@ TABLE: tuple[tuple[str, FailureKind], ...] = (
         FailureKind.BUSY,
     ),
     (RATE_LIMIT, FailureKind.BUSY),
-    # The job's folder, made before sbatch is called.
+    # From the mkdir of the job's folder that comes before sbatch.
     (r"mkdir: .*(No space left on device|[Qq]uota exceeded)", FailureKind.BUSY),
     (
         r"Invalid authentication credential|Protocol authentication error|[Mm]unge .*(fail|error|connect)",
         FailureKind.BUSY,
     ),
-    # The policy's own text is the same for sizes, which no wait mends; the reason before it tells (23.02 and later).
+    # The sentence about the policy is the same for jobs that are too large for ever; the reason in front of it
+    # distinguishes them (23.02 and later).
     (r"(Assoc|QOS)\w*MaxSubmit\w*", FailureKind.LIMIT),
     (r"maximum number of jobs|MaxJobCount|Unable to (create|allocate) job.*limit", FailureKind.LIMIT),
     (
@@ -91,7 +92,7 @@ TABLE: tuple[tuple[str, FailureKind], ...] = (
         FailureKind.MISSING,
     ),
 )
-"""Patterns of failure texts, the first that matches counts; anything else from sbatch is a rejection."""
+"""Patterns of error texts; the first that matches counts. Everything else that sbatch says is a rejection."""
 
 _CLASSES: dict[FailureKind, type[OverspanError]] = {
     FailureKind.NO_ANSWER: TimedOut,
@@ -127,7 +128,7 @@ REMEDIES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class SlurmFailure:
-    """A failed command: what it means, its own words without prefixes, and what to do."""
+    """A failed command: its kind, its own words without prefixes, and a remedy."""
 
     kind: FailureKind
     message: str
@@ -151,7 +152,7 @@ class SlurmFailure:
 
 
 def read_failure(stderr: str, code: int) -> SlurmFailure:
-    """Read what a command of Slurm's said on stderr when it ended with that code."""
+    """Read the stderr of a Slurm command that ended with that code."""
     message = clean(stderr) or f"the command ended with code {code} and no word"
     for pattern, kind in TABLE:
         if re.search(pattern, stderr):
@@ -164,7 +165,7 @@ def read_failure(stderr: str, code: int) -> SlurmFailure:
 
 
 def clean(stderr: str) -> str:
-    """The words of a failure without the commands' names, warnings and empty lines."""
+    """An error text without the commands' names, warnings, and empty and repeated lines."""
     lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines() if not _NOISE.match(line)]
     return "\n".join(dict.fromkeys(line for line in lines if line))
 

@@ -1,6 +1,6 @@
-"""The steps that srun ran inside native jobs: from sacct, or those that run now from squeue where there is none.
+"""The steps of srun inside native jobs: from sacct, or without accounting the running ones from squeue.
 
-They are queried only when a user wants to see them.
+They are queried only when a user asks for them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 
 SECONDS = 5.0
-"""Seconds for which a user who asks waits for the cluster."""
+"""Timeout of the cluster's answer, in seconds, since a user waits for it."""
 MOST = 1000
-"""Jobs of one answer: the newest."""
+"""Jobs of one answer, the newest ones."""
 _KEPT = 2000
-"""Jobs that have ended whose steps are remembered: those change no more."""
+"""Ended jobs whose steps are cached: these no longer change."""
 _FIELDS = ("JobID", "State", "ExitCode", "Start", "End", "NTasks", "NCPUS", "NodeList", "JobName")
 _RUNNING = ("StepID", "NumTasks", "StartTime", "Nodes", "StepName")
 _SIGKILL = 9
 
 
 class NativeStepRecord(NamedTuple):
-    """A line about a job, whose `number` is None, or about a step of srun's: ids as in squeue, nodes by name."""
+    """A line about a job (`number` is None) or about a step of srun: ids as in squeue, nodes by name."""
 
     job: str
     component: int | None
@@ -59,7 +59,7 @@ class NativeStepRecord(NamedTuple):
 
 
 class JobSteps:
-    """Asks for steps; `nodes_of` gives the nodes of a launch, in the order of its members, where they are known."""
+    """Queries steps; `nodes_of` gives the nodes of a launch, in the order of its members, if they are known."""
 
     def __init__(self, queries: Queries, nodes_of: Callable[[str], Sequence[str]]) -> None:
         self._queries = queries
@@ -67,14 +67,14 @@ class JobSteps:
         self._ended: dict[str, list[Step]] = {}
 
     async def find(self, handles: Sequence[str]) -> list[Step]:
-        """The steps of launches that are native jobs of the users' own. Raises Unreachable."""
+        """The steps of single jobs and elements; groups have none. Raises Unreachable."""
         wanted = _read_handles(handles)
         fresh = {name: text for name, text in wanted.items() if text not in self._ended}
         try:
             async with asyncio.timeout(SECONDS):
                 found = await self._ask(fresh) if fresh else {}
         except TimeoutError:
-            raise Unreachable(f"the cluster has not told its steps within {SECONDS:g} s") from None
+            raise Unreachable(f"the cluster has not listed its steps within {SECONDS:g} s") from None
         while len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
         return [step for text in wanted.values() for step in found.get(text, self._ended.get(text, []))]
@@ -86,7 +86,7 @@ class JobSteps:
             try:
                 return await self._ask_accounts(names, wanted, site.version)
             except OverspanError:
-                # What runs is known without it.
+                # squeue still knows the running steps.
                 pass
         done = await self._run(ask("squeue", "--steps", "--noheader", f"--jobs={','.join(names)}", *_ask_running()))
         return self._collect(read_running(done), wanted)
@@ -111,7 +111,7 @@ class JobSteps:
         return done.text
 
     def _collect(self, records: Sequence[NativeStepRecord], wanted: Mapping[str, str]) -> dict[str, list[Step]]:
-        """The steps by handle; those of jobs that have ended are remembered."""
+        """The steps by handle; those of ended jobs go into the cache."""
         jobs = {record.job: record for record in records if record.number is None}
         found: dict[str, list[Step]] = {text: [] for text in wanted.values()}
         for record in records:
@@ -128,7 +128,7 @@ class JobSteps:
 
 
 def _read_handles(handles: Iterable[str]) -> dict[str, str]:
-    """Handles by the names of their native jobs: the newest jobs. A group's steps are its tasks."""
+    """The handles of the newest jobs, by the names of their native jobs. Groups have none: their steps are tasks."""
     found: dict[str, Handle] = {}
     for text in handles:
         try:
@@ -141,11 +141,11 @@ def _read_handles(handles: Iterable[str]) -> dict[str, str]:
 
 
 def make_step(text: str, record: NativeStepRecord, names: Sequence[str]) -> Step:
-    """A step as the contract has it; its nodes count within the launch."""
+    """A step as the contract has it; its nodes are numbered within the launch."""
     places = {name: index for index, name in enumerate(names)}
     status = record.exit or ExitStatus()
     running = record.end is None and record.state.base not in _OVER
-    # Slurm calls a step that a signal of its own ended CANCELLED too; who cancelled it is told only of the others.
+    # Slurm shows CANCELLED also for a step that died of a signal by itself; only a cancelled one says by whom.
     cancelled = record.state.base == "CANCELLED" and record.state.by is not None
     return Step(
         handle=text,
@@ -173,12 +173,12 @@ _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 
 def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
-    """The fields that a Slurm of that version has; what users wrote comes last."""
+    """The fields that a Slurm of that version has; the users' own text is last, since it may hold separators."""
     return (*_FIELDS, SUBMIT_LINE) if version >= SUBMIT_LINE_SINCE else _FIELDS
 
 
 def read_steps(text: str, version: tuple[int, ...]) -> list[NativeStepRecord]:
-    """The jobs and the steps of srun's in an answer of sacct's."""
+    """The jobs and the steps of srun in an answer of sacct."""
     fields = list_fields(version)
     rows = (dict(zip(fields, values, strict=True)) for values in split_parsable(text, len(fields)).records)
     return [record for row in rows if (record := _read_row(row, row["JobID"])) is not None]
@@ -189,13 +189,13 @@ def _ask_running() -> tuple[str, ...]:
 
 
 def read_running(text: str) -> list[NativeStepRecord]:
-    """The steps of srun's in an answer of squeue's."""
+    """The steps of srun in an answer of squeue."""
     found = []
     for step, ntasks, start, nodes, name in split_records(text, len(_RUNNING)).records:
         row = {"State": "RUNNING", "Start": start, "NTasks": ntasks, "NodeList": nodes, "JobName": name}
         record = _read_row(row, step)
         if record is not None and record.number is not None:
-            # squeue tells no CPUs of a step: one for each rank is what srun gives unless it is told otherwise.
+            # squeue does not show a step's CPUs; srun's default is one for each rank.
             found.append(record._replace(cpus=record.ntasks))
     return found
 

@@ -1,7 +1,7 @@
-"""How Slurm's listings are asked for and taken apart: fields ended by control characters, times as seconds.
+"""The format of Slurm's listings: fields and records that end with control characters, times as seconds.
 
-User text (names, comments, submit lines) may hold blanks, bars and line breaks, so fields end with the unit separator
-and records with the record separator. A record with another number of fields is left out and counted.
+The users' own text (names, comments, submit lines) may hold blanks, bars and line breaks, so fields end with the unit
+separator and records with the record separator. Records with a wrong number of fields are counted and left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIELD_END = "\x1f"
 RECORD_END = "\x1e"
 
 ENVIRONMENT = ("SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0", "LC_ALL=C")
-"""Variables of every question: times as seconds since 1970 whatever the site's zone, indices of arrays in full."""
+"""Variables of every query: times as seconds since 1970 whatever the site's time zone, array indices in full."""
 UNWANTED = (
     "SQUEUE_STATES",
     "SQUEUE_PARTITION",
@@ -27,23 +27,23 @@ UNWANTED = (
     "SQUEUE_FEDERATION",
     "SLURM_CLUSTERS",
 )
-"""Variables of the user's that would filter an answer."""
+"""Variables of the user that would filter the answer."""
 
 _MISSING = ("", "n/a", "unknown", "none", "(null)", "not_set", "invalid", "partition_limit")
 _STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 
 
 class ParsedListing(NamedTuple):
-    """The records of a listing, each as many texts as were asked for, and how many could not be read."""
+    """The records of a listing, each with the fields that were asked for, and how many could not be read."""
 
     records: tuple[tuple[str, ...], ...]
     unreadable: int = 0
     torn: bool = False
-    """Whether it ends in the middle of a record: what would have come behind is not known to be absent."""
+    """Whether it ends in the middle of a record. Then a job that it lacks may still exist."""
 
 
 def ask(*words: str) -> tuple[str, ...]:
-    """The words of a question, with the variables that it needs. Works through any shell that env(1) is known to."""
+    """The command of a query with the variables that it needs, set by env(1), so that the login shell may be any."""
     removed = [word for name in UNWANTED for word in ("-u", name)]
     return ("env", *removed, *ENVIRONMENT, *words)
 
@@ -58,27 +58,27 @@ def join_format(fields: Sequence[str]) -> str:
 
 
 def split_records(text: str, count: int) -> ParsedListing:
-    """Take apart an answer whose records have `count` fields; a last one that was cut off is unreadable."""
+    """Split an answer of squeue or sinfo into records of `count` fields; a last one that is cut off is unreadable."""
     return _split(text, f"{RECORD_END}\n", count)
 
 
 def split_parsable(text: str, count: int) -> ParsedListing:
-    """Take apart what `sacct -p --delimiter` gives: every field is ended by the separator, records by a line break."""
+    """Split an answer of `sacct -p --delimiter`, where fields end with the separator and records with a line break."""
     return _split(text, f"{FIELD_END}\n", count)
 
 
 def _split(text: str, end: str, count: int) -> ParsedListing:
     *whole, rest = text.split(end)
-    # The last field is the user's own text, which may have the separator in it.
+    # The last field is the user's own text, which may contain the separator.
     records = [tuple(record.split(FIELD_END, count - 1)) for record in whole]
     readable = tuple(record for record in records if len(record) == count)
-    # Words of a login's own may stand at the end, too; a record begins with a number.
+    # The end may also be a message of the login shell; a record begins with a number.
     torn = FIELD_END in rest or rest.strip()[:1].isdigit()
     return ParsedListing(readable, len(records) - len(readable) + bool(rest.strip()), torn)
 
 
 def read_text(text: str) -> str:
-    """A text; empty for what Slurm writes where there is none."""
+    """A text; empty for Slurm's words for none."""
     stripped = text.strip()
     return "" if stripped.lower() in ("(null)", "n/a", "none", "none assigned") else stripped
 
@@ -93,7 +93,7 @@ def read_time(text: str) -> float | None:
     """A point in time: seconds since 1970, or YYYY-MM-DDTHH:MM:SS in this machine's zone; None for N/A and Unknown."""
     word = text.strip()
     if word.isascii() and word.isdigit() and len(word) <= 12:
-        # Slurm writes 0 where nothing is known.
+        # Slurm writes 0 for an unknown time.
         return float(word) or None
     match = _STAMP.fullmatch(word)
     if match is None:
@@ -107,14 +107,14 @@ def read_time(text: str) -> float | None:
 
 
 class TimeLimit(NamedTuple):
-    """A time limit in seconds; `known` is False where Slurm gave none, and None seconds then mean nothing."""
+    """A time limit in seconds, None for no limit; `known` is False where Slurm does not show one."""
 
     seconds: int | None
     known: bool = True
 
 
 def read_limit(text: str) -> TimeLimit:
-    """A time limit: UNLIMITED is None seconds, N/A, INVALID and Partition_Limit are not known."""
+    """A time limit: UNLIMITED is None seconds; N/A, INVALID and Partition_Limit are unknown."""
     word = text.strip()
     if word.lower() in _MISSING:
         return TimeLimit(None, False)

@@ -31,12 +31,12 @@ FIELDS = (
 )
 """Fields of sinfo's --Format; all of them exist from Slurm 20.11 to 26.05."""
 
-# sinfo(1), NODE STATE CODES: a suffix tells what else is going on with the node.
+# sinfo(1), NODE STATE CODES: a suffix shows a second condition, such as * for not responding.
 _SUFFIXES = "*~#!%$@^-+"
 
 
 def ask_nodes(clusters: str = "") -> tuple[str, ...]:
-    """The words of the question: one record for each node and partition, all partitions."""
+    """The command: one record for each node and partition, all partitions."""
     words = ["sinfo", "--noheader", "--Node", "--all"]
     if clusters:
         words.append(f"--clusters={clusters}")
@@ -44,7 +44,7 @@ def ask_nodes(clusters: str = "") -> tuple[str, ...]:
 
 
 def read_nodes(text: str) -> list[Node]:
-    """Read the answer, in its order; a record that cannot be read is left out."""
+    """Read the answer; a record that cannot be read is left out."""
     nodes = []
     for fields in split_records(text, len(FIELDS)).records:
         node = _read_node(dict(zip(FIELDS, fields, strict=True)))
@@ -100,7 +100,7 @@ def _sum_gpus(gpus: Iterable[Gpus]) -> tuple[str, int]:
 
 
 def ask_addresses(names: str = "") -> tuple[str, ...]:
-    """The words that tell where nodes are reached; `names` is a host list, empty for all."""
+    """The command for the nodes' addresses; `names` is a host list, empty for all nodes."""
     return ask("scontrol", "--oneliner", "show", "node", *([names] if names else []))
 
 

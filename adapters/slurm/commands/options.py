@@ -1,4 +1,4 @@
-"""Options of sbatch as a mapping of long names to values: read from words, laid over each other, written as words.
+"""Options of sbatch as a mapping of long names to values: parsed, merged, and rendered.
 
 A value is empty where an option has none. Slurm's precedence is command line, SBATCH_* variables, #SBATCH lines.
 """
@@ -25,7 +25,7 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 Options = Mapping[str, str]
 
 RESERVED = frozenset({"job-name", "output", "error", "chdir", "wrap", "uid", "gid"})
-"""Native options that Overspan sets itself or never passes on."""
+"""Native options that Overspan sets itself, or never passes on."""
 _CLIENT = frozenset(name for name, option in BY_NAME.items() if option.treatment is Treatment.CLIENT)
 _REMEDIES = {
     "job-name": "write `name:`",
@@ -35,7 +35,7 @@ _REMEDIES = {
     "chdir": "write `workdir:`",
 }
 _ELSEWHERE = frozenset({"array", "clusters"})
-"""Native options that change what Overspan itself has to know; keys of the job file say them."""
+"""Native options that Overspan itself has to know; keys of the job file set them."""
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _RIVALS = (MEMORY, _GPUS, ("requeue", "no-requeue"))
@@ -55,14 +55,14 @@ class ReservedOption(InvalidRequest):
 
 
 class Overlay(NamedTuple):
-    """Options after one set was laid over another, and a sentence for each conflict between the two."""
+    """Merged options, and a sentence for each conflict."""
 
     options: dict[str, str]
     conflicts: tuple[str, ...] = ()
 
 
 def check_native(options: Options, task: str = "") -> None:
-    """Refuse native options that are reserved, or that concern the sbatch command alone. Raises ReservedOption."""
+    """Refuse native options that are reserved, or that control only the sbatch command. Raises ReservedOption."""
     for name in options:
         if name in RESERVED or name in _CLIENT or name in _ELSEWHERE or name in OWN:
             raise ReservedOption(name, task)
@@ -79,16 +79,16 @@ def native_options(spec: JobSpec, task: TaskSpec) -> Overlay:
     check_native(own, task.name)
     base = {"partition": spec.partition, "account": spec.account, "qos": spec.qos}
     first = lay_over({name: value for name, value in base.items() if value}, header, "`slurm:` of the header")
-    # A task that differs from its header is meant to: no conflict.
+    # A task's own options override the header on purpose, so these conflicts are not reported.
     second = lay_over(first.options, own, "")
     return Overlay(second.options, first.conflicts)
 
 
 def lay_over(below: Options, above: Options, source: str) -> Overlay:
-    """Lay options over others; of options that exclude each other the upper ones remain.
+    """Merge options: `above` overrides `below`, also with options that exclude each other.
 
-    `source` names the upper ones in the conflicts; without it none are reported. GPUs of the lower --gres stay beside
-    an upper --gres that names none.
+    `source` names `above` in the conflicts; without it none are reported. GPUs in the lower --gres stay if the upper
+    --gres names none.
     """
     options, conflicts = dict(below), []
     for name, value in above.items():
@@ -154,8 +154,8 @@ def render_words(options: Options) -> tuple[str, ...]:
 def render_directives(options: Options) -> tuple[list[str], dict[str, str]]:
     """Options as #SBATCH lines, and those that no line can hold (line breaks), for the command line.
 
-    Words are quoted by the rules of sbatch's own parser: double quotes group, a backslash keeps one character
-    (measured on Slurm 22.05).
+    Words are quoted for sbatch's own parser: double quotes group, a backslash escapes one character (measured on
+    Slurm 22.05).
     """
     lines, rest = [], {}
     for name, value in options.items():
@@ -177,8 +177,8 @@ def _quote(word: str) -> str:
 def read_command(words: Sequence[str]) -> list[dict[str, str]]:
     """The options of a recorded sbatch command line, one mapping for each hetjob component.
 
-    The words were accepted before; the first is the command. Options that concern the command alone, Overspan's own,
-    and --wrap are left out: they have done their work.
+    The words were validated at submission; the first is the command. Options that control only the command, Overspan's
+    own, and --wrap are left out: they have taken effect already.
     """
     components: list[dict[str, str]] = [{}]
     at = 1
@@ -229,5 +229,5 @@ def _read_letters(word: str, following: str) -> tuple[list[tuple[Option, str]], 
 
 
 def inherited(options: Iterable[str]) -> frozenset[str]:
-    """Those of the options that a later hetjob component takes from an earlier one unless it has its own."""
+    """The options that a later hetjob component inherits from an earlier one unless it has its own."""
     return frozenset(name for name in options if name in BY_NAME and BY_NAME[name].heir)

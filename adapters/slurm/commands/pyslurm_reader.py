@@ -1,7 +1,7 @@
-"""The queue by the library pyslurm in place of squeue, where its version is that of Slurm and the daemon runs there.
+"""Reads the queue by the library pyslurm in place of squeue, if the daemon runs on the cluster and the versions match.
 
-Only documented attributes of `pyslurm.Job` are read (pyslurm 22.5 and later). Where the library is missing, of another
-version or fails, the commands answer as they do everywhere.
+Only documented attributes of `pyslurm.Job` are read (pyslurm 22.5 and later). If the library is missing, has another
+version or fails, squeue is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LibraryQuestions(Queries):
-    """Asks by the library for what is in the queue, and by commands for all else."""
+    """Queries the queue by the library, and everything else by commands."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
         super().__init__(transport, timeout)
@@ -42,7 +42,7 @@ class LibraryQuestions(Queries):
         return await super().look(ids) if found is None else Lookup(found.values())
 
     async def _read(self, wanted: frozenset[int]) -> dict[int, QueueRecord] | None:
-        """What the library says; None where it says nothing."""
+        """The library's answer; None if squeue has to be asked."""
         if not self._tried:
             self._tried = True
             self._library = await asyncio.to_thread(open_library, (await self.site()).version)
@@ -52,14 +52,14 @@ class LibraryQuestions(Queries):
             async with asyncio.timeout(self.timeout):
                 return await asyncio.to_thread(read_library, self._library, wanted)
         except Exception as error:
-            # Whatever a library of another build raises: the commands tell what is true.
+            # A library of another build may raise anything; squeue still works.
             log.warning("pyslurm has failed, squeue is asked from now on: %s: %s", type(error).__name__, error)
             self._library = None
             return None
 
 
 def open_library(version: tuple[int, ...]) -> Any:
-    """The library, None where it is not there or was made for another Slurm (its first two numbers are Slurm's)."""
+    """The library; None if it is missing or made for another Slurm (the first two numbers of the versions match)."""
     try:
         library: Any = importlib.import_module("pyslurm")
         own = read_version(str(library.__version__))
@@ -73,14 +73,14 @@ def open_library(version: tuple[int, ...]) -> Any:
 
 
 def read_library(library: Any, wanted: frozenset[int]) -> dict[int, QueueRecord]:
-    """One question for all jobs, and the records of those that are wanted, elements by their array too."""
+    """Load all jobs with one call; the records of those with a wanted id, and of elements of wanted arrays."""
     jobs = library.Jobs.load().values()
     records = (read_job(job) for job in jobs if job.id in wanted or job.array_id in wanted)
     return {record.raw: record for record in records}
 
 
 def read_job(job: Any) -> QueueRecord:
-    """A job of the library as a record: what it does not know is None or empty there, times are seconds since 1970."""
+    """The library's job as a record. Its unknown values are None or empty, its times seconds since 1970."""
     index, waiting = job.array_task_id, _read_waiting(job.array_tasks_waiting)
     array = job.array_id if index is not None or waiting is not None else None
     het = job.heterogeneous_id or None

@@ -26,7 +26,7 @@ SACCT_IDS = 200
 
 @dataclass(frozen=True)
 class Site:
-    """What a cluster says of itself: Slurm's version, its settings (scontrol show config), the user, their home."""
+    """A cluster's own facts: Slurm's version and settings (scontrol show config), the user and their home."""
 
     version: tuple[int, ...]
     config: Mapping[str, str]
@@ -35,17 +35,17 @@ class Site:
 
     @property
     def accounting(self) -> bool:
-        """Whether jobs are kept in an accounting that sacct can read."""
+        """Whether there is accounting that sacct can read."""
         return self.config.get("AccountingStorageType", "") not in _NO_ACCOUNTING
 
     @property
     def hetjobs(self) -> bool:
-        """Whether heterogeneous jobs are started: only the backfill scheduler does (slurm.conf(5), SchedulerType)."""
+        """Whether hetjobs can start: only the backfill scheduler starts them (slurm.conf(5), SchedulerType)."""
         return self.config.get("SchedulerType", "sched/backfill") in ("sched/backfill", "")
 
     @property
     def array_size(self) -> int:
-        """What indices of arrays are below (slurm.conf, MaxArraySize); 0 or 1 where there are no arrays."""
+        """The bound that array indices are below (slurm.conf, MaxArraySize); 0 or 1 if arrays are disabled."""
         found = read_seconds(self.config.get("MaxArraySize", ""))
         return DEFAULT_SIZE if found is None else found
 
@@ -56,30 +56,30 @@ class Site:
 
 
 class Queries:
-    """Asks; one question for all jobs each time."""
+    """Asks Slurm by its commands, with one command for all jobs. `timeout` is in seconds."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
         self.transport = transport
         self.timeout = timeout
         self.known_nodes: tuple[Node, ...] = ()
-        """The nodes as they were told last; none before the first time."""
+        """The nodes in the last answer; empty before the first."""
         self._site: Site | None = None
         self._queue = squeue.QueueListing(())
-        """The last answer about all that was asked for: most of the next one is the same, and is not read again."""
+        """Cache of the last listing: most lines of the next one are equal, and are not parsed again."""
         self._addresses: dict[str, str] = {}
         self._asking: asyncio.Task[Site] | None = None
 
     @property
     def known_site(self) -> Site | None:
-        """The cluster's own facts, once they were asked for."""
+        """The cluster's own facts, if they were queried before."""
         return self._site
 
     async def site(self) -> Site:
-        """The cluster's own facts; asked for once. Raises Unreachable."""
+        """The cluster's own facts, cached; single-flight. Raises Unreachable."""
         if self._site is None:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.ensure_future(self._ask_site())
-                # Retrieved here, because there may be no caller left to do so.
+                # Retrieves the exception: asyncio would log it if no caller is left to do so.
                 self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._site = await asyncio.shield(self._asking)
         return self._site
@@ -97,7 +97,7 @@ class Queries:
             raise read_failure(config.words or config.text, config.rc).error()
         for done, what in ((user, "who the user is"), (home, "where the user's home is: it may not be there")):
             if done.rc != 0 or not done.text.strip():
-                # Taken as an empty word, run directories would be made in the root of the file system.
+                # With an empty home, run directories would be made at the root of the file system.
                 raise Unreachable(
                     f"the login node does not say {what} ({done.words.strip() or f'exit code {done.rc}'})"
                 )
@@ -106,23 +106,23 @@ class Queries:
         return Site(version, values, user.text.strip(), home.text.strip())
 
     async def queue(self, ids: Sequence[int]) -> dict[int, QueueRecord]:
-        """The jobs of those native ids that squeue knows, by id."""
+        """The records of those jobs in squeue, by native id."""
         site = await self.site()
         records = await self._ask_queue(squeue.ask_queue(ids, "" if len(ids) <= squeue.MAX_IDS else site.user))
         return {record.raw: record for record in records}
 
     async def look(self, ids: Sequence[int]) -> Lookup:
-        """The jobs of those native ids that squeue knows, and all elements of arrays among them, one by one."""
+        """The records of those jobs in squeue, with a record for each element of arrays among them."""
         site = await self.site()
         user = "" if len(ids) <= squeue.MAX_IDS else site.user
         return Lookup(await self._ask_queue(squeue.ask_queue(ids, user, split=True)))
 
     async def find_in_queue(self, keys: Iterable[Key]) -> dict[Key, list[QueueRecord]]:
-        """The records of the user's jobs that have one of the launches, by what names those in their comments."""
+        """The records of the user's jobs whose comments name one of the launches, by their keys."""
         return find_keys(await self.own_queue(), keys)
 
     async def own_queue(self) -> tuple[QueueRecord, ...]:
-        """All of the user's jobs that squeue knows."""
+        """All of the user's jobs in squeue."""
         return await self._ask_queue(squeue.ask_queue((), (await self.site()).user, split=True))
 
     async def _ask_queue(self, words: Sequence[str]) -> tuple[QueueRecord, ...]:
@@ -139,7 +139,7 @@ class Queries:
         return answer.records
 
     async def runs(self, names: Sequence[str]) -> dict[str, list[AccountingRecord]]:
-        """The runs of those jobs (N, or N_i for an element), oldest first; empty for what is not in the accounting.
+        """The runs of those jobs (N, or N_i for an element), oldest first; empty for jobs that the accounting lacks.
 
         Raises OverspanError when the accounting does not answer.
         """
@@ -169,7 +169,7 @@ class Queries:
         return newest
 
     async def find_in_accounts(self, keys: Iterable[Key], since: float) -> dict[Key, int]:
-        """Native ids of the user's jobs since a time that have one of the launches; of an element that of its array."""
+        """Native ids of the user's jobs since a time that are one of the launches; for an element that of its array."""
         site = await self.site()
         found: dict[Key, int] = {}
         words = sacct.ask_since(site.user, since, site.version)
@@ -195,7 +195,7 @@ class Queries:
         return answer.records
 
     async def nodes(self) -> list[Node]:
-        """Nodes and partitions."""
+        """Every node, once for each of its partitions."""
         done = await self.transport.run(nodes.ask_nodes(), timeout=self.timeout)
         if done.rc != 0:
             raise _unanswered(read_failure(done.words, done.rc).error())
@@ -204,7 +204,7 @@ class Queries:
         return found
 
     async def addresses(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Where nodes are reached, asked for where a name is new; no answer gives no addresses."""
+        """The nodes' addresses by name. Slurm is asked only for a new name; a failure adds no addresses."""
         if any(name and name not in self._addresses for name in names):
             done = await self.transport.run(nodes.ask_addresses(), timeout=self.timeout)
             if done.rc == 0:
@@ -212,7 +212,7 @@ class Queries:
         return self._addresses
 
     async def describe(self, native: str) -> dict[str, str]:
-        """The fields of one job (scontrol show job); empty where Slurm does not know it any more."""
+        """The fields of one job (scontrol show job); empty if Slurm does not know it any more."""
         done = await self.transport.run(ask("scontrol", "--oneliner", "show", "job", native), timeout=self.timeout)
         if done.rc != 0:
             failure = read_failure(done.words, done.rc)
@@ -223,7 +223,7 @@ class Queries:
 
 
 def name_record(record: AccountingRecord, wanted: Iterable[str]) -> set[str]:
-    """Which of the jobs that were asked for a record is about; the waiting rest of an array is about many."""
+    """Which of the wanted jobs a record is about; the record of an array's waiting elements is about many."""
     if record.step:
         return set()
     names = {str(record.raw)}
@@ -237,7 +237,7 @@ def name_record(record: AccountingRecord, wanted: Iterable[str]) -> set[str]:
 
 
 def _unanswered(error: OverspanError) -> OverspanError:
-    """A question that failed tells nothing of any job."""
+    """Make the error of a query transient: a query that failed says nothing about any job."""
     if error.transient:
         return error
     return Unreachable(error.message, remedy=error.remedy)

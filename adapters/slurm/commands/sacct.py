@@ -1,4 +1,4 @@
-"""sacct for ids that squeue no longer knows: the question, and its answer as records."""
+"""sacct, for jobs that squeue no longer knows: the command, and its answer as records."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ JOB_ID = re.compile(r"(\d+)(?:_(\d+)|_\[([^\]]*)\]|\+(\d+))?(?:\.(\w+))?")
 class AccountingRecord:
     """One run of a job, an element or a component, or a step of one, as the accounting keeps it.
 
-    `shown` is the id as sacct writes it, `raw` the job's own number; `step` is empty for the job itself. `rest` is the
-    waiting part of an array as text. With duplicates, a requeued job has one record for each run, oldest first.
+    `shown` is the id as sacct writes it, `raw` the job's own id; `step` is empty for the job itself. `rest` are the
+    indices of an array's waiting elements, as text. With duplicates, a requeued job has one record for each run,
+    oldest first.
     """
 
     shown: str
@@ -97,14 +98,14 @@ def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:
 def ask_accounts(
     ids: Sequence[int | str], version: tuple[int, ...] = (), *, steps: bool = False, clusters: str = ""
 ) -> tuple[str, ...]:
-    """The words of one question for those native ids: every run of each, with or without its steps."""
+    """The command for those native ids: every run of each, with or without its steps."""
     return _ask((f"--jobs={','.join(map(str, ids))}",), version, steps, clusters)
 
 
 def ask_since(user: str, since: float, version: tuple[int, ...] = (), clusters: str = "") -> tuple[str, ...]:
-    """The words of a question for all jobs of a user since a time, to find one by its token in comment or submit line.
+    """The command for all jobs of a user since a time, to find one by the token in its comment or submit line.
 
-    The time is given as Slurm's `uts` seconds, so that zones do not matter.
+    The time is given as Slurm's `uts` seconds, so that time zones do not matter.
     """
     return _ask((f"--user={user}", f"--starttime=uts{int(since)}", "--endtime=now"), version, False, clusters)
 
@@ -119,7 +120,7 @@ def _ask(filters: tuple[str, ...], version: tuple[int, ...], steps: bool, cluste
 
 
 def read_accounts(text: str, version: tuple[int, ...] = ()) -> AccountingListing:
-    """Read the answer to a question that was made for the same version."""
+    """Read the answer to a command that was made for the same version."""
     fields = list_fields(version)
     answer = split_parsable(text, len(fields))
     records, wrong = [], answer.unreadable

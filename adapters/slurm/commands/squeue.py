@@ -1,4 +1,4 @@
-"""One squeue for all jobs of a cluster: the question, and its answer as records."""
+"""One squeue for all jobs of a cluster: the command, and its answer as records."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _ALL_STATES = "all"
 SPLIT = "--array"
 """The option that makes each waiting element of an array a record of its own."""
 MAX_IDS = 500
-"""Ids on one command line; more are asked for as all jobs of the user."""
+"""Ids on one command line; for more than that, all jobs of the user are asked for."""
 
 
 @dataclass(frozen=True)
 class QueueRecord:
-    """A job, an element of an array, the waiting rest of one, or a component of a hetjob, as squeue tells it.
+    """A line of squeue: a job, an element, the waiting elements of an array together, or a hetjob component.
 
-    `shown` is its id as Slurm writes it (N, N_i, N_[a-b%t], N+k), `raw` its own number. `waiting` are the indices of an
-    array's rest. Times are seconds since 1970; `start` and `end` are expectations while it waits or runs.
+    `shown` is its id as Slurm writes it (N, N_i, N_[a-b%t], N+k), `raw` its own id. `waiting` are the indices of
+    waiting elements. Times are seconds since 1970; `start` is an estimate while the job waits, `end` until its end.
     """
 
     shown: str
@@ -100,10 +100,10 @@ class QueueListing:
 
 
 def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, split: bool = False) -> tuple[str, ...]:
-    """The words of one question: jobs of those native ids, of that user, or all; finished ones too (MinJobAge).
+    """The command for the jobs of those native ids, of that user, or for all; also ended ones (MinJobAge).
 
-    A waiting array is one record unless it is split: what was changed or requeued of it shows only then. One unknown
-    id alone is an error of squeue's, so a single id is given twice.
+    Waiting elements of an array are one record unless `split` is set: only then do single elements' changes and
+    requeues show. A single id is given twice, because squeue fails if its only id is unknown.
     """
     words = ["squeue", "--noheader", "--all", f"--states={_ALL_STATES}"]
     if split:
@@ -119,7 +119,7 @@ def ask_queue(ids: Sequence[int] = (), user: str = "", clusters: str = "", *, sp
 
 
 def read_queue(text: str, known: Mapping[tuple[str, ...], QueueRecord] | None = None) -> QueueListing:
-    """Read the answer to `ask_queue`; records come from `known` (`QueueListing.by_fields`) where that has them."""
+    """Read the answer to `ask_queue`; lines in `known` (an earlier `QueueListing.by_fields`) are not parsed again."""
     answer = split_records(text, len(FIELDS))
     by_fields: dict[tuple[str, ...], QueueRecord] = {}
     records, wrong = [], answer.unreadable
@@ -176,12 +176,12 @@ def _read_indices(text: str) -> tuple[int | None, ArraySpec | None]:
     try:
         return None, parse_array(word)
     except ValueError:
-        # An old client cuts long lists off with dots.
+        # Old versions of squeue shorten long lists with dots.
         return None, ArraySpec(())
 
 
 def read_nodes(text: str) -> tuple[str, ...]:
-    """The names of a node list; empty where there is none or it cannot be read."""
+    """The names in a node list; empty if there is none, or if it cannot be read."""
     word = read_text(text)
     if not word or word.startswith("("):
         return ()

@@ -1,4 +1,4 @@
-"""Slurm's job states as its commands write them: a base state, flags shown in its place, and who cancelled."""
+"""Parses Slurm's job states: a base state, the flags shown in its place, and the user who cancelled."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _UNKNOWN = ""
 
 @dataclass(frozen=True)
 class NativeState:
-    """A state as read: the base (empty where only a flag is shown), the flags, and the uid that cancelled.
+    """A job's state: the base (empty if only a flag is shown), the flags, and the uid that cancelled it.
 
-    `unknown` keeps a word that this version does not know.
+    `unknown` keeps words that this version does not know.
     """
 
     base: str = _UNKNOWN
@@ -39,9 +39,9 @@ class NativeState:
 
 
 def read_state(text: str) -> NativeState:
-    """Read a state: names or codes, joined by `+`, `,` or blanks; `CANCELLED by UID`; cut off as `CANCELLED+`.
+    """Read a state: names or codes, joined by `+`, `,` or blanks; `CANCELLED by UID`; shortened to `CANCELLED+`.
 
-    Never raises: what is not known is kept in `unknown`, so that a new release of Slurm fails no job.
+    Never raises: unknown words are kept in `unknown`, so that a new release of Slurm fails no job.
     """
     word = text.strip().upper()
     by = None
@@ -61,10 +61,10 @@ def read_state(text: str) -> NativeState:
 
 
 def read_reason(text: str) -> str:
-    """A reason as squeue shows it, in one line; None's text where there is none.
+    """A reason as squeue shows it, on one line; "None" if there is none.
 
-    Mostly it is a code. Slurm replaces that by free text at times (`job requeued in held state`) and says more behind
-    it (`ReqNodeNotAvail, UnavailableNodes:x`), which scontrol writes with `_` in place of blanks.
+    Usually it is a code. Sometimes Slurm writes free text instead (`job requeued in held state`) or details behind the
+    code (`ReqNodeNotAvail, UnavailableNodes:x`); scontrol writes blanks there as `_`.
     """
     shown = "".join(letter if letter.isprintable() else " " for letter in text.replace(",_", ", "))
     word = " ".join(shown.split()).strip("()")

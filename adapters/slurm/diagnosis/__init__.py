@@ -1,1 +1,1 @@
-"""`span check`: what is tried on a cluster, and what each answer means."""
+"""`span check`: the probes of a cluster, and the findings from their answers."""

@@ -1,4 +1,4 @@
-"""What `span check` tries on a Slurm cluster."""
+"""The probes of `span check` on a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PROBE_SECONDS = 40.0
 
 
 async def check_cluster(queries: Queries, settings: Settings, root: str) -> list[Finding]:
-    """Try each thing that jobs need there; may take some ten seconds."""
+    """Probe everything that jobs need on the cluster. May take tens of seconds."""
     where = settings.host or "this machine"
     try:
         site = await queries.site()
@@ -57,7 +57,7 @@ async def check_cluster(queries: Queries, settings: Settings, root: str) -> list
 
 
 async def _try(what: str, remedy: str, check: Callable[[], Awaitable[Finding]]) -> list[Finding]:
-    """One check whose failure is a finding."""
+    """Run one check; its failure becomes a finding."""
     try:
         return [await check()]
     except OverspanError as error:
@@ -90,7 +90,7 @@ async def _check_accounting(queries: Queries, site: Site) -> list[Finding]:
     try:
         await queries.runs(["1"])
     except OverspanError as error:
-        return [Finding("accounting", False, error.message, "the ends of jobs are told late until it answers")]
+        return [Finding("accounting", False, error.message, "the ends of jobs are reported late until it answers")]
     return [Finding("accounting", True, "sacct answers")]
 
 
@@ -108,7 +108,7 @@ async def _check_clock(queries: Queries) -> Finding:
 
 
 async def _check_places(queries: Queries, settings: Settings, root: str) -> list[Finding]:
-    """Probe the login node, and a compute node where one is free at once."""
+    """Probe the login node, and a compute node if one is free now."""
     marker = f"{root}/check-{secrets.token_hex(4)}"
     try:
         await queries.transport.write(marker, b"")

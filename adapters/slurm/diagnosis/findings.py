@@ -1,4 +1,4 @@
-"""What answers of a Slurm cluster mean for jobs there, each with a remedy where something is missing. Pure."""
+"""Turns a Slurm cluster's answers into findings, with a remedy where something is missing. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overspan.adapters.slurm.transports.transport import Done
 OLDEST = (20, 2)
 OLDEST_PYTHON = (3, 9)
 _METHODS = (("user namespaces", "userns"), ("bwrap", "bwrap"), ("nss_wrapper", "nss_wrapper"))
-"""Ways to give members their names without root: what `span check` calls them, and what the probe does."""
+"""Ways to give members their names without root: the names that `span check` shows, and the probe's keys."""
 
 
 _UNSEEN = "set `root` to a folder that all nodes share; where there is none, `shared_root: false` lets jobs run"
@@ -22,7 +22,7 @@ _UNSEEN = "set `root` to a folder that all nodes share; where there is none, `sh
 def judge_version(site: Site) -> Finding:
     """Whether Slurm is new enough."""
     works = site.version >= OLDEST
-    seen = ".".join(map(str, site.version)) or "not told"
+    seen = ".".join(map(str, site.version)) or "not shown"
     seen += f", cluster {site.config.get('ClusterName', '?')}"
     return Finding("Slurm", works, seen, "" if works else "Slurm 20.11 or newer is needed")
 
@@ -36,11 +36,11 @@ def judge_hetjobs(site: Site) -> Finding:
     if "disable_hetjob_steps" in site.config.get("SchedulerParameters", ""):
         remedy = "groups start one step for each node, which works; a script's own srun cannot span components"
         return Finding("hetjobs", True, "steps over components are switched off (disable_hetjob_steps)", remedy)
-    return Finding("hetjobs", True, scheduler or "the scheduler is not told")
+    return Finding("hetjobs", True, scheduler or "the scheduler is not shown")
 
 
 def judge_pace(site: Site, settings: Settings) -> Finding:
-    """How often the cluster is asked, and what it allows (slurm.conf(5), SlurmctldParameters=rl_enable)."""
+    """How often the cluster is polled, and its rate limit (slurm.conf(5), SlurmctldParameters=rl_enable)."""
     seen = f"one squeue each {settings.tick:g} s for all jobs"
     parameters = site.config.get("SlurmctldParameters", "")
     if "rl_enable" in parameters:
@@ -53,7 +53,7 @@ def judge_kill_wait(site: Site) -> Finding:
     """What a longer `grace_period` costs (slurm.conf(5), KillWait)."""
     seconds = read_seconds(site.config.get("KillWait", ""))
     if seconds is None:
-        return Finding("KillWait", True, "not told")
+        return Finding("KillWait", True, "not shown")
     return Finding("KillWait", True, f"{seconds} s; a longer grace_period is kept except at a time limit")
 
 
@@ -78,7 +78,7 @@ def read_probe(text: str) -> dict[str, str]:
 
 
 def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
-    """What the login node has: its Python, and `root`."""
+    """The login node's findings: its Python, and `root`."""
     findings = [_judge_python("python (login)", found, f"on {found.get('host', '?')}")]
     free = found.get("free", "")
     if free.isdigit() and int(free) < 100:
@@ -90,9 +90,9 @@ def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
 
 
 def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> list[Finding]:
-    """What a compute node has: its Python, the root, ways to give names; what is not known where none was free.
+    """A compute node's findings: its Python, the root, ways to give names. Empty `found` means that no node was free.
 
-    `wanted`: the root is to be seen there.
+    `wanted` says that the node has to share the root.
     """
     if not found:
         seen = "no compute node was free at once; each group finds its own nodes' name method when it starts"

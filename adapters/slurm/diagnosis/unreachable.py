@@ -1,4 +1,4 @@
-"""Why a cluster cannot be reached, and what its user can do about each cause. Pure."""
+"""Causes why a cluster cannot be reached, each with a remedy. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Host key|host key|not found in known_hosts|REMOTE HOST IDENTIFICATION",
-        "run `{ssh} true` on a terminal, compare the host's key with the one that the site tells, and accept it",
+        "run `{ssh} true` on a terminal, compare the host's key with the one that the site publishes, and accept it",
     ),
     (
         r"Permission denied|[Aa]uthentication|Too many authentication failures",
@@ -32,17 +32,17 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (r"ssh cannot be started", "install the OpenSSH client, or set `transport: paramiko`"),
     (
         r"not found|No such file or directory|code 127",
-        "set `path` of the cluster to the folder there that has Slurm's commands: `{ssh} command -v scontrol` tells it",
+        "set `path` of the cluster to the folder there that has Slurm's commands: `{ssh} command -v scontrol` shows it",
     ),
     (
         r"Unable to contact slurm|slurm_load|Slurm backup controller|configuration source",
-        "Slurm's controller does not answer there: `{ssh} scontrol ping` tells which; ask the site",
+        "Slurm's controller does not answer there: `{ssh} scontrol ping` shows which; ask the site",
     ),
 )
 
 
 def word_unreached(error: OverspanError, settings: Settings) -> tuple[str, str]:
-    """What was seen when the cluster could not be reached, with the host once, and the remedy of that cause."""
+    """The error as `host: message`, with the host only once, and the remedy for its cause."""
     where = settings.host or "this machine"
     seen = error.message if error.message.startswith(f"{where}: ") else f"{where}: {error.message}"
     return seen, _find_remedy(seen.removeprefix(f"{where}: "), settings) or error.remedy or _word_default(settings)
@@ -67,7 +67,7 @@ def spell_ssh(settings: Settings) -> str:
     words = ["ssh", *(["-F", settings.ssh_config] if settings.ssh_config else []), *settings.ssh_options]
     words += ["-l", settings.user] if settings.user else []
     words += ["-p", str(settings.port)] if settings.port else []
-    # The home is the shell's to find.
+    # `~` stays unquoted, so that the user's shell expands it.
     return " ".join(
         word if re.fullmatch(r"~/[\w./-]+", word) else shlex.quote(word) for word in [*words, settings.host]
     )

@@ -1,1 +1,1 @@
-"""Files of runs on the cluster: the application, references to what runs share, logs."""
+"""Files of runs on the cluster: the application, references to shared files, logs."""

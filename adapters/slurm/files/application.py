@@ -1,4 +1,4 @@
-"""The supervisor's application on the cluster: ROOT/lib/supervisor-HASH.pyz, brought there once a version."""
+"""Installs the runtime application on the cluster: ROOT/lib/supervisor-HASH.pyz, once for each version."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def name_archive() -> str:
 
 
 def build() -> bytes:
-    """This version's application."""
+    """The bytes of this version's application."""
     with tempfile.TemporaryDirectory() as folder:
         return Path(build_archive(folder)).read_bytes()
 
 
 class InstalledApplication:
-    """Uploads the application once. A file of this name is whole: it is moved into its place."""
+    """Uploads the application once. The upload ends with a rename, so a file of this name is always complete."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -33,7 +33,7 @@ class InstalledApplication:
         self._lock = asyncio.Lock()
 
     async def bring(self, root: str) -> None:
-        """Make sure that the application is in the cluster's root. OverspanError when it cannot be written."""
+        """Upload the application unless it is there. Raises OverspanError when it cannot be written."""
         path = f"{root}/lib/{name_archive()}"
         async with self._lock:
             if path in self._there:

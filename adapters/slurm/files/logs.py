@@ -1,4 +1,4 @@
-"""Where a native job and the members of a group write, and bytes of it."""
+"""Log files of native jobs and of groups' members: their paths, and their bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN_ID = re.compile(r"%\d*[jJ]")
 
 
 class Logs:
-    """Reads logs by the paths that Slurm tells; a path once told is remembered, Slurm forgets ended jobs."""
+    """Reads logs by the paths that Slurm shows. Paths are cached, because Slurm forgets ended jobs."""
 
     def __init__(self, queries: Queries, shared_root: bool = True) -> None:
         self._queries = queries
@@ -32,9 +32,9 @@ class Logs:
         self._paths: dict[str, tuple[str, str]] = {}
 
     async def read(self, request: LogRequest) -> LogPart:
-        """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
+        """Bytes of a log from an offset; a negative one counts from the end. NotFound if there is no such log.
 
-        A batch script's output is one file, that of its first node.
+        A batch script writes one file, on its first node.
         """
         if is_set_handle(request.handle):
             return await self._read_set(request)
@@ -54,7 +54,7 @@ class Logs:
         return LogPart(piece.data, min(offset, piece.size), piece.size, path)
 
     async def _read_part(self, handle: Handle, path: str, offset: int, limit: int) -> FileChunk:
-        """Bytes of a file, from the node of the job where the login node does not see it."""
+        """Bytes of a file; read on the job's node if the login node does not see it."""
         transport = self._queries.transport
         try:
             return await transport.read(path, offset, limit)
@@ -64,7 +64,7 @@ class Logs:
         return await read_there(transport, handle.name, path, offset, limit)
 
     async def _read_set(self, request: LogRequest) -> LogPart:
-        """All native jobs of a task keep one list of where it writes."""
+        """Bytes of a set's log: all native jobs of a task share one list of files."""
         handle = parse_set(request.handle)
         task = request.task or handle.parts[0].task
         folder = handle.task_folder(handle.part(task).task)
@@ -87,7 +87,7 @@ class Logs:
 
 
 def find_written(text: str, shared: bool) -> Written:
-    """Where a launch works and writes, by its handle; `shared`: the cluster sees the submitter's files."""
+    """A launch's working directory and log files, by its handle; `shared`: the cluster sees the submitter's files."""
     if is_set_handle(text):
         return Written() if shared else Written(parse_set(text).folder)
     try:
@@ -100,10 +100,10 @@ def find_written(text: str, shared: bool) -> Written:
 
 
 def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
-    """Where a job writes its output and its error, as Slurm fills in the patterns (sbatch(1), FILENAME PATTERN).
+    """The paths of a job's output and error, with Slurm's patterns filled in (sbatch(1), FILENAME PATTERN).
 
-    Empty where the first node's name is in the pattern, or an element's own id, and for an error that goes with the
-    output.
+    Empty if the pattern contains the first node's name or an element's own id, which are not known yet, and for an
+    error that goes into the output.
     """
     task = job.spec.tasks[0]
     element = job.element.index if job.element is not None else None
@@ -120,6 +120,6 @@ def expect_paths(job: Job, native: int, user: str) -> tuple[str, str]:
 
 
 def read_paths(fields: Mapping[str, str]) -> tuple[str, str]:
-    """Output and error in the fields of `scontrol show job`; an error that is not told goes with the output."""
+    """Output and error in the fields of `scontrol show job`; without StdErr the error goes into the output."""
     output = fields.get("StdOut", "")
     return output, fields.get("StdErr", "") or output

@@ -1,13 +1,14 @@
-"""What runs use together on a cluster, counted by references, and removed with the last of them.
+"""Reference counting of files that runs share on a cluster: each is removed with its last reference.
 
-ROOT/references/RUN has a line for each thing that a job's runs use; the fields are separated by tabs:
+ROOT/references/RUN has a line for each shared file that a job's runs use; the fields are separated by tabs:
 
     file PATH               an archive of files, or the supervisor's application
     link TARGET SOURCE      a link of `file_mounts` or `volumes`, outside of the run directory
 
 RUN is the name of the run directory. An installation refers to its own version of the application in the same way
-(INSTALLATION+NAME). What is removed has no line in any other file, so several daemons may share a root; a file whose
-lines are being gone through is in ROOT/references/ended meanwhile, and nothing is forgotten by a call that dies.
+(INSTALLATION+NAME). A file is removed only if no reference file names it, so several daemons may share a root. A
+reference file is moved to ROOT/references/ended before its lines are worked through, so that a removal that is cut off
+is finished by the next one.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ log = logging.getLogger(__name__)
 
 FOLDER = "references"
 TOGETHER = 200
-"""Runs of one call."""
+"""Runs that one call removes."""
 _BREAKS = re.compile(r"[\t\n]")
 
 
 def name_file(path: str) -> str:
-    """The line of a file."""
+    """The reference to a file."""
     return f"file\t{path}"
 
 
 def list_links(job: Job, home: str, runs: str) -> list[str]:
-    """The lines of the links that a job's tasks make outside of `runs`, where the run directories are.
+    """References to the links that a job's tasks make outside of `runs`, the folder of the run directories.
 
-    A task in an image makes none: it sees the paths mounted.
+    A task in an image makes none: its paths are mounted.
     """
     lines = []
     for task in job.spec.tasks:
@@ -63,7 +64,7 @@ def _expand(path: str, home: str, cwd: str) -> str:
 
 
 class References:
-    """The references of one cluster's runs; none is known before the first release of a process has listed them."""
+    """The references of one cluster's runs. The first release of a process lists those of earlier processes."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
         self._transport = transport
@@ -71,38 +72,38 @@ class References:
         self._known: set[str] = set()
         self._listed = False
         self._unseen: set[str] = set()
-        """Runs that were given references, of which no launch has been watched yet: no list need have them."""
+        """New runs whose launches are not watched yet: a release keeps them, though its handles lack them."""
         self._own: set[str] = set()
-        """The references of installations that were written."""
+        """The references of installations that this process has written."""
 
     def note(self, run: str) -> None:
-        """A run is about to be given a reference."""
+        """Note a run that is about to get references."""
         self._unseen.add(run)
 
     def saw(self, handles: Iterable[str]) -> None:
-        """These launches are watched, so they are in every list until they are over."""
+        """Note launches that are watched: from now on every release gets their handles until they are over."""
         if self._unseen:
             seen = _list_numbers(handles)
             self._settle({run for run in self._unseen if run.rpartition("-")[2] in seen})
 
     def refuse(self, run: str) -> None:
-        """Nothing came of a run: no launch of it will be watched."""
+        """Note that a run was refused: no launch of it will be watched."""
         self._settle({run})
 
     def _settle(self, runs: set[str]) -> None:
-        """The lists of launches tell of these from now on."""
+        """Leave it to the handles of the next release whether these runs are over."""
         self._unseen -= runs
         self._known |= runs
 
     async def add(self, root: str, run: str, lines: Sequence[str]) -> None:
-        """Have a run refer to these. A root that takes no file keeps no job back; Unreachable is raised."""
+        """Add references of a run. A failure to write them is only logged: it must stop no job. Raises Unreachable."""
         if not lines:
             return
         self.note(run)
         await self._run(_ADD, root, run, *lines)
 
     async def add_library(self, root: str, run: str) -> None:
-        """Have a run, and the installation that it is of, refer to this version's application."""
+        """Add references of a run and of its installation to this version's application."""
         line = name_file(f"{root}/lib/{name_archive()}")
         await self.add(root, run, [line])
         own = _name_own(run.rpartition("-")[0])
@@ -111,7 +112,7 @@ class References:
             self._own.add(own)
 
     async def release(self, root: str, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """Remove what no run uses any more; `handles` and `tokens` are of the launches that are not over."""
+        """Remove files that no run uses any more; `handles` and `tokens` are those of all live launches."""
         if not self._listed:
             self._known |= await self._list(root)
             self._listed = True
@@ -119,7 +120,7 @@ class References:
         groups, runs = _name_groups(installation, handles), _name_runs(installation, handles, tokens)
         wanted = runs | {_name_own(installation)}
         if not groups <= known:
-            # A group of an earlier version, which has no references, may use any application.
+            # A group that an earlier version submitted without references may use any application.
             wanted |= {run for run in known if "+" in run}
         ended = sorted(run for run in known - wanted - self._unseen if re.match(rf"{re.escape(installation)}[-+]", run))
         for start in range(0, len(ended), TOGETHER):
@@ -147,13 +148,13 @@ def _name_own(installation: str) -> str:
 
 
 def _name_runs(installation: str, handles: Iterable[str], tokens: Iterable[str]) -> set[str]:
-    """The run directories of launches that are not over."""
+    """The run directories of these launches."""
     named = {f"{installation}-{number}" for number in _list_numbers(handles)}
     return named | {token.rpartition("-")[0] for token in tokens}
 
 
 def _list_numbers(handles: Iterable[str]) -> set[str]:
-    """The numbers that run directories are named by: the job's, of an element the array's."""
+    """The ids in the names of run directories: the job's, for an element the array's."""
     found = set()
     for text in handles:
         if is_set_handle(text):
@@ -165,7 +166,7 @@ def _list_numbers(handles: Iterable[str]) -> set[str]:
 
 
 def _name_groups(installation: str, handles: Iterable[str]) -> set[str]:
-    """Those of them that use an application: of groups and sets."""
+    """The run directories that use an application: those of groups and sets."""
     groups = (text for text in handles if is_set_handle(text) or (is_handle(text) and _is_group(text)))
     return _name_runs(installation, groups, ())
 
@@ -194,7 +195,7 @@ done
 """
 )
 
-# A file that is given a reference while it is taken away is put back.
+# The file is moved away before the check, and moved back if it got a reference in between.
 _DROP = (
     _TAB
     + """\

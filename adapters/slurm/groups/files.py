@@ -1,8 +1,8 @@
-"""The documents that a group's launch leaves in its run directory on the cluster. Pure.
+"""The files of a group's launch in its run directory on the cluster. Pure.
 
 plan.R.json       the job and its daemon's environment, with its secrets (0600)
-placement.R.json  which member runs where in the allocation, and the words of its srun
-orders.R.jsonl    what is wanted of the supervisor, a numbered line each
+placement.R.json  which member runs where in the allocation, and the options of its srun
+orders.R.jsonl    orders for the supervisor, a numbered line each
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ printf '{{"seq":%d,"event":%s,%s\\n' "$((${{n:-0}} + 1))" "$3" "$t" >>"$f" || ex
 sync "$f" 2>/dev/null
 :
 """
-"""Adds an order once: arguments are the file, the end of the line with the token, and the event.
+"""Appends an order once (the token is its idempotency key). Arguments: the file, the line's end with the token, the
+event, and optionally a marker file whose existence means that no more orders are taken.
 
-A fourth one is a file that tells, where it is, that nothing is added any more. The token ends the line, so that it is
-found in whole lines only; a line torn by a full disk is ended and passed over.
+The token is at the end of the line, so that a line torn by a full disk does not count as written; it gets a line break,
+and readers skip it.
 """
 
 
 def append_words(path: str, token: str, event: Event, closed: str = "") -> tuple[str, ...]:
-    """The command that adds an order to a group's file, once for its token."""
+    """The command that appends an order to a group's file, once for its token."""
     document = json.dumps(event_to_document(event), separators=(",", ":"))
     return ("/bin/sh", "-c", APPEND_ORDER, "sh", path, f'"token":{json.dumps(token)}}}', document, closed)
 
 
 def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> bytes:
-    """The plan; `job` is the launch's as the cluster sees it. The daemon's address is of use where it is reached."""
+    """The plan; `job` has the paths of the cluster. The daemon's address is left out unless nodes can reach it."""
     return _dump(
         {
             "format": FORMAT,
@@ -62,7 +63,7 @@ def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> by
 
 
 def render_placement_file(token: str, plan: PlacementPlan, version: tuple[int, ...] = ()) -> bytes:
-    """The placement: nodes count within their component, in the order of its expanded node list."""
+    """The placement; nodes are numbered within their component, in the order of its expanded node list."""
     return _dump(
         {
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""How long the parts of a group last at most, as its lifecycle has it: wall times, delays and grace in seconds."""
+"""The longest possible lifetimes of a group's tasks, from wall times, delays and grace periods. In seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import NeedKind, TaskSpec
 
 MARGIN = 60
-"""Seconds for the start of steps and the end of the supervisor; Slurm counts whole minutes."""
+"""Seconds for the start of steps and the end of the supervisor; Slurm's limits are whole minutes."""
 _AFTER_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
 
@@ -17,7 +17,7 @@ def wall_time(job: Job, task: TaskSpec) -> int | None:
 
 
 def longest_primary(job: Job) -> TaskSpec:
-    """The primary that lasts longest, whatever its place in the file; of equals the first."""
+    """The primary task with the longest lifetime; of equal ones the first in the file."""
     primaries = [task for task in job.spec.tasks if task.primary] or list(job.spec.tasks)
     ends = {task.name: _own_end(job, task, ()) for task in primaries}
     unlimited = [task for task in primaries if ends[task.name] is None]
@@ -25,10 +25,10 @@ def longest_primary(job: Job) -> TaskSpec:
 
 
 def latest_ends(job: Job) -> dict[str, int | None]:
-    """For each task the latest second after the group's start at which its last process is gone; None: no limit.
+    """By task: the latest second after the group's start at which its last process has ended; None: no limit.
 
-    An auxiliary goes with the primaries: their end, its termination delay, its grace. Each node is kept for as long as
-    a failed job keeps its nodes.
+    An auxiliary task ends at latest after the primaries, its termination delay and its grace period. hold_on_failure is
+    added to each, since the nodes are kept for that long.
     """
     own = {task.name: _own_end(job, task, ()) for task in job.spec.tasks}
     primaries = [own[task.name] for task in job.spec.tasks if task.primary]
@@ -44,7 +44,7 @@ def latest_ends(job: Job) -> dict[str, int | None]:
 
 
 def _own_end(job: Job, task: TaskSpec, chain: tuple[str, ...]) -> int | None:
-    """By its own wall time, behind the tasks whose end it waits for."""
+    """The end by the task's own wall time, counted from the end of the tasks that it waits for."""
     time = wall_time(job, task)
     if time is None:
         return None

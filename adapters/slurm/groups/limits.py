@@ -1,4 +1,4 @@
-"""The time limits of an allocation after a task's wall time was changed. Pure."""
+"""The time limits of an allocation after an order has changed a task's wall time. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from overspan.bridge.model.job import Job
 
 
 def list_limits(plan: bytes, placement: bytes, orders: Iterable[Event]) -> list[int | None]:
-    """Seconds for each component, None for no limit: what its tasks need by the plan and the orders on it.
+    """Seconds for each component, None for no limit, from the plan and the orders that have changed it.
 
-    The first component has the batch script, so it lasts as long as any other. ValueError for documents that are none.
+    The first component runs the batch script, so it lasts as long as the longest. Raises ValueError for a damaged
+    document.
     """
     job = decode(Job, json.loads(plan)["job"])
     for event in orders:
@@ -32,7 +33,7 @@ def list_limits(plan: bytes, placement: bytes, orders: Iterable[Event]) -> list[
 
 
 def cover(limits: Iterable[int | None], margin: int = MARGIN) -> int | None:
-    """The longest of some limits with a margin; None where one is none."""
+    """The longest of these limits with a margin; None if one of them is None."""
     longest = 0
     for limit in limits:
         if limit is None:

@@ -1,4 +1,4 @@
-"""What the members of a group write, by the list that their supervisor keeps in the run directory."""
+"""Logs of a group's members, found by the list of files that their supervisor keeps in the run directory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from overspan.bridge.model.errors import NotFound
 
 _PART = 4 << 20
 _FRESH = 0.5
-"""Seconds for which the list is cached: following a log asks often."""
+"""Seconds for which the list is cached, since following a log reads it often."""
 _KEPT = 500
 
 
 @dataclass
 class StreamList:
-    """The lines of a list that were read so far, the offset behind them, and when that was (monotonic time)."""
+    """The lines of a list read so far, the offset behind them, and when it was read to its end (monotonic time)."""
 
     lines: list[Any] = field(default_factory=list)
     offset: int = 0
@@ -29,7 +29,7 @@ class StreamList:
 
 
 class GroupLogs:
-    """Reads logs of groups; each run directory's list is read on from where it was left."""
+    """Reads logs of groups; each run directory's list is read incrementally."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -45,14 +45,14 @@ class GroupLogs:
         if offset < 0:
             whole = (await self._transport.read(part.path, 0, 1)).size
             offset = max(0, _measure(whole, part.begin, part.end) + offset)
-        # What comes from behind the part's end is another attempt's.
+        # Bytes behind the part's end are of another attempt.
         limit = request.limit if part.end is None else max(0, min(request.limit, part.end - part.begin - offset))
         piece = await self._transport.read(part.path, part.begin + offset, limit)
         marks = await self._read_times(handle.folder, part) if request.times else None
         return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path, marks=marks)
 
     async def _read_times(self, folder: str, part: FileRange) -> Marks | None:
-        """When a part of a file grew; None where its supervisor has not noted it, or not where it is seen here."""
+        """The times at which a part of a file grew; None if its supervisor has not recorded them."""
         try:
             piece = await self._transport.read(f"{folder}/times.jsonl", 0, _PART)
         except NotFound:
@@ -77,7 +77,7 @@ class GroupLogs:
 
 
 def parse_lines(data: bytes) -> list[Any]:
-    """The documents of whole lines; a torn one is passed over."""
+    """The documents of these lines; a torn line is skipped."""
     found = []
     for line in data.splitlines():
         try:

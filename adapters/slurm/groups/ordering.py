@@ -1,7 +1,7 @@
-"""Orders on groups: Slurm's own commands on a waiting allocation, lines for the supervisor of one that runs. Pure.
+"""Orders on groups: Slurm's commands for a waiting allocation, lines in the orders file for one that runs. Pure.
 
-What ends or changes work is written for the supervisor whatever the state: a group that starts meanwhile reads its
-orders before it starts anything.
+Orders that end or change work go into the file in every state: a group that starts at this moment reads its orders
+before it starts anything.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ON_LEADER = (events.Hold, events.Release, events.SetPriority, events.SetNice, e
 
 
 def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bool) -> OrderSteps | None:
-    """What carries an order out; None for one that has no form here.
+    """The commands of an order; None for one that Slurm cannot carry out.
 
-    `phase` is Slurm's, None where it is not known. `begun`: the supervisor is known to be there; a signal would end
-    one that is only starting, and it reads its orders in the beginning.
+    `phase` is Slurm's, None where it is not known. `begun` says that the supervisor handles signals already: before
+    that a signal would kill it, and it needs none, because it reads its orders when it starts.
     """
     native, event = str(handle.native), order.event
     append = append_words(handle.orders, order.token, event)
@@ -40,7 +40,7 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
     if isinstance(event, events.Cancel) and not event.task:
         if begun:
             return OrderSteps((append,), hint)
-        # Behind the line: what starts in between reads it.
+        # The line is written first: a supervisor that starts before the scancel reads it.
         at_once: Words = (*SCANCEL, native)
         return OrderSteps((append, at_once if phase is Phase.STARTING else pending))
     if isinstance(event, events.Expire):
@@ -55,7 +55,7 @@ def plan_order(handle: GroupHandle, order: Order, phase: Phase | None, begun: bo
             )
         )
     if isinstance(event, events.Suspend):
-        # The supervisor is stopped too; it learns of it, for its clocks, when it goes on.
+        # Slurm stops the supervisor too. It reads the order, which it needs for its clocks, when it is resumed.
         return OrderSteps((("scontrol", "suspend", native),), then=(append,))
     if isinstance(event, events.Resume):
         return OrderSteps((append, ("scontrol", "resume", native)))
@@ -86,5 +86,5 @@ def plan_limits(
 
 
 def hint_words(native: str) -> Words:
-    """Signal the batch program alone: there are orders."""
+    """Signal the supervisor, which is the batch program, that there are orders."""
     return (*SCANCEL, "--state=RUNNING", "--batch", "--signal=USR1", native)

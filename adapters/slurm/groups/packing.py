@@ -1,7 +1,7 @@
-"""Packing members of tasks into nodes: several plans are tried, the one of fewest nodes is taken. Pure, deterministic.
+"""Bin packing of members into nodes: several heuristics are tried, and the fewest nodes win. Pure, deterministic.
 
-An atom is what has to be on one node: a member and those that share its node. Two atoms of one task never share a
-node, nor atoms with different options, nor anything with a task that spreads.
+The unit (PackedUnit) is a member with those that share its node. Two units of one task never share a node, nor do units
+with different options; a task that spreads shares its nodes with no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from overspan.bridge.model.resources import parse_gres
 _MOST_SIZES = 4
 _MOST_COUNTS = 8
 LEVEL_SHARE = 8
-"""Bins are raised to one shape where that adds at most one part in so many of all CPUs, and of all memory."""
+"""Bins are raised to one shape, which saves components, if that adds at most 1/LEVEL_SHARE of all CPUs and memory."""
 
 Key = tuple[tuple[str, str], ...]
 
@@ -38,7 +38,7 @@ class NodeSize:
 
 @dataclass(frozen=True)
 class PackedUnit:
-    """Members that run on one node; `task` is the one that the others share with, `key` its options."""
+    """Members that run on one node; `task` is the one whose node the others share, `key` its options."""
 
     task: str
     members: tuple[MemberId, ...]
@@ -46,7 +46,7 @@ class PackedUnit:
     key: Key = ()
     alone: bool = False
     apart: bool = False
-    """Whether it is first tried on a node of its own: tasks of several nodes and those with GPUs."""
+    """Whether `_pack_apart` gives it a node of its own: units of tasks with several nodes or with GPUs."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Packed(NamedTuple):
 
 
 def add_needs(first: NodeResources, second: NodeResources) -> NodeResources:
-    """What both need together on one node; all of the node's memory stays all."""
+    """The sum of both needs on one node; a memory of 0 means the whole node's, and stays 0."""
     memory: int | None
     if first.memory == 0 or second.memory == 0:
         memory = 0
@@ -87,16 +87,16 @@ def _add_gres(entries: Iterable[str]) -> list[str]:
 
 
 def fits(need: NodeResources, size: NodeSize) -> bool:
-    """Whether a node of that size has as much."""
+    """Whether a node of that size has these resources."""
     if need.cpus > size.cpus or need.gpus > size.gpus or (need.memory or 0) > size.memory:
         return False
     return not need.gpus or not need.gpu_kind or not size.gpu_kind or need.gpu_kind == size.gpu_kind
 
 
 def pack(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> Packed | None:
-    """The best of the plans tried: fewest nodes, then fewest components, then least added; None where none fits.
+    """The best plan of all heuristics: fewest nodes, then fewest components, then fewest CPUs; None if none fits.
 
-    Without sizes nothing is known of the nodes: every atom has one of its own.
+    Without sizes the nodes are not known, and every unit gets a node of its own.
     """
     keys = list(dict.fromkeys(atom.key for atom in atoms))
     if not sizes:
@@ -129,13 +129,13 @@ def _cost(bins: Iterable[tuple[Key, Bin]]) -> tuple[int, int, int]:
 
 
 def _bounds(sizes: Sequence[NodeSize]) -> list[list[NodeSize]]:
-    """All sizes, then each of the most frequent ones alone: few large nodes must not be all that is planned for."""
+    """The sets of sizes to plan for: all, then each frequent size alone, so that a few large nodes do not dominate."""
     alone = sorted(sizes, key=lambda size: (-size.count, size))
     return [list(sizes), *([size] for size in alone[:_MOST_SIZES] if len(sizes) > 1)]
 
 
 class _By(Enum):
-    """What comes first: the largest and of equals the task of most, the task of most, the largest and of equals any."""
+    """Sort orders: largest first, then most members; most members first; largest first, whatever the members."""
 
     SIZE = auto()
     WIDTH = auto()
@@ -143,7 +143,7 @@ class _By(Enum):
 
 
 def _order(atoms: Iterable[PackedUnit], by: _By = _By.SIZE) -> list[PackedUnit]:
-    """The atoms in the order in which they are placed; those of one task together, in their members' order."""
+    """The units in the order in which they are placed; those of one task together, in the order of their members."""
     listed = list(atoms)
     largest: dict[str, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
@@ -165,7 +165,7 @@ def _can_hold(need: NodeResources, sizes: Sequence[NodeSize]) -> bool:
 
 
 def _joined(item: _Open, atom: PackedUnit, sizes: Sequence[NodeSize]) -> NodeResources | None:
-    """The need of the bin with the atom in it; None where it may not be there."""
+    """The bin's need with the unit in it; None if it does not fit or may not be there."""
     if not item.atoms:
         return atom.need if _can_hold(atom.need, sizes) else None
     if atom.alone or item.atoms[0].alone:
@@ -188,10 +188,10 @@ def _open(atom: PackedUnit) -> _Open:
 
 
 def _fill(ordered: Sequence[PackedUnit], bins: list[_Open], sizes: Sequence[NodeSize], evenly: bool) -> list[_Open]:
-    """Each atom into a bin that has room, the first or the emptiest; the atoms that found none are given back opened.
+    """Put each unit into a bin with room, the first or the emptiest; the rest is returned as new bins.
 
-    The next member of a task cannot go where one of it went, nor where it found no room, so each task goes through the
-    bins once.
+    The next member of a task cannot go into a bin that has one of its members, nor into one that had no room, so each
+    task passes over the bins once.
     """
     more: list[_Open] = []
     for _, group in itertools.groupby(ordered, key=lambda atom: atom.task):
@@ -213,24 +213,24 @@ def _fill(ordered: Sequence[PackedUnit], bins: list[_Open], sizes: Sequence[Node
 
 
 def _pack_first_fit(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
-    """Each atom into the first bin that has room."""
+    """First fit: each unit goes into the first bin with room."""
     if not all(_can_hold(atom.need, sizes) for atom in atoms):
         return None
     return _fill(_order(atoms, by), [], sizes, False)
 
 
 def _pack_widest(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
-    """As the first fit, the tasks of most nodes first."""
+    """First fit, with the tasks of most nodes first."""
     return _pack_first_fit(atoms, sizes, _By.WIDTH)
 
 
 def _pack_by_size(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
-    """As the first fit, whatever the number of a task's nodes."""
+    """First fit, with the largest units first, whatever the number of a task's nodes."""
     return _pack_first_fit(atoms, sizes, _By.SIZE_ALONE)
 
 
 def _pack_apart(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
-    """Tasks of several nodes and those with GPUs on nodes of their own, the small ones together."""
+    """Units of tasks with several nodes or with GPUs on nodes of their own, first fit for the others."""
     small = _pack_first_fit([atom for atom in atoms if not atom.apart], sizes)
     large = [atom for atom in _order(atoms) if atom.apart]
     if small is None or not all(_can_hold(atom.need, sizes) for atom in large):
@@ -239,7 +239,7 @@ def _pack_apart(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[
 
 
 def _pack_evenly(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
-    """Into as few bins as can be, each atom into the emptiest: bins come out alike, so components are few."""
+    """Worst fit into the fewest bins: each unit goes into the emptiest, so that bins are alike and components few."""
     ways = (_pack_first_fit, _pack_widest, _pack_by_size)
     filled = [found for found in (way(atoms, sizes) for way in ways) if found is not None]
     if not filled:
@@ -256,7 +256,7 @@ def _pack_evenly(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list
 
 
 def _least(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> int:
-    """A number of bins that no packing goes below."""
+    """A lower bound for the number of bins."""
     tasks = [atom.task for atom in atoms]
     widest = max(map(tasks.count, dict.fromkeys(tasks)), default=0)
     cpus = -(-sum(atom.need.cpus for atom in atoms) // max(size.cpus for size in sizes))
@@ -288,7 +288,7 @@ def _all_placed(opened: Sequence[_Open], sizes: Sequence[NodeSize]) -> bool:
             ]
         )
     for places in sorted(choices, key=lambda places: sum(sizes[place].count for place in places)):
-        # The smallest node that fits is the one that others can spare.
+        # The smallest node that fits leaves the larger ones for bins that need them.
         fitting = sorted((place for place in places if left[place]), key=lambda place: sizes[place])
         if not fitting:
             return False
@@ -297,7 +297,7 @@ def _all_placed(opened: Sequence[_Open], sizes: Sequence[NodeSize]) -> bool:
 
 
 def _level(bins: Sequence[tuple[Key, Bin]], sizes: Sequence[NodeSize]) -> list[tuple[Key, Bin]]:
-    """The bins of equal options, GPUs and gres raised to one shape, where that adds little."""
+    """Raise bins with equal options, GPUs and gres to one shape if that adds little (LEVEL_SHARE)."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, (key, item) in enumerate(bins):
         groups.setdefault((key, item.need.gpus, item.need.gpu_kind, item.need.gres), []).append(place)

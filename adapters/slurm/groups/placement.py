@@ -1,7 +1,7 @@
-"""A group as one allocation: its members packed into nodes, nodes of one kind into components, tasks into steps.
+"""Plans a group as one allocation: members are packed into nodes, alike nodes into components, tasks into steps.
 
-Hetjob components never share a node, so what shares one has to be packed into one component; and a group of one
-component is an ordinary job, which starts without the backfill scheduler.
+Hetjob components never share a node, so members that share one have to be in one component. A group of one component is
+an ordinary job, which starts without the backfill scheduler.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ UNAVAILABLE = "Requested node configuration is not available"
 MAX_COMPONENTS = 128
 """Components of a hetjob (MAX_HET_JOB_COMPONENTS)."""
 MEMORY_PER_CPU = 1024
-"""MiB for each CPU of a member that names no memory, in a group where another does."""
+"""MiB for each CPU of a member without a memory request, in a group in which another has one."""
 _AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "no_respond", "reboot", "perfctrs")
-"""States of nodes that take no job today; Slurm lets what needs them wait."""
+"""States of nodes that are not available now; jobs that need them wait."""
 _FUTURE = "future"
-"""The state of nodes that are not there yet: Slurm refuses what would need them (slurm.conf(5), State)."""
+"""The state of nodes that do not exist yet: Slurm refuses jobs that need them (slurm.conf(5), State)."""
 
 
 def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> PlacementPlan:
-    """Plan a group for the nodes that take jobs today, else for all there are, whatever their state: it waits then.
+    """Plan a group for the nodes that are available now, else for all nodes, for which it then waits.
 
-    `default` is the partition of jobs that name none, empty for the cluster's own. Rejected where it never can fit.
+    `default` is the partition of jobs that name none, empty for the cluster's own. Raises Rejected for a group that can
+    never fit.
     """
     kinds = list_kinds(nodes)
     here = [node for node in nodes if not any(word in node.state for word in _AWAY)]
@@ -47,7 +48,7 @@ def plan_on_nodes(job: Job, nodes: Sequence[Node], default: str = "") -> Placeme
 
 
 def measure_sizes(nodes: Iterable[Node], default: str = "") -> tuple[NodeSize, ...]:
-    """The nodes by size; those of the default partition, the cluster's or the one named, also under no name."""
+    """The nodes by size. Those of the default partition count twice: under its name, and under the empty name."""
     counts: dict[NodeSize, int] = {}
     for node in nodes:
         if _FUTURE in node.state:
@@ -60,12 +61,12 @@ def measure_sizes(nodes: Iterable[Node], default: str = "") -> tuple[NodeSize, .
 
 
 def list_kinds(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The types of GPU that the cluster has."""
+    """The cluster's types of GPU."""
     return tuple(sorted({node.gpu_kind for node in nodes if node.gpu_kind}))
 
 
 def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = ()) -> PlacementPlan:
-    """Plan a group as one allocation. Rejected where no node, or too few, can hold it."""
+    """Plan a group as one allocation. Raises Rejected if the nodes, or their number, are too small."""
     refusal = None
     for one in list_scaled(bound_gpu_defaults(job, sizes)):
         try:
@@ -99,7 +100,7 @@ def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tup
         needs[task.name] = rounded.need
         notes += rounded.notes
     if any(need.memory is not None for need in needs.values()):
-        # Slurm's default for one component would be another's whole node: each member is told.
+        # Without a request, Slurm's default for a component may be a whole node's memory.
         for name, need in needs.items():
             if need.memory is None:
                 needs[name] = need._replace(memory=MEMORY_PER_CPU * need.cpus)
@@ -109,7 +110,7 @@ def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tup
 def _make_atoms(
     job: Job, needs: dict[str, NodeResources], sizes: Sequence[NodeSize]
 ) -> tuple[list[PackedUnit], list[str]]:
-    """The members that share nodes, brought together under the task whose nodes they are."""
+    """The units to pack, with members that share nodes joined under the task whose nodes these are; and notes."""
     members: dict[MemberId, list[MemberId]] = {}
     roots = {task.name: _root_of(job, task) for task in job.spec.tasks}
     notes: list[str] = []
@@ -181,7 +182,7 @@ def _make_components(job: Job, bins: Sequence[tuple[Key, Bin]]) -> tuple[tuple[P
     ]
     leader = longest_primary(job).name
     first = next(part for part in made if any(MemberId(leader, 0) in item.members for item in part.bins))
-    # A component without a limit stands before those with one: later ones inherit --time (sbatch(1)).
+    # Components without a limit come first, because later components inherit --time (sbatch(1)).
     others = sorted(
         (part for part in made if part is not first), key=lambda part: (part.time is not None, part.bins[0].members)
     )
@@ -197,7 +198,7 @@ def _cover(bins: Sequence[Bin], ends: dict[str, int | None]) -> int | None:
 
 
 def _find_inherited(components: Sequence[PlannedComponent]) -> list[str]:
-    """Options that a later component has without asking, because sbatch passes them on."""
+    """Notes about options that later components inherit from earlier ones (sbatch(1))."""
     notes = []
     passed: dict[str, str] = {}
     for number, component in enumerate(components):
@@ -228,7 +229,7 @@ def _make_steps(
 
 
 def _without_repeats(listed: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Several members of one task on one node (a share of a smaller task) go into steps of their own."""
+    """Split a task's members into steps with at most one member a node: a sharing task may have several on one."""
     rows: list[list[tuple[int, int]]] = []
     for node, index in listed:
         row = next((row for row in rows if row[-1][0] != node), None)

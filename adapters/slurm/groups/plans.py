@@ -18,7 +18,7 @@ class MemberId:
 
 @dataclass(frozen=True)
 class Bin:
-    """What one node is asked for, and who runs on it."""
+    """The resources requested of one node, and the members that run on it."""
 
     members: tuple[MemberId, ...]
     need: NodeResources
@@ -28,7 +28,7 @@ class Bin:
 class PlannedComponent:
     """Bins of one shape, partition and options: an ordinary job, or one component of a hetjob.
 
-    `shape` covers every bin. `time` is seconds for its tasks, delays and grace; None is no limit of its own.
+    `shape` covers every bin. `time` is its limit in seconds, with delays and grace periods; None: no limit.
     """
 
     bins: tuple[Bin, ...]
@@ -39,9 +39,9 @@ class PlannedComponent:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, rising.
+    """One srun: a task's members in one component. `members[r]` runs on the component's node `nodes[r]`, ascending.
 
-    `image` are the words before the program's own that run it in the task's image.
+    `image` are words in front of the program that run it in the task's image.
     """
 
     task: str
@@ -54,7 +54,7 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """A group as one allocation. Component 0 holds the primary that lasts longest; the batch script runs there."""
+    """A group as one allocation. Component 0 has the longest primary task, and runs the batch script."""
 
     components: tuple[PlannedComponent, ...]
     steps: tuple[PlannedStep, ...]

@@ -1,7 +1,7 @@
 """Projects a supervisor's journal and Slurm's records of its allocation to the events of a group's launch. Pure.
 
-The journal decides; Slurm's own end closes what the journal has left open. Before there is a journal, Slurm's queue
-tells, and the orders that were given to Slurm.
+The journal decides; Slurm's record of the end closes what the journal leaves open. Before there is a journal, the
+events come from Slurm's queue and from the orders that were given to Slurm.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from overspan.bridge.model.events import (
 )
 
 MARGIN = 15
-"""Seconds behind its grace after which a group that was cancelled is ended by Slurm."""
+"""Seconds after the grace period until Slurm is told to kill a cancelled group: time for its supervisor to end."""
 _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
-"""Ends of the batch program that say nothing of the work: the supervisor has ended without a word."""
+"""Ends of the batch script by itself. Without an end in the journal they mean that the supervisor has crashed."""
 
 
 class GroupProjection(NamedTuple):
-    """Events in their order, and the cursor behind them."""
+    """Events in order, and the cursor behind the last."""
 
     events: tuple[Event, ...]
     cursor: GroupCursor
@@ -51,10 +51,10 @@ class GroupProjection(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupView:
-    """What was seen of a group: Slurm's view of the leader, its journal, the numbered orders that were given it.
+    """What is known of a group: Slurm's view of the leader, its journal, and the numbered orders in its orders file.
 
-    `given` is read only where Slurm's end is known. `gone` says why Slurm has forgotten the job; else empty.
-    `apart`: the journal was written on a node, and what was not brought from there in time is lost.
+    The orders are read only after Slurm has reported the end. `gone` says that Slurm has forgotten the job; else empty.
+    `apart` says that nodes and login node share no folder: lines of the journal that were not copied in time are lost.
     """
 
     view: NativeView | None
@@ -101,7 +101,7 @@ def project_group(
 def _settled(orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView, started: bool) -> list[Ordered]:
     """The orders to report now. Stops at one that the supervisor may still report in its journal.
 
-    It will not where Slurm kept the group waiting after the order: then this reports it, and the journal repeats it.
+    If Slurm kept the group waiting after the order, it is reported now; the journal may repeat it later.
     """
     found = []
     for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(observed)):
@@ -122,7 +122,7 @@ def _is_closing(observed: GroupView) -> bool:
 
 
 def _is_for_supervisor(event: Event) -> bool:
-    """Whether it is an order on part of a group, which its supervisor carries out."""
+    """Whether an order is about a part of the group, which only the supervisor can carry out."""
     return isinstance(event, SetTime) or (isinstance(event, Cancel) and bool(event.task))
 
 
@@ -155,7 +155,7 @@ def _project_suspension(view: NativeView, cursor: GroupCursor) -> tuple[list[Eve
 
 
 def _project_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, late: Sequence[Ordered]) -> list[Event]:
-    """Slurm's verdict on a launch whose journal stays open, once that was read after Slurm had reported the end."""
+    """The end of a launch by Slurm's record, if its journal has none and was read after Slurm reported the end."""
     page, view = observed.page, observed.view
     if page is None or page.more:
         return []
@@ -170,7 +170,7 @@ def _project_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, 
     given += [order.event for order in late if isinstance(order.event, Expire) and order.event not in given]
     ending = [event for event in given if _ends(event) and not _is_moot(event, lost, late)]
     if not cursor.offset and any(isinstance(event, (Cancel, Expire)) for event in ending):
-        # Nothing was granted, so the order is the end.
+        # Nothing was granted, so nothing was lost: the order itself is the end.
         return ending
     return [*ending, lost]
 
@@ -181,21 +181,21 @@ def _ends(event: Event) -> bool:
 
 
 def _judge_loss(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
-    """The cause of a loss and its words."""
+    """The cause of a loss, and its description."""
     if outcome.phase is Phase.REQUEUED:
         return Cause.NODE.value, "Slurm has requeued the allocation; it is submitted again"
     cause = outcome.cause or Cause.LAUNCH
     if cause in _BY_JOURNAL:
         log = f"{handle.folder}/supervisor.{handle.launch}.log"
         status = f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
-        # Killed, it says nothing of the work, as a lost node does not; its own exit would come again.
+        # A killed supervisor is like a lost node, and a new launch may succeed; one that exits would do so again.
         lost = Cause.NODE if outcome.signal else Cause.LAUNCH
         return lost.value, f"the supervisor ended with {status} before the job did; see {log}"
     return cause.value, outcome.detail
 
 
 def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
-    """As with a shared folder, but the supervisor may have ended in order while no relay took its record."""
+    """As `_judge_loss`, but without a shared folder an open journal may only mean that its end was not copied."""
     if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
         return _judge_loss(handle, outcome)
     told = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
@@ -204,7 +204,7 @@ def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]
 
 
 def _is_moot(event: Event, lost: LaunchLost, orders: Sequence[Ordered]) -> bool:
-    """Whether the group had ended for good before the order; what would be submitted again heeds a late order too."""
+    """Whether the group had ended for good before the order; a group that would be submitted again is cancelled."""
     final = CONSEQUENCES[Cause(lost.cause)].charge is not Charge.RECOVERIES
     if not final or lost.cause == Cause.CANCEL.value or not isinstance(event, Cancel):
         return False

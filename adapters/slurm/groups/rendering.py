@@ -1,4 +1,4 @@
-"""A group's launch as the files and the command that bring it to a cluster as one allocation. Pure."""
+"""Renders a group's launch as one allocation: the sbatch command, and the files of its run directory. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from overspan.bridge.model.job import Job
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The submission of a group, and the bytes of its files by their name in the run directory."""
+    """The submission of a group, its placement plan, and its files by their names in the run directory."""
 
     submission: BatchSubmission
     plan: PlacementPlan
@@ -34,7 +34,7 @@ class GroupFiles:
 
 
 class GroupPlace(NamedTuple):
-    """Where a group goes: the cluster's name, root and nodes (none: not known), and the job's run directory there."""
+    """A group's destination: the cluster's name, root and nodes (none: not known), and the job's run directory."""
 
     cluster: str
     root: str
@@ -46,7 +46,7 @@ class GroupPlace(NamedTuple):
 def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
     """Plan a launch for the cluster's nodes and render it.
 
-    Raises Rejected where the nodes cannot hold the group, InvalidRequest for options and images that may not be given.
+    Raises Rejected if the group does not fit, InvalidRequest for options and images that are not allowed.
     """
     cluster, root, folder, nodes, version = place
     place_of_work = folder if settings.shared_root else FOLDER
@@ -72,7 +72,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
 
 
 def name_log(folder: str, launch: int) -> str:
-    """Where the supervisor writes what it has to say, as a pattern of sbatch's."""
+    """The path of the supervisor's own log, as a filename pattern of sbatch."""
     return f"{folder.replace('%', '%%')}/supervisor.{launch}.log"
 
 
@@ -82,14 +82,14 @@ def supervisor_words(settings: Settings, root: str) -> tuple[str, ...]:
 
 
 def agent_words(settings: Settings, root: str) -> tuple[str, ...]:
-    """The command of an agent, for `span plan`; `<unpack>` is what the batch script's own command has there."""
+    """The command of an agent, for `span plan`; `<unpack>` stands for a long program text."""
     if settings.shared_root:
         return (*supervisor_words(settings, root), "node")
     return (settings.python, "-I", "-S", "-c", "<unpack>", "node")
 
 
 def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """Account and QOS where the job says none, and the partition of components that name none."""
+    """The cluster's account and QOS for a job that names none, and the partition for components that name none."""
     spec = job.spec
     named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}
     options = {name: ours for name, (own, ours) in named.items() if ours and not own}

@@ -27,26 +27,26 @@ _OWN = frozenset(
         *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
     }
 )
-"""Native options that would undo the plan of a group's allocation; `resources:` says what a task needs."""
+"""Native options that would contradict the placement plan; `resources:` says what a task needs."""
 
 
 @dataclass(frozen=True)
 class SupervisorHost:
-    """What runs in the batch script: the supervisor's words, its log (a file name pattern), its working directory."""
+    """The supervisor in the batch script: its command, its log (a filename pattern), and its working directory."""
 
     command: tuple[str, ...]
     log: str
     directory: str
     options: Mapping[str, str] = field(default_factory=dict)
-    """The cluster's own options for what the job does not say (account, QOS); `each` are those of every component."""
+    """The cluster's defaults for options that the job does not set (account, QOS); `each` go to every component."""
     each: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_group(job: Job, plan: PlacementPlan, setting: RenderContext, host: SupervisorHost) -> BatchSubmission:
     """The submission of a group by its plan: an ordinary job for one component, else a hetjob.
 
-    Never requeued by Slurm: a hetjob whose leader loses its node comes back alone (measured on 22.05), so a lost node
-    ends the allocation, and the daemon submits the group again.
+    --no-requeue, because Slurm requeues only the leader of a hetjob when that loses its node (measured on 22.05). So a
+    lost node ends the allocation, and the daemon submits the group again.
     """
     shared = {**_shared_options(job, setting, host), **host.options}
     lines = ["#!/bin/bash"]
@@ -82,7 +82,7 @@ def _shared_options(job: Job, setting: RenderContext, host: SupervisorHost) -> d
 
 
 def component_options(component: PlannedComponent) -> dict[str, str]:
-    """The options of one component: its shape, its time limit, and its native options where they do not change that."""
+    """The options of one component: its shape, its time limit, and the native options that do not change these."""
     shape = component.shape
     options = {
         "nodes": str(len(component.bins)),
@@ -102,10 +102,10 @@ def _memory(need: NodeResources) -> dict[str, str]:
 
 
 def step_options(step: PlannedStep, version: tuple[int, ...] = ()) -> tuple[str, ...]:
-    """The words of srun for each node run of a step, without those that say where: nodes, tasks, component, program.
+    """The srun options of a step's node runs, without those that choose component and node.
 
-    Every step names its memory and gres, else the first takes all of them. A member that names no memory shares the
-    allocation's: --mem=0.
+    Every step names its memory and gres, because the first step would otherwise get all of them. A member without a
+    memory request shares the allocation's memory: --mem=0.
     """
     need = step.need
     return (
@@ -122,7 +122,7 @@ def step_options(step: PlannedStep, version: tuple[int, ...] = ()) -> tuple[str,
 def render_sruns(plan: PlacementPlan, step: PlannedStep, program: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """The sruns of a step, one for each node run, as the supervisor makes them; `<k.n>` stands for a node's name.
 
-    -w pins the node, which --relative does not (measured on 22.05).
+    --nodelist pins the node; --relative does not (measured on 22.05).
     """
     group = (f"--het-group={step.component}",) if plan.hetjob else ()
     where = (("--nodes=1", "--ntasks=1", f"--nodelist=<{step.component}.{node}>") for node in step.nodes)

@@ -1,4 +1,4 @@
-"""Reads the journals of all live groups with one call, about once a second, without asking Slurm."""
+"""Reads the journals of all live groups with one call, about once a second. Slurm's controller is not asked."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from overspan.bridge.model.events import Event
 
 READ_SECONDS = 1.0
 LONGEST = 64 << 20
-"""Bytes of a line that is not cut off."""
+"""Bytes of the longest line that is read in one piece."""
 FILES = 400
-"""Journals of one call."""
+"""Journals read by one call, at most."""
 SLOW = 4
-"""Reading that takes long is done more seldom: at most one part in so many of the time."""
+"""Back-off for slow reads: after a read that took t seconds, the next one waits SLOW * t."""
 
 
 @dataclass(frozen=True)
 class JournalReading:
-    """A group whose journal is wanted: from where, whether it is read each second, and since when it is needed anew.
+    """A group's journal that is wanted from `offset` on. An `active` one is read each second, others each tick.
 
-    `ended_at` is when Slurm told its end (this machine's time): a page that was read before is too old. None: no end.
-    `asked` is when that was so: what was chosen before an end was known is too old, whenever it is read.
+    `ended_at` is when Slurm reported the group's end (this machine's time; None: no end): pages from before may lack
+    the last lines, so the journal is read once more. `asked` is when this reading was chosen, and not when it came
+    back: one that was chosen before the end was known does not count as that last read.
     """
 
     handle: GroupHandle
@@ -45,7 +46,7 @@ class JournalReading:
 
 
 class JournalWatch:
-    """Keeps the newest page of each journal."""
+    """Keeps the newest page of each journal. `timeout` is in seconds."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
         self._transport = transport
@@ -57,21 +58,21 @@ class JournalWatch:
         self._everybody_at = 0.0
 
     def page(self, handle: GroupHandle, offset: int) -> JournalPage | None:
-        """What was read last of a journal; None where that does not reach back to the offset."""
+        """The page that was read last; None if it begins behind the offset."""
         page = self._pages.get(str(handle))
         return page if page is not None and page.begin <= offset else None
 
     def has_begun(self, handle: GroupHandle) -> bool:
-        """Whether the supervisor is known to have written something: it hears signals before that."""
+        """Whether the supervisor is known to have written something: its signal handlers are installed by then."""
         page = self._pages.get(str(handle))
         return page is not None and page.stop > 0
 
     def given(self, handle: GroupHandle) -> tuple[tuple[int, Event], ...]:
-        """The orders in the group's file; known once its end is."""
+        """The orders in the group's orders file, which is read when the group has ended."""
         return self._given.get(str(handle), ())
 
     def choose(self, readings: Sequence[JournalReading], tick: float) -> list[JournalReading]:
-        """Those that are to be read now; of waiting groups there is news with the next tick only."""
+        """The journals that are to be read now; those of waiting groups once a tick."""
         now = time.monotonic()
         everybody = now >= self._everybody_at
         due = now >= self.next_read
@@ -115,7 +116,7 @@ class JournalWatch:
             self._given[str(handle)] = read_given(parts.get(place))
 
     def forget(self, known: Mapping[str, object]) -> None:
-        """Forget the journals that are not asked for any more."""
+        """Drop the pages of journals that are not in `known`."""
         for kept in (self._pages, self._given):
             for text in [text for text in kept if text not in known]:
                 del kept[text]

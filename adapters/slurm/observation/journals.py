@@ -1,7 +1,7 @@
 """The shell program that reads the journals of supervisors, and the parser of its output. Pure.
 
-The program prints, for each file that has more than was read of it, `\\036PLACE SIZE\\036` and the bytes behind the
-offset. A journal is lines of JSON, which has no such byte in it. Only whole lines count.
+For each file that is longer than its offset, the program prints `\\036NUMBER SIZE\\036` and the bytes from the offset
+on. A journal consists of lines of JSON, which never contain that byte. Only whole lines count.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.events import Event, event_from_document
 
 LIMIT = 1 << 20
-"""Bytes of one file that are read at once, at most."""
+"""Bytes of one file that one call reads, at most."""
 FEW, LEAST = 8, 1 << 18
-"""Of more files than a few, less of each is read at once."""
+"""A call for more than FEW files reads at most LEAST bytes of each, which bounds its answer."""
 _HEAD = re.compile(rb"\036(\d+) (\d+)\036")
 
 
 class JournalRequest(NamedTuple):
-    """A file, and the offset from which it is wanted."""
+    """A file to read from an offset on."""
 
     path: str
     offset: int = 0
 
 
 class JournalChunk(NamedTuple):
-    """What came of a file: its size, and bytes from the offset."""
+    """What was read of a file: its size, and bytes from the offset."""
 
     size: int
     data: bytes
 
     def cut(self, offset: int) -> bool:
-        """Whether a line is longer than what was read of it, from that offset on."""
+        """Whether the line at that offset is longer than the bytes that were read."""
         return b"\n" not in self.data and self.size > offset + len(self.data)
 
 
 class JournalLine(NamedTuple):
-    """An event of a journal, the number of the order it came from (0: none), and the offset behind its line."""
+    """An event of a journal, the number of the order that caused it (0: none), and the offset behind its line."""
 
     event: Event
     order: int
@@ -64,13 +64,13 @@ class JournalPage:
 
 
 def render_reads(wanted: Sequence[JournalRequest]) -> str:
-    """The program; files that are not there are passed over."""
+    """The program; it skips files that do not exist."""
     limit = LIMIT if len(wanted) <= FEW else LEAST
     paths = " ".join(shlex.quote(item.path) for item in wanted)
     arms = "\n".join(
         f"{shlex.quote(item.path)}) n={number} o={item.offset};;" for number, item in enumerate(wanted) if item.path
     )
-    # One wc for all files: it opens each, which makes a network file system look again.
+    # wc opens each file, which makes NFS check its cached size; one wc for all of them saves a process a file.
     return (
         f"wc -c -- {paths} 2>/dev/null | while read -r s f; do\n"
         f'case $f in\n{arms}\n*) continue;;\nesac\n[ "$s" -gt "$o" ] || continue\n'
@@ -79,7 +79,7 @@ def render_reads(wanted: Sequence[JournalRequest]) -> str:
 
 
 def read_parts(output: bytes, count: int) -> dict[int, JournalChunk]:
-    """What the program printed, by the place of each file."""
+    """The chunks that the program printed, by the number of each file."""
     parts: dict[int, JournalChunk] = {}
     heads = list(_HEAD.finditer(output))
     for place, head in enumerate(heads):
@@ -91,7 +91,7 @@ def read_parts(output: bytes, count: int) -> dict[int, JournalChunk]:
 
 
 def read_page(part: JournalChunk | None, offset: int, asked: float) -> JournalPage:
-    """The lines of a journal's part from an offset on; none where there is nothing new."""
+    """The lines of a journal from an offset on; none where there is nothing new."""
     if part is None:
         return JournalPage(offset, (), offset, False, asked)
     stop = part.data.rfind(b"\n") + 1
@@ -125,6 +125,6 @@ def _parse(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except ValueError:
-        # Torn by a crash and continued by the next writer.
+        # A crash cut the line off, and the next writer went on behind it.
         return {}
     return document if isinstance(document, dict) else {}

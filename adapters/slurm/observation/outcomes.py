@@ -1,6 +1,6 @@
-"""What a native state means for the job's lifecycle: one table, and the events that follow from a record.
+"""What a native state means for a job's lifecycle: one table, and the events that follow from a record.
 
-Sources: squeue(1) and sacct(1), JOB STATE CODES; how exit codes go with them was measured on Slurm 22.05.
+Sources: squeue(1) and sacct(1), JOB STATE CODES; the exit codes that go with them were measured on Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ NO_OUTPUT = "Slurm could not open the job's output or start its script: is the f
 
 
 class Phase(StrEnum):
-    """Where a native job stands."""
+    """The phase of a native job."""
 
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     SUSPENDED = "suspended"
     ENDING = "ending"
-    """The outcome is fixed, the nodes are not given back yet."""
+    """The outcome is fixed, but the job still holds its nodes."""
     ENDED = "ended"
     REQUEUED = "requeued"
-    """It has ended and waits again under its own id, or is about to."""
+    """A run has ended; the job waits under the same id for the next one, or is about to."""
 
 
 class Meaning(NamedTuple):
-    """A row of the table: the phase, and the cause where it is an end that exit codes do not tell more of."""
+    """A row of the table: the phase, and for an end its cause, which reason and exit code may refine."""
 
     phase: Phase
     cause: Cause | None = None
@@ -76,7 +76,7 @@ FLAGS: dict[str, Meaning] = {
     "LAUNCH_FAILED": Meaning(Phase.ENDED, Cause.LAUNCH),
     "RECONFIG_FAIL": Meaning(Phase.ENDED, Cause.BOOT),
 }
-"""Flags in Slurm's place of the base; several at once are taken in the order of `_PRECEDENCE`."""
+"""Flags that Slurm shows in place of the base state; of several, the first in `_PRECEDENCE` counts."""
 
 _PRECEDENCE = (
     Phase.REQUEUED,
@@ -103,16 +103,16 @@ REASONS: dict[str, Cause] = {
     "InactiveLimit": Cause.TIME,
     "DependencyNeverSatisfied": Cause.DEPENDENCY,
 }
-"""Reasons that say more of a FAILED or CANCELLED job than its state.
+"""Reasons that refine the cause of a FAILED or CANCELLED job.
 
-The accounting keeps the last reason for waiting of a job that has ended (measured on 22.05): none of those may be here.
+The accounting keeps an ended job's last reason for waiting (measured on 22.05), so no such reason may be listed here.
 """
 _TOLD_BY_REASON = ("FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True)
 class NativeOutcome:
-    """Where a job stands, and for an end its cause, exit code and signal. `detail` is in Slurm's words."""
+    """A job's phase, and for an end its cause, exit code and signal. `detail` is in Slurm's words."""
 
     phase: Phase
     cause: Cause | None = None
@@ -122,10 +122,10 @@ class NativeOutcome:
 
 
 def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = None) -> NativeOutcome:
-    """What a record's state, reason and exit code mean.
+    """The outcome of a record's state, reason and exit code.
 
-    A state that nobody knows leaves the job where it is: RUNNING, with the word in `detail`. Slurm's states change
-    over the years, and unknown is not failed.
+    An unknown state counts as RUNNING, with its name in `detail`: a later Slurm may have new states, and those must
+    fail no job.
     """
     meaning = _mean(state)
     if meaning is None:
@@ -135,7 +135,7 @@ def judge(state: NativeState, reason: str = "None", status: ExitStatus | None = 
     cause = _refine(meaning.cause, state, reason, status)
     code, signal = status or ExitStatus()
     if cause in (Cause.TIME, Cause.CANCEL, Cause.SUCCESS):
-        # Their codes are those of Slurm's own TERM and KILL.
+        # Slurm's own TERM and KILL made these exit codes, not the user's program.
         code, signal = (0, 0) if cause is Cause.SUCCESS else (0, signal)
     detail = _describe(state, reason)
     if cause is Cause.LAUNCH and status == (0, LAUNCH_SIGNAL):
@@ -159,7 +159,7 @@ def _refine(cause: Cause | None, state: NativeState, reason: str, status: ExitSt
         return cause
     told = REASONS.get(reason)
     if state.base == "FAILED" and told in (None, Cause.EXIT, Cause.SIGNAL, Cause.LAUNCH):
-        # A script that a signal ended has the reason JobLaunchFailure too (measured on 22.05); its codes tell.
+        # A script that a signal killed has the reason JobLaunchFailure too (measured on 22.05): its exit code decides.
         return _read_codes(status, Cause.EXIT if told is None else told)
     return told or cause
 
@@ -182,7 +182,7 @@ def _describe(state: NativeState, reason: str) -> str:
 
 
 class NativeAttempt(NamedTuple):
-    """Which attempt a native job runs: its task, attempt, launch, and how many nodes it has."""
+    """The attempt that a native job runs, and its number of nodes."""
 
     task: str
     attempt: int
@@ -196,10 +196,10 @@ def queue_event(outcome: NativeOutcome, reason: str, at: float, until: float | N
 
 
 def end_events(outcome: NativeOutcome, ran: NativeAttempt, at: float) -> tuple[Event, ...]:
-    """The events of an end: each node's for work that ran, the launch's loss for what Slurm took or gave up.
+    """The events of an end: NodeEnded for each node of work that ran to its end, LaunchLost where Slurm ended it.
 
-    Every node of the attempt gets the same end, since Slurm tells one for all of a batch job. Ends that are fixed but
-    still hold their nodes give none.
+    Every node gets the same end, since Slurm reports one for the whole batch job. A job that still holds its nodes
+    (COMPLETING) gives no event yet.
     """
     if outcome.phase is Phase.REQUEUED:
         return (LaunchLost(at, ran.launch, (outcome.cause or Cause.REQUEUE).value, outcome.detail),)
@@ -237,7 +237,7 @@ _LOSSES = frozenset(
 
 
 def restart_cause(earlier: NativeState | None) -> Cause:
-    """Why a job was requeued, from the state that the accounting keeps of its earlier run (sacct --duplicates)."""
+    """Why a job was requeued, from the accounting's state of its earlier run (sacct --duplicates)."""
     base = "" if earlier is None else earlier.base
     meaning = BASES.get(base)
     if meaning is not None and meaning.cause in (Cause.NODE, Cause.PREEMPTION, Cause.BOOT):

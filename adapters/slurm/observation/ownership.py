@@ -1,7 +1,7 @@
-"""Which of Slurm's records are a launch's own: a job's number may have been another's before, and may be given again.
+"""Tells a launch's own records from those of other jobs with the same id: Slurm gives job ids more than once. Pure.
 
-A slurmctld that was killed before it had saved its state gives a number again; one whose numbers were reset, or have
-come to their end, begins anew (sacct(1), --duplicates). Pure.
+A slurmctld that was killed before it saved its state gives the last ids again; one whose ids were reset or have reached
+MaxJobId begins again at FirstJobId (sacct(1), --duplicates).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from overspan.adapters.slurm.sets.members import MEMBERS, split_token
 
 
 def is_another(handle: Handle | GroupHandle, text: str) -> bool:
-    """Whether a record with the handle's number is of another launch, by its comment or submit line.
+    """Whether a record with the handle's id is of another launch, by its comment or submit line.
 
-    Elements have their array's token. A job that Slurm has requeued keeps that of its first run, and a slurmctld that
-    lost its last state does not know of the requeue.
+    Elements have their array's token. A job that Slurm requeued keeps the token of its first launch, so those of
+    earlier launches count as the handle's own.
     """
     if isinstance(handle, GroupHandle) and _is_sibling(handle, text):
         return True
@@ -36,9 +36,10 @@ def _is_sibling(handle: GroupHandle, text: str) -> bool:
 
 
 def list_own(handle: Handle | GroupHandle, runs: Sequence[AccountingRecord]) -> list[AccountingRecord]:
-    """The runs that are the launch's own job's, of all that the accounting has by its number, oldest first.
+    """The runs of the launch's own native job, out of all records with its id, oldest first.
 
-    Every run has the line of the one submission, where the accounting keeps lines. Jobs of others have no token.
+    Where the accounting keeps submit lines, every run of one job has the same. Jobs that Overspan did not submit have
+    no token.
     """
     numbers, exact = _numbers(handle), range(handle.launch, handle.launch + 1)
     texts = [f"{run.comment} {run.submit_line}" for run in runs]

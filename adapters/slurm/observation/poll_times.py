@@ -1,6 +1,6 @@
-"""When to poll Slurm: with each tick, and sooner for young launches, within a token bucket. Pure.
+"""When to poll Slurm: each tick, and sooner for young launches as far as a token bucket allows. Pure.
 
-Seconds of the monotonic clock throughout.
+All times are seconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RATE = 9 / 60
+"""Tokens per second that flow into the bucket."""
 BURST = 3.0
 """Capacity of the token bucket, in queries; with RATE it allows 12 in any minute."""
 EARLY_LOOKS = (1.0, 2.0, 4.0)
-"""Seconds after submission, or after an order, of the extra looks: most jobs start, or end, at once or much later."""
+"""Seconds after a submission or an order at which Slurm is queried: most jobs react at once or much later."""
 SHORT = 60.0
-"""Seconds for which a running job is looked at each SHORT_STEP: jobs that end so early are trials, and users wait."""
+"""Seconds from its start for which a job is queried each SHORT_STEP: jobs this short are trials, and users wait."""
 SHORT_STEP = 5.0
 
 
 @dataclass(frozen=True)
 class LaunchAge:
-    """Since when a launch is watched, is known to run (None: it waits), and has its last order (None: it has none)."""
+    """Since when a launch is watched and runs (None: it waits), and when its last order was (None: no order)."""
 
     watched: float
     running: float | None = None
@@ -35,7 +36,7 @@ class LaunchAge:
 
 
 class QueryBudget:
-    """Token bucket for queries; those of each tick draw from it too."""
+    """Token bucket for queries; the query of each tick takes a token too."""
 
     def __init__(self) -> None:
         self._tokens = BURST

@@ -1,7 +1,7 @@
 """Projects Slurm's records of a native job to the events of a launch. Pure: the same records give the same events.
 
-Slurm decides about a single job and this copies its verdicts: a grant and a start, an end with its cause, a requeue.
-Every time is Slurm's own, so that a repeated projection gives the same events.
+Slurm decides about a single job; the events repeat its decisions: granted, started, ended with a cause, requeued. Times
+are Slurm's own, so that a repeated projection gives the same events.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from overspan.bridge.model.events import (
 )
 
 KEPT_SECONDS = 30.0
-"""For how long slurmctld surely keeps the record of a job that has ended (slurm.conf, MinJobAge)."""
+"""Seconds for which slurmctld keeps an ended job's record at least, below any usual MinJobAge (slurm.conf)."""
 BY_SLURM = "slurm"
-"""The author of an order that did not come through Overspan."""
+"""The author of an order that was given to Slurm directly."""
 GAVE_BACK = "Slurm gave it back without having run anything"
 _STOPPING = (9, 15)
 
 
 @dataclass(frozen=True)
 class NativeView:
-    """What is known of one run of a native job. `over_at` is set where Slurm has requeued it since; `why` says why.
+    """What is known of one run of a native job. `over_at` is when Slurm requeued it (None: never), `why` the cause.
 
-    `asked` is when the question was asked (this machine's time): orders that came later are not in the answer. `heard`
-    is when the answer had come, of an end the first: a journal that is read later has all that was written before it.
-    `waits` tells of a run that is over that Slurm will run the job again: a cancel has not reached it yet.
-    `native` is the own id of an element that has one by now.
+    `asked` and `heard` are when the query began and when it was answered (this machine's time). The answer does not
+    show orders given after `asked`. For an end, `heard` is the first answer that showed it: a journal read after that
+    has all its lines. `waits` says that this run is over and Slurm will run the job again, so a cancel has not reached
+    it. `native` is an element's own id, once Slurm has given it one.
     """
 
     outcome: NativeOutcome
@@ -72,7 +72,7 @@ class NativeView:
 
     @property
     def known_at(self) -> float:
-        """When what was seen was surely so: Slurm may have looked at any time between question and answer."""
+        """The time by which the answer was true: Slurm made it at some moment between query and answer."""
         return self.heard or self.asked
 
 
@@ -80,16 +80,16 @@ AnyCursor = TypeVar("AnyCursor", Cursor, GroupCursor)
 
 
 class Projection(NamedTuple):
-    """Events in their order, and the cursor behind them."""
+    """Events in order, and the cursor behind the last."""
 
     events: tuple[Event, ...]
     cursor: Cursor
 
 
 class Ordered(NamedTuple):
-    """An order that was carried out: its place among the cluster's orders, and when it was, by this machine's clock.
+    """An order that was carried out: its number among the launch's orders, and when (this machine's clock).
 
-    `there` is the time by the cluster's own clock just before; None where that was not asked for.
+    `there` is the cluster's own clock just before; None where that was not read.
     """
 
     number: int
@@ -99,37 +99,38 @@ class Ordered(NamedTuple):
 
 
 def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> NativeView:
-    """The view of a run from squeue's record, and from the accounting's where the run is over already."""
+    """The view of a run: from squeue's record, or from the accounting if the job is in a later run already."""
     outcome = judge(record.state, record.reason, record.exit)
     if record.restarts > run:
-        # Until the former run has ended, the accounting cannot have the next one, and the job keeps its times.
+        # While the former run is still ending, the record has its times, and the accounting lacks the next run.
         ending = outcome.phase is Phase.ENDING and record.restarts == run + 1
         again = asked if ending else record.submit or asked
         if outcome.phase is Phase.ENDED and record.start is not None and record.start >= again:
-            # Cancelled while its former run was ending, it never waited again: its times are still those of that run.
+            # Cancelled while the former run was ending: the job never waited again, and shows that run's times.
             same = run < len(runs) and runs[run].start == record.start
             again = (record.end or asked) if same else record.start
-        # The accounting has the next run only when that may begin, which is some minutes later.
+        # The accounting gets the next run only when it may begin, minutes after the requeue: until then the last
+        # record is the former run's.
         past = runs[run] if run < len(runs) and (run < len(runs) - 1 or (runs[run].submit or again) < again) else None
         return _view_past(past, again, asked, foresee(record.state, bool(record.nodes)) is not Future.OVER)
     if is_back(record, run):
         outcome = NativeOutcome(Phase.QUEUED, detail=outcome.detail)
-    # The nodes of a requeued job that waits are those of its former run; while it is COMPLETING they may be.
+    # A requeued job that waits still shows the nodes of its former run, and may do so while it is COMPLETING.
     waits = outcome.phase is Phase.QUEUED
     nodes = () if waits or (run and outcome.phase is Phase.ENDING) else record.nodes
     view = NativeView(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
-    # The last element of an array keeps the array's own number; one that waits only shares it.
+    # Waiting elements share the array's id, and the last one to start keeps it: an id counts once there are nodes.
     own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
     return replace(view, native=record.raw) if own else view
 
 
 def view_unstarted(view: NativeView) -> NativeView:
-    """The view of a run that Slurm gave back without having run anything: no failure of the user's program."""
+    """The view of a run in which Slurm started no program: it counts as a failed boot, not as the program's failure."""
     return replace(view, outcome=NativeOutcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
 
 
 def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> NativeView | None:
-    """The view of a run from the accounting alone: records of one job, oldest first; None where it has no such run."""
+    """The view of a run from the accounting alone. `runs` are of one job, oldest first; None if that run is missing."""
     if run >= len(runs):
         return None
     record = runs[run]
@@ -140,9 +141,9 @@ def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> N
 
 
 def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> NativeView | None:
-    """The view of an element that neither listing has, from its array: one that never started has no elements.
+    """The view of an element that neither listing has, from the record of its array.
 
-    Slurm keeps an array that was cancelled whole as a job without indices (measured on 22.05).
+    An array that was cancelled as a whole before any start is kept as one job without indices (measured on 22.05).
     """
     found: list[QueueRecord | AccountingRecord] = [*runs, *([record] if record is not None else [])]
     for one in found:
@@ -154,7 +155,7 @@ def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord
 
 def _view_past(record: AccountingRecord | None, again: float, asked: float, waits: bool) -> NativeView:
     if record is None:
-        # Without accounting nothing is known of it but that it is over.
+        # Without accounting all that is known of the run is that it is over.
         view = NativeView(NativeOutcome(Phase.REQUEUED, Cause.REQUEUE), "None", (), None, None, None, asked, again)
     else:
         end = min(record.end or again, again)
@@ -167,7 +168,7 @@ def _view_past(record: AccountingRecord | None, again: float, asked: float, wait
 def project(
     handle: Handle, view: NativeView, cursor: Cursor, orders: Sequence[Ordered], addresses: Mapping[str, str]
 ) -> Projection:
-    """The events behind a cursor: orders that were carried out, then what Slurm has done."""
+    """The events behind a cursor: orders that were carried out, and what Slurm has done."""
     events: list[Event] = []
     if cursor.phase == ENDED:
         return Projection((), cursor)
@@ -175,7 +176,7 @@ def project(
     late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
     if cursor.phase == NOTHING and not ran and view.outcome.phase in (Phase.QUEUED, Phase.ENDING):
         late, cursor = _hold_back(late, view, cursor)
-    # What was ordered of a waiting job; orders to end come behind the start.
+    # Holds and the like of a waiting job come before its start; orders to end it come behind the start.
     early = [order for order in late if cursor.phase == NOTHING and not isinstance(order.event, (Cancel, Expire))]
     rest = [order for order in late if order not in early and not _is_moot(order, view)]
     events += [order.event for order in early]
@@ -188,7 +189,7 @@ def project(
         events += found
     events += [order.event for order in rest]
     if cursor.kill_at and view.waits:
-        # Cancelled, and in Slurm's queue again: it is over when it has left that.
+        # Cancelled, but requeued by Slurm: no end is reported until the job has left the queue.
         return Projection(tuple(events), cursor)
     if view.outcome.phase in (Phase.ENDED, Phase.REQUEUED):
         events += _project_end(handle, view, cursor, ran)
@@ -210,10 +211,11 @@ def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Orde
 
 
 def _hold_back(late: Sequence[Ordered], view: NativeView, cursor: Cursor) -> tuple[list[Ordered], Cursor]:
-    """The orders before a cancel of a job that waits, and a cursor by which it is cancelled once more.
+    """The orders before a cancel of a waiting job, and a cursor whose `kill_at` makes the cancel be sent again.
 
-    A look that is older than the cancel does not tell whether the job was still waiting when it came. One that came
-    while a former run was ending has missed the job: scancel(1) has no filter for that state.
+    The cancel is reported only when the queue shows its effect. If a query that began after the cancel still shows the
+    job waiting, scancel missed it, as it does while a former run is ending: scancel(1) has no filter for that state.
+    An older query proves nothing.
     """
     place = next((place for place, order in enumerate(late) if isinstance(order.event, Cancel)), len(late))
     if place < len(late) and late[place].done_at < view.asked:
@@ -233,7 +235,7 @@ def _note_orders(cursor: Cursor, orders: Sequence[Ordered], handle: Handle) -> C
 
 
 def project_hold(view: NativeView, cursor: AnyCursor, orders: Sequence[Ordered]) -> tuple[list[Event], AnyCursor]:
-    """Holds and releases that were given to Slurm itself."""
+    """The events of holds and releases that were given to Slurm directly."""
     if view.outcome.phase is not Phase.QUEUED or any(order.done_at >= view.asked for order in orders):
         return [], cursor
     held = is_held(view.reason)
@@ -268,7 +270,7 @@ def _project_suspension(view: NativeView, cursor: Cursor) -> tuple[list[Event], 
 
 
 def _is_moot(order: Ordered, view: NativeView) -> bool:
-    """Whether the job had surely ended by itself before the order to end it."""
+    """Whether the job ended by itself before the order to end it came."""
     if view.outcome.phase is not Phase.ENDED or view.outcome.cause is Cause.CANCEL or view.end is None:
         return False
     by_order = view.outcome.signal in _STOPPING or view.outcome.exit_code - 128 in _STOPPING
@@ -276,14 +278,14 @@ def _is_moot(order: Ordered, view: NativeView) -> bool:
 
 
 def is_before(end: float, order: Ordered) -> bool:
-    """Whether an end that Slurm tells, in whole seconds, surely came before an order was carried out."""
+    """Whether an end, which Slurm reports in whole seconds, certainly came before an order was carried out."""
     return end + 1 <= (order.event.at if order.there is None else order.there)
 
 
 def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
     if view.over_at is not None:
-        # An order without an author spends no budget: Slurm has the job in its queue again. Whether it is
-        # held there is told of the next launch, which is the same native job.
+        # A requeue by Slurm uses up none of the user's retries. A hold in the queue is reported with the next launch,
+        # which is the same native job.
         lost = LaunchLost(view.over_at, handle.launch, view.why.value, "requeued by Slurm")
         return [lost] if cursor.kill_at else [Requeue(view.over_at, BY_SLURM), lost]
     at = view.end or view.asked
@@ -297,10 +299,10 @@ def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) ->
 def view_taken_out(
     handle: Handle, last: NativeView | None, orders: Sequence[Ordered], asked: float
 ) -> NativeView | None:
-    """View an element as cancelled that a look at the queue does not have: it was cancelled while it waited.
+    """The view of an element that was cancelled while it waited; None where that is not certain.
 
-    Such an element leaves no record (measured on 22.05). One that had started before the cancel has a record for
-    MinJobAge, so only a look soon after the cancel tells the two apart.
+    Such an element leaves no record (measured on 22.05). One that had started has a record for MinJobAge, so its
+    absence is a proof only within KEPT_SECONDS after the cancel.
     """
     if handle.index is None or handle.run or last is None or last.outcome.phase is not Phase.QUEUED:
         return None
@@ -311,7 +313,7 @@ def view_taken_out(
 
 
 def project_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
-    """The end of a launch that Slurm has no trace of. It is never run again: it may have run to its end."""
+    """The end of a launch that Slurm has no trace of. It is not run again, since it may have run to its end."""
     missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
     detail = f"Slurm no longer knows the job {handle.name}, and {missing}: how it ended is not known"
     return LaunchLost(at, handle.launch, Cause.LAUNCH.value, detail)

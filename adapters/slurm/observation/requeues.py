@@ -1,8 +1,8 @@
-"""Whether a native job runs, or may run again, and which of its runs is a job's next launch. Pure.
+"""Requeues by Slurm: whether a native job may run again, and which of its runs is a job's next launch. Pure.
 
-A job that Slurm requeues stays the same native job. From the requeue on its count of restarts is one more, whatever it
-shows meanwhile: COMPLETING for as long as its former run takes to end (KillWait, an epilog, a node that does not
-answer), then PENDING (BeginTime, or held) or SPECIAL_EXIT (measured on 22.05; squeue(1), JOB STATE CODES).
+A requeued job keeps its native id. Its count of restarts goes up with the requeue, while it still shows COMPLETING for
+as long as the former run takes to end (KillWait, an epilog, a node that does not answer), and then PENDING (BeginTime,
+or held) or SPECIAL_EXIT (measured on 22.05; squeue(1), JOB STATE CODES).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from overspan.adapters.slurm.observation.outcomes import FLAGS, Phase, judge
 BACK = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """Flags of a job that waits again, or is about to."""
 FAILED_STARTS = frozenset({"LAUNCH_FAILED", "RECONFIG_FAIL"})
-"""Flags of a start that failed: with nodes it is the end, without any the job waits again, held."""
+"""Flags of a failed start: with nodes the job has ended, without nodes it waits again, held."""
 _HOLDS = ("JobHeld", "JobHoldMaxRequeue")
 
 
@@ -29,9 +29,9 @@ class Future(StrEnum):
     RUNS = "runs"
     """It waits, runs, or comes back."""
     UNCLEAR = "unclear"
-    """A run of it is coming to its end; whether it comes back is not to be seen."""
+    """A run is ending, and Slurm does not show yet whether there will be another."""
     OVER = "over"
-    """It never runs again, unless a person orders that."""
+    """It never runs again unless somebody requeues it by hand."""
 
 
 def foresee(state: NativeState, has_nodes: bool = False) -> Future:
@@ -51,30 +51,30 @@ def foresee(state: NativeState, has_nodes: bool = False) -> Future:
 
 
 def is_held(reason: str) -> bool:
-    """Whether a reason to wait is a hold, which only a person takes away."""
+    """Whether a reason to wait is a hold, which lasts until somebody releases the job."""
     return reason.startswith(_HOLDS)
 
 
 def is_back(record: QueueRecord, run: int) -> bool:
-    """Whether a job waits for that run, or is about to: its flag is there, and the count of restarts may lag."""
+    """Whether a job waits for that run or is about to, by its flags: the count of restarts may lag behind them."""
     flagged = record.state.flags & BACK or (record.state.flags & FAILED_STARTS and not record.nodes)
     return run > 0 and bool(flagged) and record.restarts <= run
 
 
 @dataclass(frozen=True)
 class Successor:
-    """The native job that a launch is to be, and the number of its run; None while that is not to be seen."""
+    """The native job that becomes a launch, and the number of its run; None while Slurm does not show it yet."""
 
     record: QueueRecord
     run: int | None
 
 
 def find_successor(earlier: Iterable[tuple[int, Sequence[QueueRecord]]]) -> Successor | None:
-    """The native job whose next run is a launch; None where all that the earlier launches left is over.
+    """The native job whose next run is the launch; None if every native job of the earlier launches is over.
 
     `earlier` are the launches before this one, newest first: how many launches ago each was, and the native jobs with
-    its token. Each launch is one run, so a job with the token of the launch before last is in its third. A run that
-    came and went before anybody looked is the launch too: what Slurm has run is not run again.
+    its token. Each launch is one run, so a job with the token of the launch before last is in its third run. A run
+    that started and ended between two queries is the launch too: what Slurm has run is not run again.
     """
     for run, records in earlier:
         for record in sorted(records, key=lambda one: (_foresee(one) is Future.OVER, one.raw)):
@@ -87,16 +87,16 @@ def find_successor(earlier: Iterable[tuple[int, Sequence[QueueRecord]]]) -> Succ
 
 
 def list_alive(records: Iterable[QueueRecord]) -> list[QueueRecord]:
-    """Those that run or may run again."""
+    """The records of jobs that run or may run again."""
     return [record for record in records if _foresee(record) is not Future.OVER]
 
 
 def may_be_unstarted(record: QueueRecord, run: int) -> bool:
-    """Whether a run that Slurm shows as failed may have run nothing: its launch was taken for that of the former run.
+    """Whether a failed run of a requeued job may never have started its program.
 
-    Started in the second in which the former run's credential was revoked, it is ended at once with exit code 1
-    (slurmctld: "Killing non-startable batch job: Job credential revoked"; measured on 22.05). A program that fails so
-    soon looks the same, except for its batch step.
+    If it starts in the second in which the former run's credential is revoked, Slurm ends it at once with exit code 1
+    (slurmctld: "Killing non-startable batch job: Job credential revoked"; measured on 22.05). A program that fails
+    within a second looks the same; only the batch step tells the two apart (`is_unstarted`).
     """
     moments = {record.start, record.end}
     at_once = len(moments) == 1 and None not in moments
@@ -104,9 +104,9 @@ def may_be_unstarted(record: QueueRecord, run: int) -> bool:
 
 
 def is_unstarted(record: QueueRecord, step: AccountingRecord | None) -> bool | None:
-    """Whether the batch step of such a run was given up before its program began: then nothing tells how it ended.
+    """Whether such a run never started its program: its batch step was cancelled without an exit code.
 
-    None while the accounting does not have that step's end.
+    None while the accounting does not have the end of that step.
     """
     if step is None or (step.start or 0.0) < (record.start or 0.0) or foresee(step.state) is not Future.OVER:
         return None

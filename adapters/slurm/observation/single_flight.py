@@ -1,4 +1,4 @@
-"""Single-flight: one query at a time for a question. A caller that stops waiting does not cancel the query."""
+"""Single-flight: callers of one question share one query. A caller that stops waiting does not cancel it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 class SingleFlight:
-    """At most one query under way; sets `fresh` when the query has ended, with an answer or without."""
+    """At most one query at a time; sets `fresh` when it has ended, also when it has failed."""
 
     def __init__(self, fresh: asyncio.Event) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -33,12 +33,12 @@ class SingleFlight:
             self._fresh.set()
 
     def take_trouble(self) -> Exception | None:
-        """The error of the last query, given once."""
+        """The error of the last query; each error is returned once."""
         told, self._told = self._told, True
         return None if told else self.trouble
 
     def forget(self) -> None:
-        """Drop the error: the question does not matter any more."""
+        """Drop the error, since nobody waits for that question any more."""
         self.trouble = None
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A snapshot of Slurm: what squeue and the accounting said at one look, and each launch's view of it. Pure."""
+"""A snapshot of Slurm: the answers of squeue and of the accounting to one query, and each launch's view. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from overspan.adapters.slurm.observation.requeues import may_be_unstarted
 from overspan.adapters.slurm.submission.arrays import Lookup
 
 OVER = (Phase.ENDED, Phase.REQUEUED)
-"""Where a run of a job has come to its end."""
+"""Phases in which a run has ended."""
 
 
 @dataclass(frozen=True)
 class AccountingSnapshot:
-    """What the accounting has said. `kept`: the site has one. `answered`: nothing of it is missing.
+    """The accounting's answer. `kept` says that the site has accounting, `answered` that the answer is complete.
 
-    `unstarted` are jobs whose present run had no program in it.
+    `unstarted` are the jobs whose current run never started its program.
     """
 
     runs: Mapping[str, list[AccountingRecord]] = field(default_factory=dict)
@@ -39,36 +39,36 @@ class AccountingSnapshot:
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """What squeue has said, and when it was asked (this machine's time); the accounting's part comes later."""
+    """squeue's answer, and when it was asked (this machine's time); the accounting's answer is added later."""
 
     queue: Lookup
     asked: float
     accounts: AccountingSnapshot = field(default_factory=AccountingSnapshot)
 
     def record(self, handle: Handle | GroupHandle) -> QueueRecord | None:
-        """The record of the launch; None where there is none, or its number is another's."""
+        """The record of the launch; None if there is none, or if its id belongs to another job."""
         found = self.queue.find(handle.native, handle.index)
         return None if found is None or is_another(handle, found.comment) else found
 
     def is_unclear(self, handle: Handle | GroupHandle) -> bool:
-        """Whether the accounting has to tell."""
+        """Whether squeue is not enough and the accounting has to be asked."""
         record = self.record(handle)
         return record is None or record.restarts > handle.run or self.is_suspect(handle)
 
     def is_suspect(self, handle: Handle | GroupHandle) -> bool:
-        """Whether it shows as failed although it may have run nothing."""
+        """Whether the run shows as failed but may never have started its program."""
         record = self.record(handle)
         return record is not None and record.restarts == handle.run and may_be_unstarted(record, handle.run)
 
     def names(self, handle: Handle | GroupHandle) -> Collection[str]:
-        """What the accounting is asked for."""
+        """The job ids that the accounting is asked for."""
         if handle.index is None or self.record(handle) is not None:
             return {handle.name}
-        # An array that was ended before its elements were told apart is one job.
+        # An array that ended before Slurm split it into elements is one job in the accounting.
         return {handle.name, str(handle.native)}
 
     def view(self, handle: Handle | GroupHandle, last: NativeView | None) -> NativeView | None:
-        """What is known of the launch, whose view was `last`; None where neither squeue nor the accounting knows it."""
+        """The view of the launch after `last`; None if neither squeue nor the accounting knows it."""
         view: NativeView | None
         record, own = self.record(handle), list_own(handle, self.accounts.runs.get(handle.name, ()))
         if record is not None:
@@ -81,7 +81,7 @@ class QueueSnapshot:
         return None if view is None or (self.is_taken(handle) and view.outcome.phase not in OVER) else view
 
     def is_taken(self, handle: Handle | GroupHandle) -> bool:
-        """Whether its number is another's, so that Slurm does not have it any more, whatever is written of it."""
+        """Whether its id belongs to another job now: then Slurm has dropped this one, whatever its records show."""
         found = self.queue.find(handle.native, handle.index)
         return found is not None and is_another(handle, found.comment)
 
@@ -92,7 +92,7 @@ class QueueSnapshot:
 
 
 def take_view(last: NativeView | None, view: NativeView, heard: float) -> NativeView:
-    """A view that was heard now; of an end, when that was heard first."""
+    """The view with the time of its answer; for an end, of the first answer that showed it."""
     was_over = last is not None and last.outcome.phase in OVER
     first = last.heard if last is not None and was_over and view.outcome.phase in OVER else 0.0
     return replace(view, heard=first or heard)

@@ -1,7 +1,7 @@
 """Polls Slurm for all launches with one query a tick, and projects each launch's events from its cursor on.
 
-squeue is asked for all of them; the accounting only for what squeue does not know, and for the earlier run of what
-was requeued. Journals of groups are read beside that.
+squeue is asked for all launches; the accounting only for those that squeue lacks, and for earlier runs of requeued
+jobs. Journals of groups are read independently of that.
 """
 
 from __future__ import annotations
@@ -44,28 +44,29 @@ from overspan.bridge.model.events import Event
 _log = logging.getLogger(__name__)
 
 MISSES = 2
-"""A job counts as gone after so many looks in a row at which neither squeue nor the accounting knew it."""
+"""A job counts as gone after this many queries in a row in which neither squeue nor the accounting knew it."""
 ESTIMATE_SECONDS = 60.0
-"""A change of the expected start that is worth telling."""
+"""The expected start is reported again when it has moved by this much."""
 KILL_AGAIN = 30.0
+"""Seconds between two cancels of a job that does not end."""
 YOUNG = 20.0
-"""Seconds for which the journal of a new launch is read as often as that of one that runs: it may start at once."""
+"""Seconds for which a new launch's journal is read as often as a running one's, since it may start at once."""
 SLOW = 4
-"""Back-off for slow queries: they take at most one part in so many of the time."""
+"""Back-off for slow queries: after one that took t seconds, the next one waits SLOW * t."""
 LAG = 60.0
-"""Seconds for which an accounting that answers again may lack what slurmctld has kept for it meanwhile."""
+"""Seconds after an outage in which the accounting may still lack records: slurmctld delivers them by and by."""
 
 
 @dataclass
 class WatchedLaunch:
-    """What is known of one native job and run."""
+    """What is known of one launch."""
 
     handle: Handle | GroupHandle
     view: NativeView | None = None
     misses: int = 0
     accounting: bool = True
     taken: bool = False
-    """Whether its number is another job's now."""
+    """Whether its native id belongs to another job now."""
     told: tuple[str, float] | None = None
     """The reason and the expected start that were reported last."""
     killed_at: float = -KILL_AGAIN
@@ -75,13 +76,13 @@ class WatchedLaunch:
     ordered_at: float | None = None
     """When the last order was carried out (monotonic time)."""
     missed_at: float = 0.0
-    """When neither squeue nor the accounting knew it any more (this machine's time)."""
+    """When the misses became MISSES, so that it counts as gone (this machine's time)."""
     quiet: tuple[NativeView, str, int] | None = None
-    """View, cursor and number of orders of the last projection that gave no event: the same again gives none."""
+    """View, cursor and number of orders of the last projection that gave no event: equal inputs need no projection."""
 
 
 class Watch:
-    """Keeps what was seen last of each launch, and asks Slurm again when a tick has passed."""
+    """Keeps the latest view of each launch, and polls Slurm again after each tick (seconds)."""
 
     def __init__(
         self, queries: Queries, orders: DeliveredOrders, tick: float, throttles: Throttles | None = None
@@ -94,31 +95,32 @@ class Watch:
         self.next_ask = self.next_accounts = 0.0
         """When Slurm, and its accounting, may be asked again (monotonic time)."""
         self._looked = self._rested = 0.0
-        """When Slurm was asked last, and until when it is left alone because that took long."""
+        """When Slurm was queried last, and until when the back-off of a slow query lasts (monotonic time)."""
         self._budget = QueryBudget()
         self._silent_at = -LAG
-        """When the accounting has not answered last (monotonic time)."""
+        """When the accounting last failed to answer (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
         self._suspected: dict[str, float] = {}
-        """Since when runs look as if Slurm had given them back unstarted (monotonic time)."""
+        """Runs that may never have started their program, and since when they look like that (monotonic time)."""
         self.transport = queries.transport
         self.journals = JournalWatch(queries.transport, queries.timeout)
         self.sets = Sets()
         self.apart = False
         """Whether nodes and login node share no folder, so that a journal may be lost."""
         self.fresh = asyncio.Event()
+        """Set when a query has ended or an order was carried out."""
         self.gap = ""
-        """What cannot be known at the moment of jobs that have left the queue."""
+        """Why the ends of jobs that have left the queue cannot be known at the moment; empty where they can."""
         self._looking, self._reading = SingleFlight(self.fresh), SingleFlight(self.fresh)
 
     @property
     def next_look(self) -> float:
-        """When there may be something to ask again (monotonic time)."""
+        """When the next query or read of journals is due (monotonic time)."""
         return min(self.next_ask, self.journals.next_read) if self._has_groups else self.next_ask
 
     @property
     def busy(self) -> bool:
-        """Whether a question is under way."""
+        """Whether a query is under way."""
         return self._looking.task is not None or self._reading.task is not None
 
     @property
@@ -126,38 +128,38 @@ class Watch:
         return any(isinstance(seen.handle, GroupHandle) for seen in self._seen.values())
 
     def knows(self, handle: str) -> bool:
-        """Whether a handle can be read: it was before."""
+        """Whether a handle was read before, so that it can be read."""
         return handle in self._seen
 
     def _read(self, text: str) -> Handle | GroupHandle:
-        """What a handle says; one that was read before is not read again."""
+        """Parse a handle, unless it was parsed before."""
         seen = self._seen.get(text)
         return parse_any(text) if seen is None else seen.handle
 
     def view_of(self, handle: str) -> NativeView | None:
-        """What was seen of a launch last."""
+        """The latest view of a launch; None where there is none."""
         seen = self._seen.get(handle)
         return seen.view if seen else None
 
     def is_taken(self, handle: str) -> bool:
-        """Whether a launch's number is another job's by now, which no order is for."""
+        """Whether a launch's native id belongs to another job by now, which must not get its orders."""
         seen = self._seen.get(handle)
         return seen is not None and seen.taken
 
     def note_order(self, handle: str) -> None:
-        """An order was carried out: what was seen before does not have it, and what came of it is looked at soon."""
+        """Note that an order was carried out: its effect is queried sooner than with the next tick."""
         self.sets.note_order(handle)
         seen = self._seen.get(handle)
         if seen is not None:
             seen.ordered_at = time.monotonic()
 
     def nodes_of(self, handle: str) -> tuple[str, ...]:
-        """The names of a launch's nodes, in the order of its members; none where they are not known."""
+        """The names of a launch's nodes, in the order of its members; empty while they are not known."""
         view = self.view_of(handle)
         return () if view is None else view.nodes
 
     def list_running(self, since: Mapping[str, str]) -> list[GroupHandle]:
-        """The groups that have their nodes, and whose journal has no end yet."""
+        """The groups that have their nodes and whose journal is not closed."""
         found = []
         for text, place in since.items():
             seen = self._seen.get(text)
@@ -190,13 +192,13 @@ class Watch:
                 fresh.cancel()
 
     def take_trouble(self) -> Exception | None:
-        """Why a query failed; given once."""
+        """Why a query failed; each error is returned once."""
         troubles = [flight.take_trouble() for flight in (self._looking, self._reading)]
         return next((trouble for trouble in troubles if trouble is not None), None)
 
     @property
     def trouble(self) -> Exception | None:
-        """Why a question that is to be asked had no answer the last time; None where all had."""
+        """Why the last query, or the last read of journals, failed; None where both succeeded."""
         return self._looking.trouble or self._reading.trouble
 
     async def close(self) -> None:
@@ -224,9 +226,9 @@ class Watch:
             if isinstance(handle, Handle) and answer.record(handle) is None and not seen.taken:
                 orders = self._orders.by_handle.get(text, [])
                 seen.view = view_taken_out(handle, seen.view, orders, asked) or seen.view
-            # What was seen before is out of date: no job may be ended because of it.
+            # The view was of a job whose id is another's now: acting on it would end that other job.
             seen.view = None if seen.taken else seen.view
-        # A slow accounting does not delay the news of other launches.
+        # Waiters get what squeue knew at once; a slow accounting delays only the launches that need it.
         self.fresh.set()
         accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
         if accounts is not None:
@@ -236,7 +238,7 @@ class Watch:
         await self._throttles.balance(answer.queue.records)
 
     def _hurry(self, texts: Collection[str]) -> None:
-        """Look sooner than with the next tick where a single job is young; journals tell of groups."""
+        """Query sooner than with the next tick while a single job is young; groups have their journals for that."""
         singles = [text for text in texts if not text.startswith(GROUP)]
         for text in singles:
             if text not in self._seen:
@@ -249,15 +251,15 @@ class Watch:
             self.next_ask = min(self.next_ask, max(min(looks), self._rested, self._budget.find_time(time.monotonic())))
 
     async def _take(self, answer: QueueSnapshot, handles: Mapping[str, Handle | GroupHandle]) -> None:
-        """Note what was answered of these."""
+        """Store the views of these launches."""
         views = {text: answer.view(handle, self.view_of(text)) for text, handle in handles.items()}
         single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
         names = {name for view in single for name in view.nodes}
         try:
             self._addresses = await self._queries.addresses(names)
         except OverspanError as error:
-            # News without addresses are better than none.
-            _log.debug("the nodes' addresses are not told: %s", error.message)
+            # News without addresses is better than no news.
+            _log.debug("the nodes' addresses are not known: %s", error.message)
         heard, accounts = time.time(), answer.accounts
         settled = not accounts.kept or time.monotonic() - self._silent_at >= LAG
         for text, handle in handles.items():
@@ -272,7 +274,7 @@ class Watch:
                 seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
 
     async def _ask_accounts(self, names: Collection[str]) -> AccountingSnapshot | None:
-        """What the accounting has of jobs that squeue lacks; None where it took so long that it is asked later."""
+        """The accounting's answer about jobs that squeue lacks; None while the back-off of a slow answer lasts."""
         if not names:
             self.gap = ""
             return AccountingSnapshot()
@@ -285,7 +287,7 @@ class Watch:
         try:
             runs = await self._queries.runs(sorted(names))
         except OverspanError as error:
-            # What has vanished waits for an answer; all others are reported.
+            # Only launches that squeue lacks have to wait for the accounting; all others are reported.
             _log.debug("the accounting does not answer: %s", error.message)
             self.gap, self._silent_at = word_gap(error.message), time.monotonic()
             return AccountingSnapshot(answered=False)
@@ -297,14 +299,14 @@ class Watch:
     async def _ask_steps(
         self, answer: QueueSnapshot, accounts: AccountingSnapshot, handles: dict[str, Handle | GroupHandle]
     ) -> tuple[AccountingSnapshot, dict[str, Handle | GroupHandle]]:
-        """Find out which of them had no program in their run; those whose steps are not known yet wait a while."""
+        """Find out which runs never started their program. Those whose steps are not known yet wait for up to LAG."""
         suspects = {text: handle for text, handle in handles.items() if answer.is_suspect(handle)}
         if not suspects or not accounts.kept:
             return accounts, handles
         try:
             steps = await self._queries.batch_steps([handle.name for handle in suspects.values()])
         except OverspanError as error:
-            _log.debug("the accounting does not tell of steps: %s", error.message)
+            _log.debug("the accounting does not list steps: %s", error.message)
             steps = {}
         unstarted, waiting = set(), set()
         for text, handle in suspects.items():
@@ -322,7 +324,7 @@ class Watch:
     # --- journals ----------------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, str]) -> list[JournalReading]:
-        """The journals that are to be read now."""
+        """The journals to read now."""
         if self._reading.task is not None:
             return []
         readings = []
@@ -341,10 +343,10 @@ class Watch:
                 readings.append(JournalReading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
         return self.journals.choose(readings, self._tick)
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def collect(self, since: Mapping[str, str]) -> list[Report]:
-        """The reports that are there now."""
+        """The reports of all launches that have news behind their cursors."""
         reports = []
         for text, place in since.items():
             report = self._report_set(text, place) if is_set_handle(text) else self._report(text, place)
@@ -400,20 +402,21 @@ class Watch:
         return Report(text, events, str(projected.cursor), native_id=natives)
 
     def _see_member(self, handle: GroupHandle, offset: int) -> GroupView:
-        """What was seen of one native job of a set."""
+        """The view of one native job of a set."""
         seen = self._seen.get(str(handle)) or WatchedLaunch(handle)
         return self._see(handle, seen, GroupCursor(offset))
 
     def _see(self, handle: GroupHandle, seen: WatchedLaunch, cursor: GroupCursor) -> GroupView:
         page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
         ended = seen.view is not None and seen.view.outcome.phase in OVER
-        # What Slurm has told of an end stays true, and the journal may have more than was read before.
+        # An end that Slurm reported stays true. Otherwise the job is gone only if its journal was read after the
+        # misses, since it may have ended properly in the meantime.
         gone = seen.misses >= MISSES and not ended and page is not None and page.asked > seen.missed_at
         detail = project_gone(handle, 0.0, seen.accounting).detail if gone else ""
         return GroupView(seen.view, page, given, detail, self.apart)
 
     def _waiting(self, seen: WatchedLaunch, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
-        """Why a job waits, when that has changed."""
+        """The event that tells why a job waits, if that has changed."""
         view = seen.view
         if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
             seen.told = None
@@ -426,7 +429,7 @@ class Watch:
         return () if event is None else (event,)
 
     def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
-        """The native names of launches that were asked to end and have not, after their grace or in a queue again."""
+        """The native names of cancelled launches that outlived their grace period or were requeued by Slurm."""
         found = []
         for text, place in since.items():
             seen = self._seen.get(text)
@@ -444,18 +447,18 @@ class Watch:
 
 
 def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, str, int]) -> bool:
-    """Whether nothing has changed since a projection that gave no event. Views are immutable, so identity is enough."""
+    """Whether a projection would have the same inputs as the last one. Views are immutable, so identity is enough."""
     return quiet[0] is now[0] and quiet[1:] == now[1:]
 
 
 def word_gap(trouble: str) -> str:
-    """That the accounting does not answer, with the last line of what was said."""
+    """A sentence that the accounting does not answer, with the last line of its error."""
     said = trouble.strip().splitlines()[-1:]
     return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
 
 
 def next_kill(since: Mapping[str, str], now: float) -> float | None:
-    """Seconds until the next launch's grace is over; None where nothing ends."""
+    """Seconds until the next grace period is over; None where there is none."""
     cursors = [
         parse_group_cursor(place) if text.startswith(GROUP) else parse_cursor(place)
         for text, place in since.items()

@@ -1,1 +1,1 @@
-"""Orders on native jobs: the words, the call, what its answer means."""
+"""Orders on native jobs: command lines, their delivery, and their answers."""

@@ -15,15 +15,15 @@ from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 
 _WAIT = "20"
-"""Seconds after which scancel gives up: it tries for a minute on what is about to start."""
+"""Timeout of scancel in seconds: for a job that is about to start it would try for a minute."""
 
 GAVE_UP = 124
-"""timeout(1)'s exit code."""
+"""The exit code of timeout(1) for a command that took too long."""
 
 Words = tuple[str, ...]
 SCANCEL: Words = ("timeout", _WAIT, "scancel")
 TOGETHER = 200
-"""Jobs of one scancel."""
+"""Jobs that one scancel names."""
 _END_WAITING = """\
 IFS=,; jobs=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$*") || exit $?
 unset IFS; [ -z "$jobs" ] || exec scancel $jobs
@@ -34,19 +34,20 @@ waiting=$(squeue --noheader --all --array --states=PENDING --format=%i --jobs="$
 printf '%s\\n' $waiting | grep -qvxF "$(printf '%s\\n' "$@")"
 [ $? -ne 1 ] || exec scancel --state=PENDING "$1"
 """
-"""Ends all that waits of an array by one call, where nothing else waits of it: while elements are ended one by one, the
-scheduler starts others of them."""
+"""Cancels all waiting elements of an array with one call, if all of them are to be cancelled: while elements are
+cancelled one by one, the scheduler starts others."""
 _WITHDRAW = """\
 scontrol update JobId="$1" StartTime=now+1hour || exit $?
 case $1 in *_*) exec scancel "$1";; esac
 exec scancel --state=PENDING "$1"
 """
-"""scancel looks at the state and then ends the job, which may start in between. So it is put off first: the controller
-refuses that for what has started, and what was put off cannot start (measured on 22.05)."""
+"""Compare-and-set: withdraws a job only if it has not started. scancel alone checks the state and then cancels, and the
+job may start in between. So the start time is moved an hour ahead first: the controller refuses that for a job that has
+started, and a job that was moved cannot start (measured on 22.05)."""
 
 
 class OrderSteps(NamedTuple):
-    """What carries an order out: the commands that have to work, those that are hints, and what follows then only."""
+    """The commands of an order: `first` have to succeed, `hints` may fail, `then` follow if all of `first` succeed."""
 
     first: tuple[Words, ...]
     hints: tuple[Words, ...] = ()
@@ -54,9 +55,9 @@ class OrderSteps(NamedTuple):
 
 
 def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[Words, ...] | None:
-    """The commands that carry an order out; None for an order that has no form on Slurm.
+    """The commands that carry an order out; None for an order that Slurm does not have.
 
-    `starting`: its nodes are being made ready, so that it cannot be signalled yet.
+    `starting` says that its nodes are being prepared, so that it cannot be signalled yet.
     """
     native = handle.name
     if isinstance(event, events.Cancel):
@@ -79,7 +80,7 @@ def render_order(handle: Handle, event: Event, starting: bool = False) -> tuple[
 
 
 UNLESS_OVER = "Incomplete"
-"""Has a requeue do nothing with a job that has just ended: it would run again (scontrol(1), tried on 22.05)."""
+"""Makes a requeue fail for a job that has just ended, which would otherwise run again (scontrol(1), tried on 22.05)."""
 VERBS: dict[type, Words] = {
     events.Hold: ("hold",),
     events.Release: ("release",),
@@ -92,10 +93,11 @@ VERBS: dict[type, Words] = {
 
 
 def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
-    """End a job: at once, or with a TERM for every process of one that runs.
+    """Cancel a job: at once, or with SIGTERM for every process if it runs.
 
-    Each command takes jobs of one state, since scancel waits and tries again when it is to signal one that has not
-    started (measured on 22.05). Asked for a waiting element by its state, it ends the whole waiting array.
+    Each command is for one state, because scancel waits and tries again to signal a job that has not started (measured
+    on 22.05). A waiting element needs a program of its own: `scancel --state=PENDING` for it cancels all waiting
+    elements of its array.
     """
     if at_once:
         return ((*SCANCEL, native),)
@@ -108,7 +110,7 @@ def cancel_words(native: str, at_once: bool) -> tuple[Words, ...]:
 
 
 def cancel_arrays(elements: Mapping[int, Sequence[int]]) -> tuple[Words, ...]:
-    """End what waits of arrays at once where all of that is to be ended; by native array, the elements' indices."""
+    """Cancel the waiting elements of arrays at once, if all of them are named; indices by native array."""
     return tuple(
         (
             "timeout",
@@ -126,14 +128,14 @@ def cancel_arrays(elements: Mapping[int, Sequence[int]]) -> tuple[Words, ...]:
 
 
 def withdraw_words(native: str) -> Words:
-    """End a job that waits, and never one that has started."""
+    """Cancel a job only if it still waits (`_WITHDRAW`)."""
     return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", native)
 
 
 def merge_words(asked: Sequence[Words]) -> tuple[list[Words], list[int]]:
-    """Commands with those of scancel that differ in the last word alone as one, and the place of each one's in there.
+    """Merge scancel commands that differ only in the last word; also returns the index of each command's merged one.
 
-    What was the last of its kind keeps its place, so that nothing comes before what it follows.
+    A merged command comes at the position of its last part, so that it still follows everything that its parts follow.
     """
     kinds: dict[Words, int] = {}
     merged: list[list[str]] = []
@@ -155,7 +157,7 @@ def merge_words(asked: Sequence[Words]) -> tuple[list[Words], list[int]]:
 
 
 def share_answer(done: Done | None, words: Words, name: str) -> Done | None:
-    """What the answer to a command for many jobs says of one of them."""
+    """One job's share of the answer to a merged command: its own lines, or success if only others are named."""
     if done is None or done.rc in (0, GAVE_UP):
         return done
     lines = done.words.splitlines()
@@ -170,7 +172,7 @@ def share_answer(done: Done | None, words: Words, name: str) -> Done | None:
 
 
 def render_change(event: Event) -> str:
-    """What `scontrol update` is told; empty for an order that is no such change."""
+    """The assignment for `scontrol update`; empty for an order that is none."""
     if isinstance(event, events.SetTime):
         return f"TimeLimit={render_limit(event.time or 0)}"
     if isinstance(event, events.SetPriority):

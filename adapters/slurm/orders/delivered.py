@@ -1,4 +1,4 @@
-"""The orders that were carried out: each launch's projection reports them as events."""
+"""The orders that were carried out, which each launch's projection reports as events."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.bridge.model.events import Event
 
 IN_DOUBT_SECONDS = 120.0
-"""Seconds for which a projection waits for an order in doubt: the daemon gives it again."""
+"""Seconds for which a projection waits for an order in doubt, which the daemon sends again."""
 
 
 @dataclass
 class DeliveredOrders:
-    """The orders that were carried out, by handle; their numbers grow from one process to the next."""
+    """The orders that were carried out, by handle. Their numbers grow across restarts, as cursors store them."""
 
     by_handle: dict[str, list[Ordered]] = field(default_factory=dict)
     tokens: dict[str, None] = field(default_factory=dict)
@@ -27,12 +27,12 @@ class DeliveredOrders:
     """Until when the projections of launches with orders in doubt wait (monotonic time)."""
 
     def begin(self, handle: str) -> None:
-        """An order is being carried out."""
+        """Note that an order is under way."""
         self.busy[handle] = self.busy.get(handle, 0) + 1
         self._unsure.pop(handle, None)
 
     def end(self, handle: str, sure: bool = True) -> None:
-        """An order is not under way any more; `sure`: it is known what came of it."""
+        """Note that an order is no longer under way; `sure` says that its outcome is known."""
         self.busy[handle] -= 1
         if not self.busy[handle]:
             del self.busy[handle]
@@ -40,14 +40,14 @@ class DeliveredOrders:
             self._unsure[handle] = time.monotonic() + IN_DOUBT_SECONDS
 
     def is_open(self, handle: str) -> bool:
-        """Whether an order may have had its effect without being told: its launch's end is not told before that."""
+        """Whether an order may have had an effect that is not noted yet: its launch's end is not reported meanwhile."""
         until = self._unsure.get(handle)
         if until is not None and time.monotonic() >= until:
             del self._unsure[handle]
         return handle in self.busy or handle in self._unsure
 
     def add(self, handle: str, token: str, event: Event, there: float | None = None) -> None:
-        """Note an order that has been carried out, and when by the cluster's clock."""
+        """Note an order that was carried out; `there` is when, by the cluster's clock."""
         self.tokens[token] = None
         self.in_doubt.pop(token, None)
         self.last = max(self.last + 1, time.time_ns() // 1000)

@@ -1,4 +1,4 @@
-"""Carrying orders out by Slurm's commands and by lines for supervisors, and what their answers mean."""
+"""Carries orders out by Slurm's commands and by lines in supervisors' orders files, and reads the answers."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ ECHOED = (
     events.SetDependency,
     events.Expire,
 )
-"""Orders that are reported as events themselves; others show in Slurm's states or in a journal."""
+"""Orders that are reported as events themselves; the effects of others show in Slurm's states or in a journal."""
 _ENDING = (events.Cancel, events.Terminate, events.Kill)
 STARTED = "no longer pending execution"
-"""What Slurm says of a change that only a waiting job can have."""
+"""Slurm's error for a change that only a waiting job can have."""
 LOWERED = "Changes to job priority are not persistent"
-"""What Slurm says, with exit code 1, of a priority that its owner has lowered (measured on 22.05)."""
+"""Slurm's message, with exit code 1, when a user lowers a priority, which it does all the same (measured on 22.05)."""
 _CLOCK: Words = ("date", "+%s")
 _WHOLE = 64 << 20
 
 
 class Orderer:
-    """Carries orders out, many over one round trip, and notes those that the projections report."""
+    """Carries out many orders over one round trip, and notes those that the projections report."""
 
     def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None) -> None:
         self._queries = queries
@@ -68,10 +68,11 @@ class Orderer:
         self._predecessors = Predecessors(queries)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        """One answer for each order. Raises Unreachable when none could be given."""
+        """One answer for each order. Raises Unreachable if no answer is known."""
         each = {order.token: order for order in orders}
         fresh = [order for order in each.values() if order.token not in self._orders.tokens]
-        # From now on: an earlier process may have given them, and what they ended is not told as an end of its own.
+        # Before anything else: an earlier process may have sent the order already, and an end that it caused must not
+        # be reported as an end by itself.
         for order in fresh:
             self._orders.begin(order.handle)
         answers: dict[str, Refusal | None] = {}
@@ -88,7 +89,7 @@ class Orderer:
         return [answers.get(order.token) for order in orders]
 
     async def _give(self, orders: Iterable[Order], answers: dict[str, Refusal | None]) -> None:
-        """Plan orders and carry them out, with an answer for each that could be."""
+        """Plan orders and carry them out; `answers` gets those that are known."""
         asked: list[tuple[Order, OrderSteps]] = []
         for order in orders:
             steps = await self._plan(order)
@@ -102,7 +103,7 @@ class Orderer:
         if self._sets is not None and is_set_handle(order.handle):
             return await self._sets.plan(order)
         if self._watch.is_taken(order.handle):
-            # There is nothing left to order about; how it ended is told when it is known.
+            # The native id is another job's now. This launch's end is reported when the accounting shows it.
             return OrderSteps(())
         handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
         if isinstance(order.event, events.SetDependency):
@@ -119,7 +120,7 @@ class Orderer:
         return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
 
     async def _wait(self, order: Order, native: str, event: events.SetDependency) -> OrderSteps | Refusal:
-        """The steps of a new dependency; not yet where what is waited for may be over."""
+        """The commands of a new dependency; a transient refusal if a predecessor may be over."""
         (good,) = await self._predecessors.list_open([order.needs])
         if not good:
             return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
@@ -127,7 +128,7 @@ class Orderer:
         return OrderSteps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
 
     async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: OrderSteps) -> OrderSteps:
-        """The steps of a new wall time, with the allocation's limits where those have to change."""
+        """The commands of a new wall time, with the allocation's time limits where these have to change."""
         files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
         read = self._queries.transport.read
         try:
@@ -144,7 +145,7 @@ class Orderer:
 
     async def _carry_out(self, asked: Sequence[tuple[Order, OrderSteps]]) -> dict[str, Refusal | None]:
         answers: dict[str, Refusal | None] = {}
-        # Whether a job had ended before it was cancelled is told by one clock alone, the cluster's.
+        # Whether a job ended before its cancel is decided by one clock alone, the cluster's.
         timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
         clock: tuple[Words, ...] = (_CLOCK, *cancel_arrays(parse_cancelled(asked))) if timed else ()
         (ticks, *done) = await self._run([clock, *((*steps.first, *steps.hints) for _, steps in asked)])
@@ -174,7 +175,7 @@ class Orderer:
     def _conclude(
         self, order: Order, answers: Sequence[Done | None], whole: bool, there: float | None = None
     ) -> Refusal | None:
-        """What came of an order, which is noted once it is `whole`; one that came too late is done."""
+        """The answer to an order, which is noted as carried out if it is `whole`. One that came too late is done."""
         refusal: Refusal | None = None
         had_effect, again = False, order.again or order.token in self._orders.in_doubt
         for done in answers:
@@ -182,7 +183,7 @@ class Orderer:
                 self._orders.in_doubt[order.token] = None
                 return Refusal(order.token, "the cluster has not answered", transient=True)
             if done.rc == 0 or (done.rc == GAVE_UP and isinstance(order.event, _ENDING)):
-                # What could not be signalled is ended when its grace is over.
+                # scancel gave up signalling; the job is killed when its grace period is over.
                 had_effect = True
                 continue
             if done.rc in (NO_FOLDER, CLOSED, LOCKED):
@@ -198,17 +199,17 @@ class Orderer:
                 had_effect = True
                 continue
             if isinstance(order.event, events.Expire) and STARTED in failure.message:
-                # It came too late: the job stays.
+                # The withdrawal came too late: the job has started and stays.
                 continue
             if failure.kind in (FailureKind.UNKNOWN_JOB, FailureKind.ENDED):
-                # It may be over by the same order, when that was given before.
+                # An earlier try of the same order may have ended the job.
                 had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
             else:
                 refusal = Refusal(order.token, failure.message, failure.transient)
         echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
         if refusal is None and had_effect and whole and isinstance(order.event, echoed):
             if again and there is not None:
-                # When it was given first is not known: at the earliest when it was asked for.
+                # The time of the first try is not known; it cannot be before the user gave the order.
                 there -= max(0.0, time.time() - order.event.at)
             self._orders.add(order.handle, order.token, order.event, there)
         elif refusal is None:
@@ -216,12 +217,12 @@ class Orderer:
         return refusal
 
     async def end(self, names: Sequence[str]) -> None:
-        """End what was asked to end and has not."""
+        """Cancel these jobs at once."""
         await self._run([cancel_words(name, True) for name in names])
 
 
 def parse_cancelled(asked: Sequence[tuple[Order, OrderSteps]]) -> dict[int, list[int]]:
-    """The elements that are to be cancelled, by native array."""
+    """The indices of elements to cancel, by native array."""
     found: dict[int, list[int]] = {}
     for order, _ in asked:
         if isinstance(order.event, events.Cancel) and not is_set_handle(order.handle):
@@ -232,6 +233,6 @@ def parse_cancelled(asked: Sequence[tuple[Order, OrderSteps]]) -> dict[int, list
 
 
 def read_clock(done: Done | None) -> float | None:
-    """What date(1) has said, in seconds since the epoch; None where it has not."""
+    """The answer of date(1) in seconds since the epoch; None without one."""
     text = done.text.strip() if done is not None else ""
     return float(text) if text.isdigit() else None

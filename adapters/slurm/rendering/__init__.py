@@ -1,1 +1,1 @@
-"""From a launch to the words and the script of a native job. Pure."""
+"""Renders a launch as the sbatch command and the script of a native job. Pure."""

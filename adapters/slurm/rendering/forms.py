@@ -1,4 +1,4 @@
-"""Which form a job takes on Slurm: the native job itself, or one allocation with a supervisor in it. Pure."""
+"""A job's form on Slurm: a native job by itself, or a group with a supervisor in its allocation. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_group(job: Job) -> bool:
 
 
 def needs_nodes(job: Job) -> bool:
-    """Whether the cluster's nodes have to be known to render the job: a group's sizes, the spelling of a GPU's type."""
+    """Whether rendering needs the cluster's nodes: to place a group, or for the cluster's name of a GPU type."""
     return is_group(job) or any(
         gpus.kind or task.resources.gpu_defaults for task in job.spec.tasks for gpus in task.resources.gpus
     )
@@ -31,7 +31,7 @@ def _needs_supervisor(task: TaskSpec) -> bool:
 
 
 def refuse_unknown(job: Job) -> None:
-    """Refuse what has no form on Slurm. Raises InvalidRequest."""
+    """Refuse jobs that Slurm cannot run in any form. Raises InvalidRequest."""
     if job.array is not None and job.element is None:
         raise InvalidRequest("arrays as a whole are not given to Slurm by this version; their elements are")
     retry = job.spec.tasks[0].retry

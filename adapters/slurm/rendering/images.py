@@ -1,6 +1,6 @@
-"""A task's image on a Slurm cluster: the words by which Pyxis or Apptainer runs a program in it. Pure.
+"""A task's image on a Slurm cluster: the words that run a program in it by Pyxis or Apptainer. Pure.
 
-An image needs nothing but /bin/sh, and nothing is installed in it; no network is needed once it is there. Sources:
+An image needs only /bin/sh. Nothing is installed in it, and once it is on the cluster no network is needed. Sources:
 Pyxis' `srun --help`, enroot-import(1) for the names of images, apptainer-exec(1).
 """
 
@@ -23,28 +23,28 @@ PYXIS, APPTAINER, NONE = "pyxis", "apptainer", "none"
 RUNTIMES = (PYXIS, APPTAINER, NONE)
 
 HOME = marks.HOME
-"""Stands in paths for the home on the nodes, which the shell of a script knows, or a member's agent."""
+"""Placeholder for the home on the nodes; the script's shell, or the member's agent, replaces it."""
 HOSTS = marks.HOSTS
-"""Stands in the words of a group's member for its hosts file, which its node knows."""
+"""Placeholder for a member's hosts file; the agent on its node replaces it."""
 FOLDER = marks.FOLDER
-"""Stands there for the run directory where the nodes share none: each member has one of its own."""
+"""Placeholder for the run directory if the nodes share no folder: each node has its own."""
 _HOSTS = "/etc/hosts"
 _PREFIXES = ("container-", "no-container-")
 _NOT_PYXIS = ("container-id", "container-image")
 _SHARED = ("container-mounts", "container-workdir", "container-mount-home", "no-container-mount-home")
-"""Options of Pyxis' that Apptainer can be asked for too."""
+"""Options of Pyxis that Apptainer has too."""
 _OVERLAP = (20, 11)
-"""Before, steps overlapped without being asked to (srun(1))."""
+"""The first version of Slurm with --overlap; before, all steps overlapped (srun(1))."""
 _AMD = re.compile(r"mi\d", re.IGNORECASE)
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Container:
-    """How one task's programs run in an image; `image` is spelled as the runtime does, paths are absolute.
+    """How one task's programs run in an image; `image` is in the runtime's own syntax, paths are absolute.
 
-    `mounts` are pairs of a path outside and one inside, `written` those that the user wrote (SRC:DST[:FLAGS]), `more`
-    other options of Pyxis', without dashes. `gpus` is Apptainer's option for the node's GPUs.
+    `mounts` are pairs of a path outside and one inside, `written` mounts in the user's own words (SRC:DST[:FLAGS]),
+    `more` other options of Pyxis, without dashes. `gpus` is Apptainer's option for the node's GPUs.
     """
 
     runtime: str
@@ -91,15 +91,15 @@ def _check_image(task: TaskSpec, runtime: str) -> None:
 
 
 def split_options(options: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Native options that are about a task's container (Pyxis' names), and the others."""
+    """Split native options into those about a task's container (Pyxis' names) and the others."""
     about = {name: value for name, value in options.items() if name.startswith(_PREFIXES) and name not in _NOT_PYXIS}
     return about, {name: value for name, value in options.items() if name not in about}
 
 
 def make_container(task: TaskSpec, about: Mapping[str, str], place: ImagePlace) -> Container | None:
-    """How the task runs in its image; None for a task without one. `about` are its options for it.
+    """How the task runs in its image; None for a task without one. `about` are its options about the container.
 
-    Raises InvalidRequest for an image or an option that the cluster's runtime has no use for.
+    Raises InvalidRequest for an image or an option that the cluster's runtime cannot use.
     """
     if not task.image:
         return None
@@ -124,7 +124,7 @@ def make_container(task: TaskSpec, about: Mapping[str, str], place: ImagePlace) 
 
 
 def _spell_image(image: str, runtime: str, directory: str) -> str:
-    """The name as the runtime reads it: a path, a URI, or the name of an image in a registry (Docker's rule)."""
+    """The name in the runtime's syntax: a path, a URI, or the name of an image in a registry (Docker's rule)."""
     if directory and image.startswith("./"):
         return posixpath.join(directory, image[2:])
     if image.startswith("~/"):
@@ -187,10 +187,10 @@ def apptainer_words(container: Container) -> tuple[str, ...]:
 def member_words(
     job: Job, task: TaskSpec, runtime: str, run_dir: str, version: tuple[int, ...] = ()
 ) -> tuple[str, ...]:
-    """The words by which a member of a group has its image, with the marks above in them; none without one.
+    """The words that run a group's member in its image, with the placeholders above; empty without an image.
 
-    With Apptainer they stand before the program, which an agent starts on the node itself. Pyxis is part of srun, which
-    would start the agent in the image: there they are options of a step that holds the container beside the agent's.
+    For Apptainer they come before the program, which an agent starts on the node. Pyxis is part of srun, and would run
+    the agent itself in the image: so they are options of a second step, which holds the container beside the agent's.
     Raises InvalidRequest.
     """
     if not task.image:
@@ -203,14 +203,14 @@ def member_words(
     if container.runtime == APPTAINER:
         return apptainer_words(container)
     overlap = () if version and version < _OVERLAP else ("--overlap",)
-    # What unpacks an image takes its memory from the whole job.
+    # --mem=0: unpacking an image may use the memory of the whole job.
     return (*overlap, "--mem=0", *pyxis_options(container))
 
 
 def without_images(job: Job) -> Job:
-    """The group as its supervisor has it, without images: the placement has their words.
+    """The group without images, as its supervisor gets it: the placement file has the words that run them.
 
-    Paths that are shown in an image are not linked on the node; folders of volumes are still made.
+    Paths that are mounted into an image need no link on the node; folders of volumes are still made.
     """
     if not any(task.image for task in job.spec.tasks):
         return job
@@ -228,7 +228,7 @@ def _without_options(native: Mapping[str, Mapping[str, Any]]) -> dict[str, Mappi
 
 
 def quote_words(words: Sequence[str]) -> str:
-    """Words for a script, whose shell knows the home."""
+    """Quote words for a script, with $HOME in place of its placeholder."""
     return " ".join(_quote_word(word) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""The resources of one node of a task, rounded to what Slurm gives, as sbatch's and srun's options."""
+"""The resources of one node of a task, rounded to Slurm's units, and rendered as options of sbatch and srun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXACT_SINCE = (20, 11, 3)
 
 
 class NodeResources(NamedTuple):
-    """Whole CPUs, MiB (None: not said, 0: all of the node), GPUs, and other generic resources as --gres has them."""
+    """Whole CPUs, MiB (None: no request, 0: all of the node), GPUs, and other generic resources in --gres syntax."""
 
     cpus: int
     memory: int | None = None
@@ -23,23 +23,23 @@ class NodeResources(NamedTuple):
 
 
 class RoundedResources(NamedTuple):
-    """A need, and a sentence for each thing that Slurm cannot give as it was asked for."""
+    """Rounded resources, and a note for each request that Slurm cannot fulfil exactly."""
 
     need: NodeResources
     notes: tuple[str, ...] = ()
 
 
 def count_processes(task: TaskSpec) -> int:
-    """How many of Slurm's tasks run on one node."""
+    """Slurm's tasks on one node."""
     if task.ntasks_per_node:
         return task.ntasks_per_node
     return -(-task.ntasks // task.num_nodes) if task.ntasks else 1
 
 
 def round_resources(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) -> RoundedResources:
-    """The need of one node with the accelerators of that place in the list; `kinds` are the cluster's GPU types.
+    """The resources of one node with the accelerators at index `choice`; `kinds` are the cluster's GPU types.
 
-    Slurm books whole CPUs and GPUs: fractions are rounded up, GPUs with a note. IndexError when there is no such
+    Slurm allocates whole CPUs and GPUs: fractions are rounded up, GPUs with a note. Raises IndexError for a wrong
     choice.
     """
     named = task.resources.cpus or count_processes(task) * (task.cpus_per_task or 1)
@@ -61,7 +61,7 @@ def round_resources(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) 
 
 
 def match_kind(asked: str, kinds: Sequence[str]) -> str:
-    """The cluster's own spelling of a GPU type: the same in any case, or beginning with it (`A100` of `a100-80gb`)."""
+    """The cluster's name of a GPU type: equal but for upper case, or with a suffix (`a100-80gb` for `A100`)."""
     wanted = asked.lower()
     same = [kind for kind in kinds if kind.lower() == wanted]
     longer = sorted(kind for kind in kinds if wanted and kind.lower().startswith((f"{wanted}-", f"{wanted}_")))
@@ -69,9 +69,9 @@ def match_kind(asked: str, kinds: Sequence[str]) -> str:
 
 
 def choose_gpus(task: TaskSpec, kinds: Sequence[str], most: Mapping[str, int] | None = None) -> int:
-    """The place of the first alternative that a node can hold; the first where nothing is known of nodes.
+    """The index of the first alternative that a node can hold; 0 if the nodes are not known.
 
-    `most` is the largest number of GPUs of one node by their type. Where no node has enough, the first of a known type.
+    `most` is the largest number of GPUs of one node, by type. If no node has enough, the first of a known type.
     """
     known = []
     for place, gpus in enumerate(task.resources.gpus):
@@ -85,7 +85,7 @@ def choose_gpus(task: TaskSpec, kinds: Sequence[str], most: Mapping[str, int] | 
 
 
 def count_gpus(nodes: Iterable[Sized]) -> dict[str, int]:
-    """The largest number of GPUs of one node by their type."""
+    """The largest number of GPUs of one node, by type."""
     most: dict[str, int] = {}
     for node in nodes:
         if node.gpus:
@@ -94,16 +94,16 @@ def count_gpus(nodes: Iterable[Sized]) -> dict[str, int]:
 
 
 def own_cpus(version: tuple[int, ...]) -> str:
-    """The option of srun that gives a step the CPUs it asks for and no others, for a Slurm of that version.
+    """The option that limits a step to the CPUs that it asks for, in that version of srun.
 
-    --exact came with 20.11.3, when a step's default became all of the job's CPUs again; before, --exclusive meant
-    the same for a step (srun(1) of each). A version that is not known is taken for a new one.
+    --exact came with 20.11.3, when a step's default became all of the job's CPUs again; before, --exclusive had that
+    meaning for a step (srun(1) of each). An unknown version counts as a new one.
     """
     return "--exclusive" if () < version < EXACT_SINCE else "--exact"
 
 
 def render_gres(need: NodeResources) -> str:
-    """The --gres value of a need, `gpu:TYPE:N` first; empty for none. A typed request stays typed in its steps."""
+    """The --gres value, `gpu:TYPE:N` first; empty for none."""
     parts = [f"gpu:{Gpus(need.gpus, need.gpu_kind)}"] if need.gpus else []
     return ",".join([*parts, *need.gres])
 

@@ -1,4 +1,4 @@
-"""What of a job a Slurm cluster accepts without its full effect, in sentences for the submitter. Pure."""
+"""Notes for the submitter about parts of a job that are accepted without their full effect on Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overspan.bridge.model.spec import Form
 
 
 def list_notes(job: Job, settings: Settings) -> tuple[str, ...]:
-    """One sentence for each such thing."""
+    """A sentence for each of these parts."""
     notes = []
     task = job.spec.tasks[0]
     if job.spec.start_timeout is not None and not is_set(job):

@@ -1,4 +1,4 @@
-"""A launch as the command and the files that bring it to a cluster, by its form. Pure; refuses what has none."""
+"""Renders a launch as the sbatch command and the files that it needs on the cluster, by the job's form. Pure."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from overspan.bridge.model.spec import JobSpec
 DEFAULT_ROOT = "~/.overspan"
 PLAN_TOKEN = "<token>"
 _DEFAULTS = (("partition", "SBATCH_PARTITION"), ("account", "SBATCH_ACCOUNT"), ("qos", "SBATCH_QOS"))
-"""Settings that count where the job says nothing: as variables they stand below the command line."""
+"""The cluster's defaults, as sbatch's variables: command line and job options take precedence over these."""
 
 
 class File(NamedTuple):
-    """A file on the cluster that has to be there before; 0600."""
+    """A file that is written to the cluster before the command runs, with mode 0600."""
 
     path: str
     data: bytes
@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Rendered:
-    """What brings a launch to the cluster; `release` asks for a release once it is there."""
+    """The command and the files of a launch; `release` says that the job has to be released after its submission."""
 
     call: Call
     files: tuple[File, ...] = ()
@@ -58,10 +58,10 @@ class Rendered:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What a launch is rendered for: the cluster's own facts, and its nodes where a group is to be placed on them.
+    """The facts that rendering depends on: the cluster's own, and its nodes if a group has to be placed.
 
-    `elements` are those of the native array that the launch stands for, the jobs' numbers by index. The `inline` are
-    files that travel in its script.
+    `elements` are those of the native array that the launch stands for: job ids by index. `inline` are files that
+    travel in its script.
     """
 
     site: Site
@@ -81,9 +81,9 @@ class Renderer:
     def render(
         self, launch: Launch, facts: ClusterFacts | Site, held: bool = False, test_only: bool = False
     ) -> Rendered:
-        """The command of a launch. Raises InvalidRequest for what has no form, Rejected for what fits on no nodes.
+        """The command of a launch; with `elements` in the facts, of the native array that the launch is part of.
 
-        With elements in the scene it is that of a native array, of which the launch is one.
+        Raises InvalidRequest for a job that Slurm cannot run, Rejected for one that fits on no nodes.
         """
         facts = facts if isinstance(facts, ClusterFacts) else ClusterFacts(facts)
         self._refuse(launch.job)
@@ -93,13 +93,13 @@ class Renderer:
         submission, job = self._submit(launch, run_dir, held, facts)
         argv = submission.argv
         if test_only:
-            # Nothing is written for a trial: the script comes by standard input, and its arguments do not matter.
+            # A trial writes no files: the script comes by standard input, and its arguments make no difference.
             end = argv.index(submission.script_path) if submission.script_path else len(argv)
             argv = (argv[0], "--test-only", *argv[1:end])
         script = submission.script.encode("utf-8", "surrogateescape")
         if facts.inline is not None:
             check_size(script, facts.site.config)
-        # A trial needs no secrets.
+        # Secrets make no difference to a trial, so they are not sent.
         own = {name: value for name, value in submission.variables.items() if not (test_only and name == SECRETS)}
         files = [File(f"{run_dir}/secrets", submission.secrets.encode("utf-8", "surrogateescape"))]
         files = files if submission.secrets else []
@@ -150,17 +150,17 @@ class Renderer:
             refuse_unshared(job)
 
     def _find_place(self, run_dir: str) -> str:
-        """Where a job runs that does not see the submitter's files."""
+        """The working folder of a job that does not see the submitter's files."""
         return run_dir if self.settings.shared_root else FOLDER
 
     def paths(self, launch: Launch, native: int, site: Site) -> tuple[str, str]:
-        """Where the job will write its output and its error on the cluster."""
+        """The paths on the cluster of the job's output and error."""
         run_dir = self.folder(launch, site)
         job = launch.job if self.settings.shared else relocate_single(launch.job, self._find_place(run_dir))
         return expect_paths(job, native, site.user)
 
     def work_dir(self, launch: Launch, site: Site) -> str:
-        """Where a single job works on a cluster that does not see the submitter's folder; empty where it does."""
+        """A single job's working directory; empty if the cluster sees the submitter's own."""
         if self.settings.shared:
             return ""
         job = self.move(launch, site)
@@ -169,7 +169,7 @@ class Renderer:
     def plan(
         self, job: Job, nodes: Sequence[Node] = (), as_set: bool = False, inline: InlineFiles | None = None
     ) -> str:
-        """What would be submitted, for `span plan`; the token, ids and folders are not known yet."""
+        """What would be submitted, for `span plan`, with placeholders for token, ids and folders."""
         self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
@@ -185,7 +185,7 @@ class Renderer:
         return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
 
     def _plan_set(self, launch: Launch, place: GroupPlace, agent: Sequence[str]) -> str:
-        """The native jobs of a set, one after the other."""
+        """The plans of a set's native jobs, one after the other."""
         members = list_members(launch)
         parts = [f"# {launch.job.spec.name}: a set of {len(members)} jobs, submitted held and released together\n"]
         for member in members:
@@ -195,7 +195,7 @@ class Renderer:
         return "".join(parts)
 
     def move(self, launch: Launch, site: Site) -> Job:
-        """The job with its folders and volumes where they are on the cluster."""
+        """The job with the paths of its folders and volumes on the cluster."""
         return self._move(launch.job, self.folder(launch, site))
 
     def _move(self, job: Job, run_dir: str) -> Job:
@@ -228,19 +228,19 @@ class Renderer:
             for name, variable in _DEFAULTS
             if getattr(self.settings, name) and not given[name]
         }
-        # The daemon's own address is of use where its socket is seen.
+        # The daemon's address is of use only if the job sees the daemon's socket.
         return {**defaults, **own, **(daemon if self.settings.shared else {})}
 
 
 def explain(error: OverspanError) -> str:
-    """What is wrong, and of a placement that cannot be also why."""
+    """The error's message; for a placement that is impossible also the reason."""
     return f"{error.message}\n{error.remedy}" if error.remedy and isinstance(error, Rejected) else error.message
 
 
 def name_run(launch: Launch) -> str:
-    """The name of a job's run directory: two daemons' jobs of one number are told apart by their tokens.
+    """The name of a job's run directory, from its token: several daemons may use the same job ids.
 
-    Elements of a native array have that of the array, as they have its working directory.
+    Elements of a native array share the array's, as they share its working directory.
     """
     if is_element(launch):
         return identify(launch).token.rpartition("-")[0]
@@ -256,5 +256,5 @@ def resolve_root(root: str, home: str) -> str:
 
 
 def without_array(job: Job) -> Job:
-    """The job for a trial: an array is as good as its elements."""
+    """The job for a trial: one element is tried in place of the array."""
     return replace(job, array=None)

@@ -1,7 +1,7 @@
-"""One task as it is given to sbatch: the words, the script, and what must be in neither.
+"""Renders a single job for sbatch: the command line, the script, and variables and secrets that must be in neither.
 
-A batch script passes through untouched; the command line adds Overspan's token, what was typed there at submission, and
-what an operator has changed since. A job file's task becomes a script with #SBATCH lines.
+A batch script is passed on unchanged. The command line adds Overspan's token, the options of the original sbatch
+command, and changes by later orders. A job file's task becomes a script with #SBATCH lines.
 """
 
 from __future__ import annotations
@@ -40,24 +40,22 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, JobNeed, TaskSpec
 
 TOKEN_MARK = "overspan="
-"""Stands before the token in a job's comment."""
+"""The prefix of the token in a job's comment."""
 _TOKEN = re.compile(rf"(?:^|[\s=]){TOKEN_MARK}([^\s'\"]+)")
 _LAUNCH = re.compile(r"[^-]+-(\d+)-(\d+)")
-"""The job and its launch in a token."""
+"""The job's id and the launch's number in a token."""
 _ADDED_BY_EXPORT = ("SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV")
 
 
 @dataclass(frozen=True)
 class RenderContext:
-    """What the rendering of one launch needs besides the job.
+    """What rendering a launch needs besides the job.
 
-    `native_ids` are the needs that Slurm waits for itself. `gpu_kinds` are the cluster's GPU types as it spells them,
-    and `gpu_counts` how many of each its largest node has.
-    `secrets_path` and `script_path` are where those files will be on the cluster. `held` submits the job held.
-    `elements` are those of a native array, the job's number by index, and `throttle` how many of them may run at once;
-    None for what is no array there.
-    `containers` is how the cluster runs images; empty where it does not say. Without `secrets_path` the secrets travel
-    as a variable. A `inline` are files that travel in the script.
+    `native_ids` are the dependencies that Slurm itself waits for. `gpu_kinds` are the cluster's names of GPU types, and
+    `gpu_counts` how many of each its largest node has. `secrets_path` and `script_path` are paths on the cluster;
+    without `secrets_path` the secrets travel as a variable. `held` submits the job held. `elements` are those of a
+    native array, as job ids by index, and `throttle` how many of them may run at once; None for no array. `containers`
+    is the cluster's container runtime; empty if not set. `inline` are files that travel in the script.
     """
 
     token: str
@@ -78,10 +76,10 @@ class RenderContext:
 class BatchSubmission:
     """What to submit: `argv` reads `script` from standard input, or from `script_path` where that is not empty.
 
-    A script with arguments has to be a file: sbatch opens /dev/stdin by its name, which fails where that is a socket,
-    as under sshd. `secrets` is the text of a 0600 file at the setting's path, written before. `variables` belong into
-    the environment of the sbatch process, never into its words. With `release` the job is released once it is known:
-    its script may ask for a hold that has ended since.
+    A script with arguments has to be a file: sbatch opens /dev/stdin by its name, which fails if that is a socket, as
+    under sshd. `secrets` is the text of a 0600 file at the context's path, written first. `variables` go into the
+    environment of the sbatch process, never into its words. `release`: the script has a hold that an order has ended,
+    so the job is released after its submission.
     """
 
     argv: tuple[str, ...]
@@ -94,7 +92,7 @@ class BatchSubmission:
 
 
 def mark_comment(comment: str, token: str) -> str:
-    """The user's comment with the token behind it."""
+    """The user's comment, followed by the token."""
     return f"{comment} {TOKEN_MARK}{token}" if comment else f"{TOKEN_MARK}{token}"
 
 
@@ -105,7 +103,7 @@ def find_token(comment: str) -> str:
 
 
 def list_tokens(text: str) -> list[str]:
-    """The tokens in a comment or a submit line (sacct, where comments are not stored everywhere)."""
+    """The tokens in a comment or in a submit line, which sacct has even where comments are not stored."""
     return _TOKEN.findall(text)
 
 
@@ -121,7 +119,7 @@ def names_another(text: str, jobs: Collection[int], launches: range) -> bool:
 
 @lru_cache(maxsize=1024)
 def _list_launches(text: str) -> tuple[tuple[int, int], ...]:
-    # A comment is asked about several times with each look, and all elements of an array have the same one.
+    # Cached: each poll parses a comment several times, and all elements of an array have the same one.
     found = map(_LAUNCH.match, list_tokens(text))
     return tuple((int(match[1]), int(match[2])) for match in found if match)
 
@@ -132,7 +130,7 @@ def split_comment(comment: str) -> str:
 
 
 def render_job(job: Job, setting: RenderContext) -> BatchSubmission:
-    """The submission of a job that is one task, or a batch script of any form. Raises InvalidRequest."""
+    """The submission of a batch script or of a single task. Raises InvalidRequest."""
     if all(task.form is Form.BATCH for task in job.spec.tasks):
         return _render_batch(job, setting)
     if len(job.spec.tasks) > 1:
@@ -158,9 +156,9 @@ def _render_batch(job: Job, setting: RenderContext) -> BatchSubmission:
     for component in others:
         words += [":", *render_words(component)]
     words += _name_script(task, setting)
-    # A script that only waits needs no variables.
+    # The script that holds an allocation only waits, and needs no variables.
     variables = {} if held else {**job.spec.environment, **task.env}
-    # A held directive cannot be taken back on the command line.
+    # The command line cannot undo a hold in an #SBATCH line.
     release = job.spec.hold and not job.held and not setting.held
     return BatchSubmission(
         argv=tuple(words),
@@ -178,11 +176,11 @@ def _name_script(task: TaskSpec, setting: RenderContext) -> tuple[str, ...]:
 
 
 def _changed_orders(job: Job, setting: RenderContext) -> dict[str, str]:
-    """What the command line must say because the script may say otherwise: times as instants, changes of operators."""
+    """Options that override the script on the command line: times as absolute times, and changes by orders."""
     spec, task = job.spec, job.tasks[0]
     found: dict[str, str] = {}
     if spec.dependency.needs or job.dependency.needs:
-        # The script names Overspan's ids; an empty value takes its own away.
+        # The script's own --dependency has Overspan's ids; even an empty value replaces it.
         found["dependency"] = render_dependency(job.dependency, setting.native_ids)
     if job.begin is not None or spec.begin is not None:
         found["begin"] = "now" if job.begin is None else render_instant(job.begin)
@@ -242,7 +240,7 @@ def _render_task(job: Job, task: TaskSpec, setting: RenderContext) -> BatchSubmi
 
 
 def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
-    """The variable with a task's secrets, for a job that sees no file of this side. InvalidRequest where none fits."""
+    """The variable with a task's secrets, for a job without a shared folder. InvalidRequest if they are too long."""
     text = render_secrets(task.secrets)
     if not text:
         return {}
@@ -258,7 +256,7 @@ def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
 def _choose_container(
     job: Job, task: TaskSpec, options: Options, setting: RenderContext
 ) -> tuple[Container | None, Options]:
-    """How the task runs in its image, and its native options without those that say so."""
+    """How the task runs in its image, and its native options without those about the container."""
     if not task.image:
         return None, options
     about, own = split_options(options)
@@ -267,12 +265,12 @@ def _choose_container(
 
 
 def _derive_options(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str, str]:
-    """What a task's neutral keys say, in sbatch's options."""
+    """A task's neutral keys as options of sbatch."""
     rounded = round_resources(task, choose_gpus(task, setting.gpu_kinds, setting.gpu_counts), setting.gpu_kinds)
     need = rounded.need
     processes = count_processes(task)
     options = {"job-name": job.spec.name}
-    # What comes with the script is not there yet when Slurm starts it.
+    # A working directory that travels in the script does not exist yet when Slurm starts the script.
     workdir = "" if is_brought(task.workdir) else task.workdir
     if workdir or job.spec.origin.directory:
         options["chdir"] = workdir or job.spec.origin.directory
@@ -296,7 +294,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str
     if seconds is not None:
         options["time"] = render_limit(seconds)
     if task.signal is not None:
-        # Without a step, only the batch shell could get it (sbatch(1), --signal): it has become the program.
+        # Without a step only the batch shell can get the signal (sbatch(1), --signal); by then it is the program.
         batch = "" if _has_step(task, setting) and not task.signal.batch_only else "B:"
         options["signal"] = f"{batch}{task.signal.name}@{task.signal.seconds}"
     options.update(render_queue_options(job, setting.held or job.held))
@@ -314,7 +312,7 @@ def _derive_orders(job: Job, task: TaskSpec, setting: RenderContext) -> dict[str
 
 
 def _has_step(task: TaskSpec, setting: RenderContext) -> bool:
-    """Whether the script starts the program by an srun."""
+    """Whether the script starts the program by srun."""
     return task.num_nodes > 1 or bool(task.image and setting.containers == PYXIS)
 
 
@@ -328,7 +326,7 @@ def _derive_streams(task: TaskSpec) -> Options:
 
 
 def _render_array(job: Job, setting: RenderContext) -> str:
-    """The --array value: the elements that wait, or those of the launch; empty for no array."""
+    """The --array value: the waiting elements, or those of the launch; empty for no array."""
     if setting.elements is not None:
         return format_array_indices(collapse(setting.elements), setting.throttle, steps=True)
     if job.element is not None:
@@ -340,12 +338,12 @@ def _render_array(job: Job, setting: RenderContext) -> str:
 
 
 def render_secrets(secrets: Mapping[str, str]) -> str:
-    """The text of the file with a task's secrets, for the shell to read."""
+    """A task's secrets as export commands of sh."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
 
 
 def render_queue_options(job: Job, held: bool) -> dict[str, str]:
-    """What places a job in Slurm's queue: when it may begin, by when it must end, its rank, whether it is held."""
+    """The options of a job's place in the queue: begin, deadline, nice, priority, hold."""
     options = {}
     if job.begin is not None:
         options["begin"] = render_instant(job.begin)
@@ -361,7 +359,7 @@ def render_queue_options(job: Job, held: bool) -> dict[str, str]:
 
 
 def render_instant(at: float) -> str:
-    """A point in time that means the same in every zone (`uts` seconds, slurm's parse_time)."""
+    """A time that does not depend on the time zone (`uts` seconds, Slurm's parse_time)."""
     return f"uts{int(at)}"
 
 

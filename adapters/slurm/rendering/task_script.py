@@ -27,7 +27,7 @@ from overspan.bridge.runtime.core.environment import rank_job
 MAX_TEXT = 120 * 1024
 """Bytes of one variable: Linux's MAX_ARG_STRLEN of 128 KiB, with room for quotes."""
 
-# The texts come as variables: words of srun are kept in the accounting. A text with a #! line is a program of its own.
+# The user's texts come as variables, because the accounting keeps srun's words. A text with a #! line is run as a file.
 _NODE = """\
 setup=$overspan_setup run=$overspan_run marker=$overspan_marker
 unset overspan_setup overspan_run overspan_marker
@@ -45,7 +45,7 @@ esac
 exec /bin/bash -c "$run" run "$@"
 """
 
-# In an image: its own variables are there first, and it may have neither bash nor the host's folder for files.
+# The image's own variables are set before, so the task's come on top. An image may lack bash and the host's TMPDIR.
 _IN_IMAGE = """\
 eval "$overspan_variables" || exit 1
 unset overspan_variables
@@ -76,10 +76,10 @@ export SKYPILOT_NODE_IPS
 
 
 class Surroundings(NamedTuple):
-    """Where the text runs: the file of the secrets, the run directory, the image.
+    """What the text depends on: the file with the secrets, the run directory, the image.
 
-    Without a file the secrets come as a variable. `elements` are the jobs' numbers by index where the text is that of a
-    whole array. A `inline` are files that come with the text.
+    Without that file the secrets come as a variable. For a whole array, `elements` are the job ids by index. `inline`
+    are files that come with the text.
     """
 
     secrets_path: str = ""
@@ -90,7 +90,7 @@ class Surroundings(NamedTuple):
 
 
 def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
-    """Everything below the #SBATCH lines. InvalidRequest for a text that no program can be given."""
+    """Everything below the #SBATCH lines. Raises InvalidRequest for a text that is too long or contains NUL."""
     secrets_path, run_dir, container, elements, inline = place
     for text, key in ((task.setup, "setup"), (task.run, "run")):
         if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
@@ -123,7 +123,7 @@ def render_body(job: Job, task: TaskSpec, place: Surroundings) -> str:
 
 
 def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
-    """Each element's own number; they mostly go along with the indices."""
+    """The lines that set each element's job id, usually its index plus a constant."""
     offsets = {number - index for index, number in elements.items()}
     if len(offsets) == 1:
         lines = [f"OVERSPAN_JOB_ID=$((SLURM_ARRAY_TASK_ID + {offsets.pop()}))"]
@@ -134,7 +134,7 @@ def _name_elements(elements: Mapping[int, int], task: str) -> list[str]:
 
 
 def _rank_elements(job: Job, elements: Mapping[int, int]) -> list[str]:
-    """Each element's rank among all of its array."""
+    """The lines that set each element's rank in its array."""
     array = job.spec.array
     ranks = {index: array.rank(index) if array is not None else place for place, index in enumerate(elements)}
     if len({index - rank for index, rank in ranks.items()}) == 1:
@@ -145,19 +145,19 @@ def _rank_elements(job: Job, elements: Mapping[int, int]) -> list[str]:
 
 
 class _Secrets(NamedTuple):
-    """Whether there are secrets, and the file that has them as text for the shell; without one a variable has it."""
+    """Whether there are secrets, and the file with them as sh commands; without a path they are in a variable."""
 
     wanted: bool
     path: str
 
     def read(self) -> list[str]:
-        """The lines that make them variables."""
+        """The lines that set the secrets as variables."""
         if not self.wanted:
             return []
         return [f". {shlex.quote(self.path)} || exit 1"] if self.path else [_AWAIT, f'eval "${SECRETS}"', _FORGET]
 
     def append(self) -> list[str]:
-        """The lines that add their text to that of an image's variables."""
+        """The lines that append the secrets to the variables for an image."""
         if not self.wanted:
             return []
         if self.path:
@@ -176,15 +176,15 @@ def _prepare(task: TaskSpec, exports: list[str], secrets: _Secrets) -> list[str]
 
 
 def _carry(exports: list[str], secrets: _Secrets) -> list[str]:
-    """The variables of a task in an image as one that is read in there: the image's own would win otherwise."""
+    """Pack a task's variables into one, which is read inside of the image: otherwise the image's own would win."""
     joined = "\n".join([*exports, ""])
     return [f"overspan_variables={shlex.quote(joined)}", *secrets.append(), "export overspan_variables"]
 
 
 def _start(task: TaskSpec, container: Container | None, clears: bool = False) -> str:
-    """The command that starts the nodes' programs in place of the script, or in it where that `clears` something.
+    """The command that starts the program on every node: by exec, or with `clears` so that the script can clean up.
 
-    With Pyxis it is an srun for one node too, as srun has the plugin's options.
+    Pyxis needs an srun even for one node, because its options are srun's.
     """
     words = "" if container is None else f"{quote_words(apptainer_words(container))} "
     shell = "/bin/bash" if container is None else "/bin/sh"
@@ -196,7 +196,7 @@ def _start(task: TaskSpec, container: Container | None, clears: bool = False) ->
         warning = "" if task.signal is None else task.signal.name
         return render_run(program, warning) if clears else f"exec {program}"
     count = task.num_nodes
-    # srun takes the job's CPUs for each task from 22.05 on only if it is told.
+    # From 22.05 on, srun no longer takes --cpus-per-task from the job.
     cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
     shape = f"--nodes={count} --ntasks={count} --ntasks-per-node=1 {cpus}"
     return f"exec srun {shape} --kill-on-bad-exit=1 --export=ALL{options} {program}"

@@ -1,4 +1,4 @@
-"""Where the volumes of a job are on a Slurm cluster: folders below its root, or the paths that they name. Pure."""
+"""Paths of a job's volumes on a Slurm cluster: folders below its root, or absolute paths as they are. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from overspan.bridge.model.spec import TaskSpec
 
 
 def place_volumes(job: Job, root: str) -> Job:
-    """The job with the folder of each volume in place of its name; `root` is the cluster's folder."""
+    """The job with the path of each volume in place of its name; `root` is the cluster's root."""
     if not any(task.volumes for task in job.spec.tasks):
         return job
     tasks = tuple(_place_task(task, f"{root}/volumes") for task in job.spec.tasks)

@@ -1,1 +1,1 @@
-"""A group as a set: one native job for each task, decided by the daemon, so that one task is replaced alone."""
+"""A group as a set: one native job for each task; the daemon decides, and can replace a single task."""

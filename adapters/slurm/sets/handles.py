@@ -13,7 +13,7 @@ from overspan.adapters.slurm.handles import GroupHandle
 from overspan.bridge.model.errors import NotFound
 
 SET = "m."
-"""How the handles of sets begin."""
+"""The prefix of sets' handles."""
 
 
 class SetPart(NamedTuple):
@@ -28,7 +28,8 @@ class SetPart(NamedTuple):
 class SetHandle:
     """One launch of a group as a set. `grace` is the longest of its tasks in seconds, `folder` the run directory.
 
-    `together`: no task starts before all native jobs run. Native jobs have the token and their own part behind it.
+    `together` says that no task starts before all native jobs run. The token of a native job is `token` with its task
+    and first attempt behind it.
     """
 
     job: int
@@ -46,23 +47,23 @@ class SetHandle:
 
     @property
     def orders(self) -> str:
-        """The path of the orders about the set as a whole."""
+        """The path of the file with the orders on the set as a whole."""
         return f"{self.folder}/orders.{self.launch}.jsonl"
 
     def part(self, task: str) -> SetPart:
-        """The part of a task. NotFound for another job's."""
+        """The part of a task. Raises NotFound for a task of another job."""
         for part in self.parts:
             if part.task == task:
                 return part
         raise NotFound(f"job {self.job} has no task {task!r}")
 
     def task_folder(self, task: str) -> str:
-        """What all native jobs of a task share."""
+        """The folder that all native jobs of a task share."""
         return f"{self.folder}/members/{task}"
 
 
 def join_natives(natives: Iterable[int]) -> str:
-    """What a set is called: the ids of its present native jobs, as squeue(1) takes them."""
+    """A set's native id for users: the ids of its current native jobs, as squeue(1) takes them."""
     return ",".join(map(str, natives))
 
 
@@ -92,11 +93,11 @@ def _parse_part(field: str) -> SetPart:
 
 @dataclass(frozen=True)
 class MemberCursor:
-    """What has been told of a task's newest native job.
+    """What has been reported of a task's newest native job.
 
-    `first` is the first attempt that it is for. `offset` is a place in its journal and `order` the number of the last
-    order in there. `attempt` is the newest that was launched in it (-1: none), `open` its node runs that have not
-    ended (node, run). `over`: nothing can be launched in it any more.
+    `first` is the first attempt that it runs. Its journal was read up to `offset`, where `order` is the last order's
+    number. `attempt` is the newest one launched in it (-1: none), `open` its node runs that have not ended (node, run).
+    `over` says that nothing can be launched in it any more.
     """
 
     task: str
@@ -111,7 +112,7 @@ class MemberCursor:
 
 @dataclass(frozen=True)
 class SetCursor:
-    """What has been told of a set. `orders` is the number of the last order that Slurm itself carried out."""
+    """What has been reported of a set. `orders` is the number of the last order that Slurm itself carried out."""
 
     members: tuple[MemberCursor, ...] = ()
     granted: bool = False
@@ -124,7 +125,7 @@ class SetCursor:
         return json.dumps([flags, self.orders, rows], separators=(",", ":"))
 
     def member(self, task: str) -> MemberCursor:
-        """What is known of a task; KeyError for another job's."""
+        """The cursor of a task. Raises KeyError for a task of another job."""
         return self._by_task[task]
 
     @cached_property
@@ -132,7 +133,7 @@ class SetCursor:
         return {member.task: member for member in self.members}
 
     def put(self, member: MemberCursor) -> SetCursor:
-        """The same, with more known of a task."""
+        """The same with a newer cursor of one task."""
         return replace(self, members=tuple(member if old.task == member.task else old for old in self.members))
 
 

@@ -1,6 +1,7 @@
-"""The wall times that were ordered for a set, and the time limits of its native jobs that follow from them.
+"""New wall times of a set's tasks, and the time limits of its native jobs that follow from them.
 
-The daemon decides by the wall times; Slurm ends what passes its own limit, so that has to change first.
+The daemon enforces wall times. Slurm kills a job at its own time limit, so a limit has to be raised before the wall
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WHOLE = 64 << 20
 
 
 async def read_limits(handle: SetHandle, transport: Transport) -> list[SetTime]:
-    """The wall times that were ordered for a set, oldest first."""
+    """The orders about a set's wall times, oldest first."""
     try:
         data = (await transport.read(handle.orders, 0, _WHOLE)).data
     except NotFound:
@@ -34,7 +35,7 @@ async def read_limits(handle: SetHandle, transport: Transport) -> list[SetTime]:
 async def plan_times(
     handle: SetHandle, members: Sequence[GroupHandle], order: Order, transport: Transport
 ) -> OrderSteps:
-    """The steps of a new wall time: limits are raised first, then it is noted, then limits are lowered."""
+    """The commands of a new wall time: raise limits, then write the order down, then lower limits."""
     given = await read_limits(handle, transport)
     longer: list[Words] = []
     shorter: list[Words] = []

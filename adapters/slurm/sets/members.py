@@ -1,4 +1,4 @@
-"""Which groups are sets, and a set's launch as the launches of its native jobs. Pure."""
+"""Tells which groups are sets, and splits a set's launch into the launches of its native jobs. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
 
 MARK = "/"
-"""Stands in a token between the launch's and the parts of the native job: the task, and its first attempt."""
+"""The separator in a native job's token: the launch's token, the task, the first attempt."""
 
 MEMBERS = "/members/"
-"""Stands in a path between the run directory and the files of a native job: the task, and its first attempt."""
+"""The separator in the path of a native job's files: the run directory, then task and first attempt."""
 
 
 @dataclass(frozen=True)
 class MemberLaunch(Launch):
-    """A native job of a set: the `task`, the `first` attempt that it is for, and the order to launch that, if any.
+    """A native job of a set: its task, its first attempt, and for a replacement the order that launches this attempt.
 
-    `job` is the whole job; `token` is the native job's own, `whole` the launch's.
+    `job` is the whole group; `token` is the native job's own, `whole` the launch's.
     """
 
     task: str = ""
@@ -36,7 +36,7 @@ class MemberLaunch(Launch):
 
 
 def is_set(job: Job) -> bool:
-    """Whether the job asks to be a set: several tasks, and `restart: task` written out; or it races."""
+    """Whether the job has to be a set: it has several tasks and an explicit `restart: task`, or it races."""
     spec = job.spec
     if job.racers:
         return True
@@ -45,12 +45,12 @@ def is_set(job: Job) -> bool:
 
 
 def may_be_set(job: Job) -> bool:
-    """Whether the job could be a set where it cannot be one allocation."""
+    """Whether the job could be a set if it cannot be one allocation."""
     return is_group(job) and len(job.spec.tasks) > 1 and not any(task.share for task in job.spec.tasks)
 
 
 def find_obstacle(job: Job) -> str:
-    """Why a job that races cannot be a set, which alone has a start gate that the daemon opens; empty where it can."""
+    """Why a racing job cannot be a set, the one form with a start gate that the daemon opens; empty if it can."""
     if any(task.form is Form.BATCH for task in job.spec.tasks):
         return "Slurm starts a batch script by itself"
     if any(task.share for task in job.spec.tasks):
@@ -59,7 +59,7 @@ def find_obstacle(job: Job) -> str:
 
 
 def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
-    """Whether one allocation would have to be of several components."""
+    """Whether the group as one allocation needs several components."""
     try:
         return plan_on_nodes(without_images(job), nodes, partition).hetjob
     except OverspanError:
@@ -69,7 +69,7 @@ def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
 def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None) -> MemberLaunch:
     """One native job of a set's launch."""
     token = MARK.join([launch.token, task, str(first)])
-    # What the whole waited for is over when a native job is replaced.
+    # The set's dependencies were met before its start, so a replacement has none.
     needs = () if first else launch.needs
     return MemberLaunch(
         token,
@@ -86,7 +86,7 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
 
 
 def list_members(launch: Launch) -> list[MemberLaunch]:
-    """The native jobs that a set begins with. Raises InvalidRequest for what has to be in one allocation."""
+    """The native jobs that a set begins with. Raises InvalidRequest for a group that has to be one allocation."""
     for task in launch.job.spec.tasks:
         if task.share:
             raise InvalidRequest(
@@ -97,12 +97,12 @@ def list_members(launch: Launch) -> list[MemberLaunch]:
 
 
 def starts_together(launch: Launch) -> bool:
-    """Whether it is one of a set's first native jobs, which are released together."""
+    """Whether the launch is one of a set's first native jobs, which are released together."""
     return isinstance(launch, MemberLaunch) and not launch.first
 
 
 class MemberToken(NamedTuple):
-    """What names a native job of a set: the launch's token, the task, and the first attempt that it is for."""
+    """The parts of a native job's token: the launch's token, the task, and the native job's first attempt."""
 
     token: str
     task: str
@@ -110,12 +110,12 @@ class MemberToken(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The end of the path of its own files."""
+        """The end of the path of its files."""
         return f"{MEMBERS}{self.task}/{self.first}"
 
 
 def split_token(token: str) -> MemberToken | None:
-    """What a native job's token names; None where it is no set's."""
+    """The parts of a native job's token; None for a token that is not of a set's native job."""
     head, *rest = token.rsplit(MARK, 2)
     if len(rest) != 2 or not rest[1].isdigit():
         return None
@@ -123,12 +123,12 @@ def split_token(token: str) -> MemberToken | None:
 
 
 def narrow(job: Job, name: str) -> Job:
-    """The job with one task alone, for the placement and limits of its native job."""
+    """The job with a single task, for the placement and limits of its native job."""
     task = job.spec_of(name)
     only: TaskSpec = replace(
         task, primary=True, time=latest_ends(job)[name], needs=(), spread=False, termination_delay=0, grace_period=0
     )
     tasks: Sequence[TaskSpec] = (only,)
     facts = tuple(replace(one, time=None) for one in job.tasks if one.name == name)
-    # What a failed job keeps its nodes for is in the task's time already.
+    # hold_on_failure is 0, because the task's time includes it already.
     return replace(job, spec=replace(job.spec, tasks=tuple(tasks), hold_on_failure=0), tasks=facts)

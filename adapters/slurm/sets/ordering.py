@@ -1,4 +1,4 @@
-"""Orders on sets: lines for the supervisors of native jobs, and new native jobs for attempts that have none."""
+"""Orders on sets: lines in the orders files of native jobs, and new native jobs for attempts that have none."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
 
 SET_ECHOED = (events.Suspend, events.Resume, events.Expire, events.SetTime)
-"""Orders on sets whose effect is told as the order itself."""
+"""Orders on sets that are reported as events themselves."""
 _ON_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
 _WAIT = "40"
-"""Seconds for a withdrawal, which asks the controller twice for each native job."""
+"""Timeout of a withdrawal in seconds: it may ask the controller twice for each native job."""
 _TOGETHER = 100
-"""Native jobs of one question in there."""
+"""Native jobs that one scontrol of a withdrawal names."""
 _WITHDRAW = """\
 mode=$1; shift; waiting= started=
 put() { LC_ALL=C scontrol update JobId="$1" StartTime="$2" 2>&1; }
@@ -55,10 +55,11 @@ if [ -n "$started" ] && { [ "$mode" = any ] || [ -z "$waiting" ]; }; then
 fi
 [ -z "$waiting$started" ] || exec scancel $waiting $started
 """
-"""Puts off what waits, which the controller refuses for what has started, and what was put off cannot start.
+"""Compare-and-set: withdraws a set only if it has not started.
 
-Many are put off with one command, and where not all of them wait, one by one. Then nothing of a set that starts
-together can begin: those that have their nodes already wait at the start gate.
+The start times of waiting jobs are moved an hour ahead. The controller refuses that for a job that has started, and a
+job that was moved cannot start. One command moves many jobs; if it fails, they are moved one by one. A set that starts
+together cannot begin any more once one job was moved: the others wait at the start gate.
 """
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 
@@ -66,7 +67,7 @@ _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.N
 class LiveMember(NamedTuple):
     """A native job that can still run something, for attempts from `first` on.
 
-    `begun`: its supervisor is known to be there. `phase` is Slurm's, None where it is not known.
+    `begun` says that its supervisor handles signals already. `phase` is Slurm's, None where it is not known.
     """
 
     handle: GroupHandle
@@ -76,7 +77,7 @@ class LiveMember(NamedTuple):
 
 
 class SetOrderer:
-    """Says what carries an order on a set out, and replaces native jobs; `lock` is that of submissions."""
+    """Plans the commands of orders on sets, and replaces native jobs under the submission lock."""
 
     def __init__(self, submitter: SetSubmitter, watch: Watch, lock: asyncio.Lock) -> None:
         self._submitter = submitter
@@ -84,7 +85,7 @@ class SetOrderer:
         self._lock = lock
 
     async def await_look(self, orders: Sequence[Order]) -> None:
-        """Wait a moment for the first look of a new process at the sets that these orders are about."""
+        """Wait a moment until a new process has polled the sets of these orders for the first time."""
         own = [order for order in orders if is_set_handle(order.handle)]
         await await_first_observation(lambda: all(self._is_looked(order) for order in own))
 
@@ -98,10 +99,10 @@ class SetOrderer:
         return self._watch.view_of(str(known.name(member))) is not None
 
     async def plan(self, order: Order) -> OrderSteps | Refusal:
-        """The commands of an order; a refusal that passes where the set has to be looked at first."""
+        """The commands of an order; a transient refusal if the set has not been polled yet."""
         known = self._watch.sets.find(order.handle)
         if known is None:
-            return Refusal(order.token, "the set has not been looked at yet", transient=True)
+            return Refusal(order.token, "the set has not been polled yet", transient=True)
         if isinstance(order.event, events.Launch):
             return await self._launch(known, order, order.event)
         if isinstance(order.event, events.SetTime):
@@ -116,7 +117,7 @@ class SetOrderer:
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
     def _list_standing(self, known: KnownSet, task: str) -> list[LiveMember]:
-        """The native jobs of a task, or of all, that can still run something."""
+        """The native jobs of a task, or of all tasks, that can still run something."""
         begun, view_of = self._watch.journals.has_begun, self._watch.view_of
         now, found = known.now, []
         for member in (now.member(task),) if task else now.members:
@@ -143,7 +144,7 @@ class SetOrderer:
         if not known.is_over(member):
             view = self._watch.view_of(str(handle))
             if view is None:
-                return Refusal(order.token, "the native job has not been looked at yet", transient=True)
+                return Refusal(order.token, "the native job has not been polled yet", transient=True)
             if view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED, Phase.ENDING):
                 answer = await self._add(handle, order)
                 self._watch.sets.note_order(order.handle)
@@ -152,20 +153,20 @@ class SetOrderer:
         return await self._replace(known, order, event)
 
     def _miss(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
-        """A task's first job is gone before anything started there: that ends the attempt; the next has a new job."""
+        """Report an attempt as lost whose native job ended before its start; the next attempt gets a new job."""
         self._watch.sets.miss(order.handle, event.task, LostAttempt(event.attempt, time.time()))
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
     def _strand(self, order: Order, event: events.NodeRelaunch) -> Refusal:
-        """The job of a node run is gone: that ends the run, and no journal will report it."""
+        """Report a node run as lost whose native job has ended: no journal will report it."""
         relaunch = LostRelaunch(event.task, event.attempt, event.node, event.run, time.time())
         self._watch.sets.strand(order.handle, relaunch)
         self._watch.fresh.set()
         return Refusal(order.token, "the loss of the native job is being noted", transient=True)
 
     async def _add(self, handle: GroupHandle, order: Order) -> OrderSteps | Refusal | None:
-        """Have the native job that stands run the attempt too; None where it takes no more orders."""
+        """Let the live native job run this attempt too; None if it takes no more orders."""
         done = await self._watch.transport.run(order_words(handle, order))
         if done.rc == 0:
             return OrderSteps((hint_words(handle.name),))
@@ -184,24 +185,25 @@ class SetOrderer:
             return native
         self._watch.sets.add(order.handle, event.task, event.attempt, native)
         self._watch.fresh.set()
-        # The order stays owed until the cursor has the new job, so that no crash forgets it.
+        # A transient refusal keeps the order in the outbox until a stored cursor has the new job: so a crash cannot
+        # lose it.
         return Refusal(order.token, "the native job is being noted", transient=True)
 
 
 def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) -> OrderSteps | None:
-    """What carries an order out that launches nothing; None for one that has no form here."""
+    """The commands of an order that launches nothing; None for one that a set does not have."""
     event, handles = order.event, [one.handle for one in standing]
     if isinstance(event, events.HoldOver):
         return OrderSteps(())
     if isinstance(event, events.Expire):
-        # It withdraws what waits, and never what has started.
+        # A set that was granted has started, and is not withdrawn.
         names = [handle.name for handle in handles]
         return OrderSteps(() if known.now.granted or not names else (withdraw_words(names, known.handle.together),))
     if isinstance(event, _ON_QUEUE):
         return OrderSteps(tuple(_queue_words(handle, event) for handle in handles))
     there = [one for one in standing if one.begun or one.phase is not Phase.QUEUED]
     if isinstance(event, (*_FOR_TASK, events.Signal)):
-        # What waits has nothing that a signal could reach; what it starts one day is not meant.
+        # A waiting job has no process for the signal, and those that it starts later are not meant.
         chosen = there if isinstance(event, events.Signal) else standing
         steps = [_tell_supervisor(one, order, event) for one in chosen]
         return OrderSteps(
@@ -209,7 +211,7 @@ def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) ->
             tuple(words for one in steps for words in one.hints),
         )
     if isinstance(event, (events.Suspend, events.Resume)):
-        # A supervisor is stopped too; it learns of it, for its clocks, when it goes on. One that waits, when it starts.
+        # Slurm stops the supervisor too. It reads the order, which it needs for its clocks, when it runs again.
         lines = tuple(order_words(handle, order) for handle in handles)
         changes = tuple(("scontrol", *VERBS[type(event)], one.handle.name) for one in there)
         if isinstance(event, events.Suspend) and changes:
@@ -219,12 +221,12 @@ def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) ->
 
 
 def _tell_supervisor(one: LiveMember, order: Order, event: Event) -> OrderSteps:
-    """An order as a line; an attempt that is to end before its native job has started is not waited for."""
+    """Write an order for the supervisor. If the attempt is to end before its native job runs, cancel that too."""
     steps = add_order(one.handle, order, one.begun)
     ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first
     if not ends or one.begun:
         return steps
-    # Behind the line: what starts in between reads it.
+    # The line is written first: a supervisor that starts before the scancel reads it.
     state = () if one.phase is Phase.STARTING else ("--state=PENDING",)
     return OrderSteps((*steps.first, (*SCANCEL, *state, one.handle.name)))
 
@@ -235,7 +237,7 @@ def list_live(known: KnownSet) -> list[GroupHandle]:
 
 
 def withdraw_words(names: Sequence[str], together: bool) -> Words:
-    """End a set that waits: all of its native jobs, and none where user code may have started.
+    """Withdraw a waiting set: cancel all of its native jobs, or none if user code may have started (`_WITHDRAW`).
 
     A set that starts `together` has started when its last native job has.
     """
@@ -251,10 +253,10 @@ def _queue_words(handle: GroupHandle, event: Event) -> Words:
 
 
 def add_order(handle: GroupHandle, order: Order, begun: bool) -> OrderSteps:
-    """Write an order for a native job's supervisor; a signal would end one that is only starting."""
+    """Write an order for a native job's supervisor; without `begun` it gets no signal, which would kill it."""
     return OrderSteps((order_words(handle, order),), (hint_words(handle.name),) if begun else ())
 
 
 def order_words(handle: GroupHandle, order: Order) -> Words:
-    """The command that adds an order unless the supervisor takes no more."""
+    """The command that appends an order unless the supervisor takes no more."""
     return append_words(handle.orders, order.token, order.event, f"{handle.folder}/closed.{handle.launch}")

@@ -1,7 +1,7 @@
 """Projects the journals of a set's native jobs, and Slurm's records of these, to the events of a launch. Pure.
 
-The daemon decides, so this gives reports only: the grant when all wait at the start gate, then starts, ends, ready. A
-native job that Slurm ends closes the node runs that its journal has left open, and nothing else.
+The daemon decides, so the events are reports only: the grant when all wait at the start gate, then starts, ends and
+readiness. When Slurm ends a native job, the node runs that its journal leaves open have ended too.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 
 
 class SetProjection(NamedTuple):
-    """Events in their order, and the cursor behind them."""
+    """Events in order, and the cursor behind the last."""
 
     events: tuple[Event, ...]
     cursor: SetCursor
 
 
 class LostAttempt(NamedTuple):
-    """An attempt that was to start in a native job that is gone, and when that was found out."""
+    """An attempt that was ordered into a native job that had ended, and when that was noticed."""
 
     attempt: int
     at: float
 
 
 class LostRelaunch(NamedTuple):
-    """A node run that was to start in a native job that is gone, and when that was found out."""
+    """A node run that was ordered into a native job that had ended, and when that was noticed."""
 
     task: str
     attempt: int
@@ -59,7 +59,7 @@ class LostRelaunch(NamedTuple):
 
 @dataclass(frozen=True)
 class SetView:
-    """What was seen of each task's newest native job, and the orders that were carried out by Slurm itself."""
+    """The view of each task's newest native job, and the orders that Slurm itself carried out."""
 
     members: Mapping[str, GroupView]
     orders: Sequence[Ordered] = ()
@@ -119,7 +119,7 @@ def _project_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> S
 
 
 def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | None:
-    """The loss of a launch of which a native job has ended before all of them stood."""
+    """The loss of a launch if one of its native jobs has ended before all had their nodes."""
     page, view = seen.page, seen.view
     if page is None:
         return None
@@ -127,7 +127,7 @@ def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | 
         text = f"the other jobs of the set did not start in time, so that of {task} has given its nodes back"
         return LaunchLost(page.asked, handle.launch, Cause.NEVER_STARTED.value, text)
     if seen.gone:
-        # However it ended: without an order to launch nothing of the user's has run.
+        # Its end is not known, but without an order to launch it has run no user code.
         return LaunchLost(page.asked, handle.launch, Cause.NODE.value, seen.gone)
     if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
@@ -141,7 +141,7 @@ def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | 
 
 
 def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
-    """What a native job's journal has behind the cursor, and the end of what it left open."""
+    """The events in a native job's journal behind the cursor, and the ends of node runs that it leaves open."""
     events: list[Event] = []
     if seen is None or member.over:
         return member, events
@@ -149,7 +149,7 @@ def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor)
     for line in lines:
         member = replace(member, offset=line.end, order=max(member.order, line.order))
         member = _note(part, member, line.event)
-        # A replacement tells where it is; so does a task that started later than the others.
+        # A replacement reports its own grant, with its nodes; so does a task that starts later than the others.
         if isinstance(line.event, (*_TOLD, Granted)):
             events.append(line.event)
     if seen.page is not None and seen.page.closed:
@@ -178,7 +178,7 @@ def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> Nod
 
 
 def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
-    """What is open after an event."""
+    """The cursor after an event: its attempt and its open node runs."""
     if isinstance(event, Launch):
         return replace(member, attempt=event.attempt, open=tuple((node, 0) for node in range(part.nodes)))
     if isinstance(event, NodeRelaunch):
@@ -186,14 +186,14 @@ def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
     if isinstance(event, NodeEnded):
         still_open = tuple(one for one in member.open if one != (event.node, event.run))
         cause = find_cause(event.cause)
-        # What has lost a node takes no further attempt.
+        # A native job that has lost a node runs no further attempt.
         spent = cause is not None and CONSEQUENCES[cause].charge is Charge.RECOVERIES and not still_open
         return replace(member, open=still_open, over=member.over or spent)
     return member
 
 
 def _judge_loss(seen: GroupView) -> tuple[float, str, str] | None:
-    """When and why a native job is gone whose journal stays open; None while it is not known to be."""
+    """When and why a native job ended whose journal has no end; None while it may still run."""
     page, view = seen.page, seen.view
     if page is None or page.more:
         return None
@@ -205,7 +205,7 @@ def _judge_loss(seen: GroupView) -> tuple[float, str, str] | None:
 
 
 def _word_loss(outcome: NativeOutcome) -> tuple[str, str]:
-    """The cause of a loss and its words. Nobody ordered it through Overspan, so a cancelled job is a lost one."""
+    """The cause of a loss, and its description. A cancel that did not come through Overspan counts as a lost node."""
     cause = outcome.cause or Cause.NODE
     if cause in _OUTSIDE:
         return Cause.NODE.value, "the job of this task was ended by somebody on the cluster"

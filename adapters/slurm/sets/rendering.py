@@ -1,4 +1,4 @@
-"""A native job of a set as the files and the command that bring it to a cluster. Pure."""
+"""Renders a native job of a set: the sbatch command, and the files of its run directory. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def member_path(launch: MemberLaunch) -> str:
 
 
 def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
-    """Plan one task for the cluster's nodes and render its job; the folder is the run directory of the whole.
+    """Plan one task for the cluster's nodes and render its job; the folder is the run directory of the group.
 
-    Raises Rejected where the nodes cannot hold the task, InvalidRequest for options and images that may not be given.
+    Raises Rejected if the task does not fit, InvalidRequest for options and images that are not allowed.
     """
     cluster, root, folder, nodes, version = place
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, folder), root)
@@ -58,13 +58,13 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
 
 
 def render_launch_file(launch: MemberLaunch) -> bytes:
-    """What a replacement is made of: the job, and its daemon's environment, with its secrets."""
+    """The file from which a replacement is made: the job with its secrets, and its daemon's environment."""
     document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
-    """The job and the environment of such a file. ValueError where it is none."""
+    """The job and the environment in such a file. Raises ValueError for another format."""
     document = json.loads(data)
     if document.get("format") != FORMAT:
         raise ValueError(f"it has format {document.get('format')}; this version reads {FORMAT}")
@@ -72,7 +72,7 @@ def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
 
 
 def render_first_order(launch: MemberLaunch) -> bytes:
-    """The orders file of a replacement: what to launch."""
+    """The orders file of a replacement, with the order to launch its attempt."""
     assert launch.order is not None
     document = {"seq": 1, "event": event_to_document(launch.order.event), "token": launch.order.token}
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"

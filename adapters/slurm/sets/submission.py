@@ -1,4 +1,4 @@
-"""Submitting sets: each native job held, once for its own token; all are released together, unless the job is held."""
+"""Submits sets: every native job held, exactly once for its own token; then all are released, unless the job is held."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from overspan.bridge.model.spec import Start
 
 _WHOLE = 64 << 20
 _PASSES = "not available"
-"""In Slurm's words for nodes, partitions and reservations that are away: the set had them before."""
+"""Part of Slurm's errors about nodes, partitions and reservations. For a replacement they are transient, because the
+set had these before."""
 
 
 class SetSubmitter:
-    """Gives sets to Slurm by the submitter of single jobs, which remembers each native job by its token."""
+    """Submits sets by the submitter of single jobs, which keeps each native job's answer by its token."""
 
     def __init__(self, submitter: Submitter) -> None:
         self._submitter = submitter
         self._fresh: set[str] = set()
-        """Launches submitted since the lists of the last release were made."""
+        """Launches submitted since the last release, whose lists may not have them yet."""
         self._clean = False
+        """Whether the last release found no native job of a set, so that the next one need not ask Slurm."""
 
     async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a set with a native job in doubt has none yet."""
@@ -85,9 +87,9 @@ class SetSubmitter:
         return Accepted(launch.token, str(handle), join_natives(natives))
 
     async def replace(self, handle: SetHandle, order: Order, event: LaunchEvent) -> int | Refusal:
-        """Submit a new native job for an attempt, or find the one that was submitted; gives its id.
+        """Submit a new native job for an attempt, or find the one that was submitted; returns its id.
 
-        Raises OverspanError where that cannot be done now.
+        Raises OverspanError if that cannot be done now.
         """
         path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
@@ -97,7 +99,7 @@ class SetSubmitter:
             return Refusal(order.token, f"{path} cannot be read: {error}")
         for limit in await read_limits(handle, transport):
             job = reduce(job, limit)
-        # Its submission is not older than the order.
+        # The time of the order is the earliest one at which the accounting may have this job.
         launch = Launch(handle.token, replace(job, submitted_at=event.at), environment)
         member = member_of(launch, event.task, event.attempt, order)
         answer = (await self._submitter.submit([member])).get(member.token)
@@ -109,13 +111,13 @@ class SetSubmitter:
         return int(answer.native_id)
 
     def saw(self, since: Collection[str]) -> None:
-        """These launches are watched."""
+        """Note launches that are watched: with a set among them the next release asks Slurm."""
         for text in since:
             if is_set_handle(text):
                 self._clean = False
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End the native jobs of every set of the installation that is not wanted any more."""
+        """End the native jobs of the installation's sets that are in neither list."""
         self.saw(handles)
         if self._clean:
             return
@@ -134,7 +136,7 @@ class SetSubmitter:
             if member.token not in wanted:
                 left.append(record.raw)
         await self._end(left)
-        # Without sets there is nothing to ask again.
+        # Without any native job of a set the next release need not ask.
         self._clean = not left and not kept and not self._fresh
 
     async def end(self, members: Collection[MemberToken]) -> None:

@@ -1,4 +1,4 @@
-"""Tracks the native jobs of each set, and projects the set's events from what was seen of them."""
+"""Tracks the native jobs of each set, and projects the set's events from their views."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch, S
 from overspan.bridge.model.events import Granted
 
 Look = Callable[[GroupHandle, int], GroupView]
-"""What was seen of a native job: its journal from an offset on."""
+"""Gives the view of a native job, with its journal from an offset on."""
 
 
 AGAIN_SECONDS = 30.0
@@ -33,7 +33,7 @@ AGAIN_SECONDS = 30.0
 
 
 class KillDeadline(NamedTuple):
-    """Kill deadline of an attempt: if its supervisor has not killed it by then, its native job is cancelled."""
+    """The time by which a supervisor has to kill an attempt; after that its native job is cancelled."""
 
     attempt: int
     at: float
@@ -41,7 +41,7 @@ class KillDeadline(NamedTuple):
 
 @dataclass
 class KnownSet:
-    """A set whose cursor the daemon has given. `fresh` are native jobs that this cursor does not have yet."""
+    """A watched set with its stored cursor. `fresh` are new native jobs that this cursor does not have yet."""
 
     handle: SetHandle
     cursor: SetCursor
@@ -49,15 +49,15 @@ class KnownSet:
     moved_at: dict[str, float] = field(default_factory=dict)
     """By task: when its fresh native job was submitted (this machine's time)."""
     missed: dict[str, LostAttempt] = field(default_factory=dict)
-    """By task: attempts that were to start in a native job that is gone."""
+    """By task: attempts that were ordered into a native job that had ended."""
     told: SetCursor | None = None
-    """The cursor of the last projection; the daemon may decide what follows before it gives this cursor back."""
+    """The cursor of the last projection, which is ahead of `cursor` until the daemon has stored it."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
     lost_relaunches: set[LostRelaunch] = field(default_factory=set)
-    """Node runs that were to start in a native job that is gone."""
+    """Node runs that were ordered into a native job that had ended."""
     kill_deadlines: dict[str, KillDeadline] = field(default_factory=dict)
-    """By task: what its supervisor was told to kill. That order stays owed until its effect is seen."""
+    """By task: the attempt that its supervisor has to kill, and until when."""
 
     @property
     def now(self) -> SetCursor:
@@ -69,9 +69,9 @@ class KnownSet:
         return cursor
 
     def list_left(self) -> list[Granted]:
-        """That members have no node any more whose native job was replaced; the next one's grant tells where they are.
+        """Grants without nodes for members whose native job was replaced; the new job's grant brings their nodes.
 
-        It is told until the daemon has noted the new native job.
+        They are reported until the stored cursor has the new native job.
         """
         return [
             Granted(
@@ -85,7 +85,7 @@ class KnownSet:
         return name_member(self.handle, member.task, member.first, member.native)
 
     def is_over(self, member: MemberCursor) -> bool:
-        """Whether nothing can be launched any more in a task's newest native job, by all that was told."""
+        """Whether nothing can be launched any more in a task's newest native job, by the latest projection."""
         return member.over or self._latest(member).over
 
     def _latest(self, member: MemberCursor) -> MemberCursor:
@@ -93,7 +93,7 @@ class KnownSet:
         return told if told.native == member.native else member
 
     def list_overdue(self, now: float) -> list[str]:
-        """The native jobs whose supervisors have not killed what they were told to."""
+        """The native jobs whose supervisors have missed their kill deadline; each again after AGAIN_SECONDS."""
         found = []
         for task, deadline in [*self.kill_deadlines.items()]:
             member = self._latest(self.now.member(task))
@@ -110,7 +110,7 @@ class KnownSet:
 
 
 class Sets:
-    """The sets that are watched. Nothing here has to survive: the cursors and the queue have it all."""
+    """The sets that are watched. Nothing here is stored: cursors and Slurm's queue restore it after a restart."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownSet] = {}
@@ -120,7 +120,7 @@ class Sets:
         return len(self._known)
 
     def follow(self, since: Mapping[str, str]) -> None:
-        """Take in the cursor of each set."""
+        """Take over the stored cursor of each set, and drop sets that are no longer watched."""
         for text in [text for text in self._known if text not in since]:
             del self._known[text]
         for text, place in since.items():
@@ -135,7 +135,7 @@ class Sets:
             known.fresh = {task: one for task, one in known.fresh.items() if one.first > noted.member(task).first}
 
     def spread(self, since: Mapping[str, str]) -> dict[str, str]:
-        """The launches with the native jobs of sets in the place of those, each with its place in its journal."""
+        """The launches with each set replaced by its native jobs, each with the cursor of its journal."""
         self.follow(since)
         result: dict[str, str] = {}
         for text, place in since.items():
@@ -144,13 +144,13 @@ class Sets:
                 result[text] = place
                 continue
             for member in known.now.members:
-                # The ends of what is over have been told.
+                # A native job that is over has been reported completely.
                 if not member.over and not known.cursor.over:
                     result[str(known.name(member))] = str(GroupCursor(member.offset, member.order))
         return result
 
     def find(self, text: str) -> KnownSet | None:
-        """A set that is watched."""
+        """A watched set; None for one that is not watched."""
         return self._known.get(text)
 
     def members(self, text: str) -> Sequence[GroupHandle]:
@@ -159,36 +159,36 @@ class Sets:
         return [] if known is None else [known.name(member) for member in known.now.members]
 
     def add(self, text: str, task: str, first: int, native: int) -> None:
-        """A native job was submitted for a task's next attempts."""
+        """Note a native job that was submitted for a task's next attempts."""
         known = self._known.get(text)
         if known is not None:
             known.fresh[task] = MemberCursor(task, first, native)
             known.moved_at[task] = time.time()
 
     def miss(self, text: str, task: str, missed: LostAttempt) -> None:
-        """An attempt cannot start, because the native job that it was for is gone."""
+        """Note an attempt that cannot start, because its native job has ended."""
         known = self._known.get(text)
         if known is not None:
             known.missed[task] = missed
 
     def strand(self, text: str, relaunch: LostRelaunch) -> None:
-        """A node run cannot start, because the native job that it was for is gone."""
+        """Note a node run that cannot start, because its native job has ended."""
         known = self._known.get(text)
         if known is not None:
             known.lost_relaunches.add(relaunch)
 
     def note_order(self, text: str) -> None:
-        """An order was carried out, so that what was read of the set before does not have it."""
+        """Note that an order was carried out: journals read before that do not show it."""
         known = self._known.get(text)
         if known is not None:
             known.ordered_at = time.time()
 
     def list_overdue(self, now: float) -> list[str]:
-        """The native jobs that are to be ended, since their supervisors do not."""
+        """The native jobs to cancel, because their supervisors have missed a kill deadline."""
         return [name for known in self._known.values() for name in known.list_overdue(now)]
 
     def take_requeued(self) -> set[MemberToken]:
-        """The native jobs that were told as lost because Slurm has requeued them: they would run again."""
+        """The native jobs that were reported as lost because Slurm requeued them; they have to be cancelled."""
         taken, self._requeued = self._requeued, set()
         return taken
 
@@ -203,7 +203,7 @@ class Sets:
             for member in cursor.members
             if not member.over
         }
-        # What is told of these is not kept: until it counts, the order is owed.
+        # Lost relaunches are reported once: if the report gets lost, the daemon sends their order again.
         lost_relaunches, known.lost_relaunches = known.lost_relaunches, set()
         told = project_set(known.handle, SetView(observed_members, orders, known.missed, lost_relaunches), cursor)
         known.told = told.cursor
@@ -216,7 +216,7 @@ class Sets:
 
 
 def _settle(observed: GroupView, ordered_at: float) -> GroupView:
-    """What was seen, without an end that is judged by orders as they were before the last one."""
+    """The view without Slurm's end if its journal was read before the last order, whose effect it may lack."""
     if observed.page is not None and observed.page.asked > ordered_at:
         return observed
     return replace(observed, view=None, gone="")

@@ -1,7 +1,7 @@
-"""Native arrays: which launches are one submission, how their elements are found again, and how a throttle is shared.
+"""Native arrays: joining launches into one submission, finding their elements again, sharing a throttle. Pure.
 
-Launches of one array that differ only in their index are one `sbatch --array`. The comment has one token for all
-of them, made of the array's number and the launch's; with the index it names one launch of one element. Pure.
+Launches of one array that differ only in their index become one `sbatch --array`. Their comment has one token for all,
+made of the array's id and the launch's number; with the index it identifies one launch of one element.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.bridge.model.ids import ArraySpec, parse_array
 
 MOST = 5000
-"""Elements of one native array at most, however many the site takes."""
+"""Elements of one native array at most, even if the site allows more."""
 DEFAULT_SIZE = 1001
-"""MaxArraySize where the site does not say (slurm.conf(5)): indices are below it."""
+"""Slurm's default of MaxArraySize (slurm.conf(5)); indices are below it."""
 
 
 class Key(NamedTuple):
-    """What names a launch on the cluster: the token in the comment, and the index of an element."""
+    """The identity of a launch on the cluster: the token in the comment, and the index of an element."""
 
     token: str
     element: int | None = None
 
 
 class Native(NamedTuple):
-    """A native job: its id, that of the array for an element with that index."""
+    """A native job by its id, or an element by its array's id and its index."""
 
     job: int
     element: int | None = None
 
 
 def is_element(launch: Launch) -> bool:
-    """Whether the launch is an element of a native array: groups are allocations of their own."""
+    """Whether the launch becomes an element of a native array. Groups do not: each is an allocation of its own."""
     return launch.job.element is not None and not is_group(launch.job)
 
 
 def identify(launch: Launch) -> Key:
-    """What names the launch on the cluster. An array has no launch of its own, so its number is free."""
+    """The key of a launch. Elements use their array's id, which is free, since an array itself is never launched."""
     element = launch.job.element
     if element is None or not is_element(launch):
         return Key(launch.token)
@@ -51,7 +51,7 @@ def identify(launch: Launch) -> Key:
 
 
 def earlier_keys(launch: Launch) -> list[Key]:
-    """What named the job's earlier launches, newest first: a token ends with the launch's number."""
+    """The keys of the job's earlier launches, newest first: a token ends with the launch's number."""
     token, index = identify(launch)
     head, dash, number = token.rpartition("-")
     if not dash or number != str(launch.job.launch):
@@ -60,7 +60,7 @@ def earlier_keys(launch: Launch) -> list[Key]:
 
 
 def _name_daemon(launch: Launch) -> str:
-    """The part of a token before the job's number."""
+    """The part of a token before the job's id: the installation."""
     ending = f"-{launch.job.id}-{launch.job.launch}"
     return launch.token.removesuffix(ending) if launch.token.endswith(ending) else launch.token
 
@@ -81,20 +81,20 @@ class SubmissionUnit:
 
     @property
     def elements(self) -> dict[int, int] | None:
-        """The jobs' numbers by index; None for what is no array."""
+        """Job ids by index; None for no array."""
         if not is_element(self.first):
             return None
         return {launch.job.element.index: launch.job.id for launch in self.launches if launch.job.element is not None}
 
     def half(self) -> SubmissionUnit:
-        """The first half of the launches, for a site that does not take all at once."""
+        """The first half of the launches, for a site that refuses the whole unit for a limit."""
         return SubmissionUnit(self.launches[: len(self.launches) // 2])
 
 
 def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object], size: int) -> list[SubmissionUnit]:
-    """Launches as submissions, in their order; `likeness` tells what of an element is not its own.
+    """Join launches into submissions, in order. Elements of one array with equal `likeness` go together.
 
-    The site refuses indices from `size` on: these go alone, so that no other element is refused with them.
+    The site refuses indices from `size` on, so these are submitted alone: no other element is refused with them.
     """
     units: list[list[Launch]] = []
     open_units: dict[object, list[Launch]] = {}
@@ -115,7 +115,7 @@ def make_units(launches: Sequence[Launch], likeness: Callable[[Launch], object],
 
 
 class Lookup:
-    """The records of one answer of squeue's, by native job and by element: what waits is one record of many."""
+    """The records of one answer of squeue, by native job and by element. Waiting elements may share one record."""
 
     def __init__(self, records: Iterable[QueueRecord]) -> None:
         self.records = tuple(records)
@@ -131,17 +131,17 @@ class Lookup:
                 self._rests.setdefault(record.array_job, []).append((indices, record))
 
     def find(self, native: int, index: int | None = None) -> QueueRecord | None:
-        """The record that a job or an element is in; None where there is none."""
+        """The record of a job, or the one that contains an element; None if there is none."""
         if index is None:
             return self._jobs.get(native)
         found = self._elements.get((native, index))
-        # A list that was cut off may have it.
+        # An empty list of indices was cut off, and may contain any element.
         rests = self._rests.get(native, ()) if found is None else ()
         return found or next((record for indices, record in rests if index in indices or not indices), None)
 
 
 def find_keys(records: Iterable[QueueRecord], keys: Iterable[Key]) -> dict[Key, list[QueueRecord]]:
-    """The records that have the launches, by what names those."""
+    """The records of these launches, by key."""
     found: dict[Key, list[QueueRecord]] = {key: [] for key in keys}
     tokens = {key.token for key in found}
     by_token: dict[str, list[QueueRecord]] = {}
@@ -165,18 +165,18 @@ def find_keys(records: Iterable[QueueRecord], keys: Iterable[Key]) -> dict[Key, 
 
 
 def native_of(record: QueueRecord, index: int | None) -> Native:
-    """The native job of a record in which an element was found, or of one that is a job itself."""
+    """The native job of a record, or the element with that index in it."""
     if index is None or record.array_job is None:
         return Native(record.het_job or record.raw)
     return Native(record.array_job, index)
 
 
 def has_index(rest: str, index: int) -> bool:
-    """Whether the waiting part of an array, as the accounting writes it, has that element."""
+    """Whether the accounting's list of an array's waiting elements contains that index."""
     try:
         return parse_array(rest).has(index)
     except ValueError:
-        # Cut off by the accounting.
+        # The accounting has cut the list off, so it may contain any index.
         return bool(rest)
 
 
@@ -184,7 +184,7 @@ def has_index(rest: str, index: int) -> bool:
 
 
 class ArrayShare(NamedTuple):
-    """One native array of an array: its elements that run and that wait, and how many may run (None: any number)."""
+    """One native array of an array: its running and waiting elements, and its throttle (None: no limit)."""
 
     native: int
     running: int
@@ -193,7 +193,7 @@ class ArrayShare(NamedTuple):
 
 
 def count_shares(records: Iterable[QueueRecord]) -> dict[int, ArrayShare]:
-    """The native arrays among the records that are not over, by id."""
+    """The live native arrays among the records, by id."""
     shares: dict[int, ArrayShare] = {}
     for record in records:
         phase = judge(record.state).phase
@@ -212,7 +212,7 @@ def count_shares(records: Iterable[QueueRecord]) -> dict[int, ArrayShare]:
 
 
 def find_room(limit: int, shares: Iterable[ArrayShare]) -> int:
-    """How many more may run, whatever those that are there may still start."""
+    """How many more elements may be submitted, if the native arrays start as many as they can."""
     return limit - sum(_most(share) for share in shares)
 
 
@@ -224,9 +224,9 @@ def _most(share: ArrayShare) -> int:
 
 
 def share_limit(limit: int | None, shares: Mapping[int, ArrayShare]) -> dict[int, int]:
-    """The throttles that have to change (0: none), so that all native arrays of one together keep to the limit.
+    """The throttles to change (0: no throttle), by native array, so that together they keep to the limit.
 
-    The oldest comes first. Slurm has no throttle of zero: an array with waiting elements gets at least one.
+    The oldest native array comes first. Slurm has no throttle of zero, so one with waiting elements gets at least one.
     """
     waiting = [share for _, share in sorted(shares.items()) if share.waiting]
     if limit is None:

@@ -1,4 +1,4 @@
-"""When Slurm may wait for a job's predecessors itself, and how that is written (sbatch(1), --dependency). Pure."""
+"""Native dependencies: when Slurm itself can wait for predecessors, and their --dependency value (sbatch(1)). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
 _MINUTE = 60
 _PATIENCE = 200
-"""Seconds for which Slurm has to know an ended job: as long as an answer of sbatch may take."""
+"""Seconds for which Slurm has to remember an ended job: sbatch's answer may take that long."""
 _KINDS = frozenset(
     {
         DependencyKind.AFTER,
@@ -28,10 +28,10 @@ _KINDS = frozenset(
 
 
 class SiteRules(NamedTuple):
-    """What a site does with jobs that have ended. `remembers`: they stay known, so that a dependency on one holds.
+    """How a site treats ended jobs. `remembers`: Slurm knows them long enough for a dependency on one to be checked.
 
-    `requeues`: a lost job is queued again under its own id, whatever took it. `hetjobs`: a group is one job there,
-    unless it asks to be a set.
+    `requeues`: Slurm requeues every lost job under its own id. `hetjobs`: a group is one native job, unless it asks to
+    be a set.
     """
 
     remembers: bool
@@ -40,23 +40,23 @@ class SiteRules(NamedTuple):
 
 
 UNKNOWN = SiteRules(True, True, False)
-"""What is taken for granted of a site that was not asked yet: only what a submission notices in time."""
+"""Assumptions about a site that was not asked yet. The submission asks, so a wrong one is noticed in time."""
 
 
 def read_rules(config: Mapping[str, str], hetjobs: bool) -> SiteRules:
     """The rules of a site by `scontrol show config` (slurm.conf(5)); MinJobAge 0 keeps ended jobs for ever."""
     age = re.match(r"\d+", config.get("MinJobAge", ""))
-    # What is preempted may be ended for good instead, by a setting of its partition.
+    # A partition's setting may make preemption cancel jobs instead of requeueing them.
     preempts = config.get("PreemptType", "") not in ("preempt/none", "(null)")
     remembers = age is not None and (int(age[0]) == 0 or int(age[0]) >= _PATIENCE)
     return SiteRules(remembers, config.get("JobRequeue", "").strip() == "1" and not preempts, hetjobs)
 
 
 def find_problem(job: Job, needs: Sequence[Unmet], rules: SiteRules) -> str:
-    """Why Slurm cannot have a job wait for all of these as Overspan would; empty where it can.
+    """Why Slurm cannot wait for all of these as Overspan would; empty if it can.
 
-    A vanished id counts as satisfied for `afterok` in Slurm, and a retried job has another id: both would start the
-    dependant too early. Slurm's own waiting keeps the job's age in the queue.
+    Slurm treats an unknown id as satisfied for `afterok`, and a retried job gets another id: both would start the
+    dependent job too early. If Slurm can wait, the job gains age in its queue meanwhile.
     """
     if job.element is not None:
         return "it is an element of an array"
@@ -69,7 +69,7 @@ def find_problem(job: Job, needs: Sequence[Unmet], rules: SiteRules) -> str:
 
 
 def find_trouble(needs: Sequence[Unmet], rules: SiteRules) -> str:
-    """Why Slurm cannot wait for all of these, for any job; empty where it can."""
+    """Why Slurm cannot wait for all of these, whatever the dependent job is; empty if it can."""
     if needs and not rules.remembers:
         return "Slurm forgets ended jobs soon here"
     return next((trouble for unmet in needs if (trouble := _judge_need(unmet, rules))), "")
@@ -90,21 +90,21 @@ def _judge_need(unmet: Unmet, rules: SiteRules) -> str:
 
 
 def _is_other(awaited: Awaited, need: JobNeed) -> bool:
-    """Whether the native job is not what is meant: a group's allocation, a part of an array, the whole of one."""
+    """Whether the native job is not the one meant: a group's allocation, or an array in place of an element."""
     handle = parse_any(awaited.handle)
     return not isinstance(handle, Handle) or (handle.index is not None) is not (need.element is not None)
 
 
 def _is_named(job: Job, others: Sequence[Awaited]) -> bool:
-    """Whether all have the name in Slurm that they have here, where a name may be changed."""
+    """Whether all have the same name in Slurm as in Overspan, where it can be changed after submission."""
     jobs = [job, *(awaited.job for awaited in others)]
     return all("name" not in one.labels and one.spec.name == job.spec.name for one in jobs)
 
 
 def is_retryable(job: Job, rules: SiteRules) -> bool:
-    """Whether a job may get another native id: a group, one with a choice of clusters, a lost one that has a budget.
+    """Whether a job may get another native id: a group, one with several clusters, or one that is retried when lost.
 
-    A single job is requeued by Slurm itself under its own id where the site does that.
+    Where the site requeues, a lost single job keeps its id.
     """
     if is_group(job) or job.spec.choice:
         return True
@@ -113,7 +113,7 @@ def is_retryable(job: Job, rules: SiteRules) -> bool:
 
 
 def name_needs(needs: Sequence[Unmet]) -> dict[JobNeed, str]:
-    """How Slurm calls what is waited for; a singleton has no id."""
+    """The native ids of predecessors, joined by colons, by need; empty for a singleton, which has none."""
     return {
         unmet.need: ""
         if unmet.need.kind is DependencyKind.SINGLETON
@@ -123,10 +123,7 @@ def name_needs(needs: Sequence[Unmet]) -> dict[JobNeed, str]:
 
 
 def render_dependency(dependency: Dependency, native: Mapping[JobNeed, str]) -> str:
-    """The --dependency value for the needs that have a native id, in their order; empty for none.
-
-    `after` counts whole minutes, rounded up.
-    """
+    """The --dependency value for the needs with a native id, in order; empty for none. Delays round up to minutes."""
     parts = []
     for need in dependency.needs:
         if need.kind is DependencyKind.SINGLETON and need in native:
@@ -138,7 +135,7 @@ def render_dependency(dependency: Dependency, native: Mapping[JobNeed, str]) -> 
 
 
 def join_dependencies(first: str, second: str) -> str | None:
-    """Both values as one; None where they cannot be joined: one asks for all, the other for any."""
+    """Both values as one; None if one asks for all and the other for any."""
     if not first or not second:
         return first or second
     if "?" in first + second:

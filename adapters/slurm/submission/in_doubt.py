@@ -1,4 +1,4 @@
-"""Submissions in doubt: sbatch's answer was lost, so it may have made a job. Which native job counts then."""
+"""Submissions in doubt: sbatch's answer was lost, so it may have made a job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from overspan.adapters.slurm.submission.arrays import Native
 
 SubmissionAnswer = Accepted | Refusal
 WANTED_SECONDS = 120.0
-"""Seconds after the daemon asked for an answer last, for which it is reported that there is none yet."""
+"""Seconds after the daemon's last call for which a missing answer is reported."""
 
 
 @dataclass
 class InDoubt:
-    """A submission in doubt: since when and why, and how many looks at Slurm have not found it."""
+    """A submission in doubt: since when and why, and how many look-ups in Slurm have not found it."""
 
     since: float
     job: int = 0
@@ -27,9 +27,9 @@ class InDoubt:
     looked_at: float = 0.0
     why: str = ""
     held: bool = False
-    """Whether it was submitted held, to be released when it is the only one."""
+    """Whether it was submitted again, held until it is known to be the only one."""
     asked_at: float = 0.0
-    """When its answer was wanted last."""
+    """When the daemon last asked for its answer (monotonic time)."""
 
 
 def describe_in_doubt(in_doubt: Iterable[InDoubt], now: float) -> str:
@@ -41,7 +41,7 @@ def describe_in_doubt(in_doubt: Iterable[InDoubt], now: float) -> str:
     others = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
     return (
         f"submission unknown: Slurm has not said whether it has job {wanted[0].job}{others}{why}; "
-        "it is looked up, and submitted again only when Slurm surely has it not"
+        "it is looked up, and submitted again only when Slurm certainly does not have it"
     )
 
 
@@ -53,9 +53,10 @@ def read_native(answer: SubmissionAnswer) -> Native:
 
 
 def find_newest(records: Sequence[QueueRecord], together: bool = False) -> QueueRecord | None:
-    """The job that counts among those of one token: a live one before an ended one, then the first.
+    """The native job that counts among those of one token: a live one if there is any, then the one with the lowest id.
 
-    `together`: it is of a set, which takes back what waits when Slurm refuses a part of it.
+    `together`: the launch is of a set. Its native jobs that were cancelled while waiting do not count, because a set
+    whose submission fails in part cancels the others.
     """
     counted = [record for record in records if not (together and was_taken_back(record))]
     alive = list_alive(counted) or counted
@@ -63,5 +64,5 @@ def find_newest(records: Sequence[QueueRecord], together: bool = False) -> Queue
 
 
 def was_taken_back(record: QueueRecord | AccountingRecord) -> bool:
-    """Whether a job was ended before it had nodes."""
+    """Whether a job was cancelled before it got nodes."""
     return judge(record.state).phase is Phase.ENDED and not record.nodes

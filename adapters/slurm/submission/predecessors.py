@@ -1,7 +1,7 @@
-"""Whether what a job is to wait for is still in Slurm's hands: asked right before Slurm is told to wait for it.
+"""Checks that predecessors are still live in Slurm, right before Slurm is told to wait for them.
 
-`afterok:` on an id that Slurm does not know any more counts as met (measured on 22.05). What is live now stays known
-for some minutes after its end, and a dependency on it holds meanwhile.
+Slurm treats `afterok:` on an id that it has forgotten as met (measured on 22.05). It remembers a job that is live now
+for some minutes after its end (MinJobAge), so a dependency on such a job is safe.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from overspan.bridge.model.job import Job
 
 
 class Predecessors:
-    """Looks at predecessors, with one question for all of them."""
+    """Checks predecessors, with one query for all of them."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
-        """Whether Slurm may be told to wait for all of these. The first submission tells what the site does."""
+        """Whether Slurm can wait for all of these. Before the first query of the site this is an assumption."""
         site = self._queries.known_site
         rules = UNKNOWN if site is None else read_rules(site.config, site.hetjobs)
         return not needs or not (_name_sets(needs) or find_problem(job, needs, rules))
 
     async def list_open(self, waiting: Sequence[Sequence[Unmet]]) -> list[bool]:
-        """Of each of these, whether Slurm still decides about all of its needs. Raises Unreachable."""
+        """For each list of needs: whether all of its predecessors are live in Slurm. Raises Unreachable."""
         if not any(waiting):
             return [True] * len(waiting)
         site = await self._queries.site()
@@ -51,5 +51,5 @@ class Predecessors:
 
 
 def _name_sets(needs: Sequence[Unmet]) -> bool:
-    """Whether one of them is about a set, which is no single native job that could be waited for."""
+    """Whether one of the predecessors is a set, which has no single native job to wait for."""
     return any(is_set_handle(one.handle) for unmet in needs for one in unmet.jobs)

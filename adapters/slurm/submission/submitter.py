@@ -51,23 +51,24 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 BATCH = 100
 """Submissions of one round trip."""
 BATCH_BYTES = 32 << 20
-"""Of their scripts, which have files in them where the nodes share no folder."""
+"""Bytes of scripts of one round trip: these contain files if the nodes share no folder."""
 SIZE_WORDS = "job submit limit"
-"""What Slurm says of a user's limit on jobs, and of one on sizes, which no wait mends."""
+"""Part of Slurm's error for a limit on a user's jobs, and also for one on sizes, which waiting does not help."""
 STILL_ENDING = "Slurm is still ending its former run"
 PROGRAMS = 4
-"""Programs in parallel at most: while one sbatch waits for the controller, another goes on."""
+"""Parallel programs at most: while one sbatch waits for the controller, others go on."""
 LEAST_CALLS = 4
-"""Calls of each parallel program at least."""
+"""Calls of each parallel program, at least: fewer are not worth a program of their own."""
 LOOKS = 2
+"""Look-ups of a submission in doubt before it is submitted again."""
 LAST_LOOKS = 3
-"""Looks for a launch that is not wanted any more. They are the last ones: a job that appears later would run."""
+"""Look-ups of one that is not wanted any more: one more, because a job that appears after the last would run."""
 _MARGIN = 3600.0
-"""Seconds by which the clocks of this machine and the cluster may differ."""
+"""Seconds by which the clocks of this machine and of the cluster may differ."""
 
 
 class Submitter:
-    """Remembers what it submitted itself; what an earlier process may have submitted is looked up."""
+    """Submits launches. Keeps the answers to its own submissions, and looks up those of earlier processes."""
 
     def __init__(
         self, queries: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
@@ -85,13 +86,13 @@ class Submitter:
         self.monotonic: Callable[[], float] = time.monotonic
 
     async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
-        """The answers by token; a launch that is in doubt has none yet, and is to be given again."""
+        """The answers by token. A launch in doubt has none yet; the caller passes it again."""
         answers = await self.answer(launches)
         self.forget(launches)
         return answers
 
     async def answer(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
-        """The same, with refusals that stay the answer until they are forgotten."""
+        """As `submit`, but a refusal stays the answer until `forget`."""
         fresh = [launch for launch in launches if launch.token not in self._known]
         if fresh:
             await self._adopt(fresh)
@@ -110,7 +111,7 @@ class Submitter:
         return describe_in_doubt(self._in_doubt.values(), self.monotonic())
 
     def forget(self, launches: Sequence[Launch]) -> None:
-        """A refusal may be mended by the time of the next try; of accepted ones some thousands are kept."""
+        """Drop refusals, whose next try may succeed, and the oldest of very many accepted answers."""
         for launch in launches:
             if isinstance(self._known.get(launch.token), Refusal):
                 del self._known[launch.token]
@@ -118,12 +119,12 @@ class Submitter:
             del self._known[next(iter(self._known))]
 
     def drop(self, tokens: Sequence[str]) -> None:
-        """Forget the answers to these launches: what they made is ended."""
+        """Drop the answers to these launches, whose native jobs were ended."""
         for token in tokens:
             self._known.pop(token, None)
 
     def look_up(self, launches: Sequence[Launch]) -> None:
-        """Look these launches up before they are made again: it is not known whether they were ended."""
+        """Mark accepted launches as in doubt, because it is not known whether their native jobs were ended."""
         for launch in launches:
             if isinstance(self._known.pop(launch.token, None), Accepted):
                 self._mark_in_doubt(launch)
@@ -132,7 +133,7 @@ class Submitter:
         self._in_doubt[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
 
     async def release(self, natives: Sequence[int]) -> None:
-        """Let native jobs start that were submitted held."""
+        """Release native jobs that were submitted held."""
         await self._release([Native(native) for native in natives])
 
     async def folder(self, launch: Launch) -> str:
@@ -146,7 +147,7 @@ class Submitter:
         again = [launch for launch in launches if launch.job.launch and launch.token not in self._in_doubt]
         if again:
             await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
-            # Of a job that races, another bid may be there; what it has left is released.
+            # A racing job may have another live bid here; those that are no longer wanted are ended by `release`.
             await self._end_earlier([one for one in again if is_group(one.job) and not one.job.racers])
         for launch in launches:
             if launch.job.submitted_at < self._started_at and not self._is_settled(launch):
@@ -157,7 +158,7 @@ class Submitter:
         return launch.token in self._known or launch.token in self._in_doubt
 
     async def _end_earlier(self, launches: Sequence[Launch]) -> None:
-        """End what Slurm still has of a group's earlier launches: no two of them run at once."""
+        """Cancel native jobs of a group's earlier launches, so that no two launches run at once."""
         if not launches:
             return
         keys = {key for launch in launches for key in earlier_keys(launch)}
@@ -167,7 +168,7 @@ class Submitter:
             await self._queries.transport.run(["scancel", *map(str, left)])
 
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
-        """Take the next run of a native job for the launch, where there is one or may be one."""
+        """Accept the next run of a requeued native job as the launch, if there is one."""
         if not launches:
             return
         keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
@@ -186,7 +187,7 @@ class Submitter:
         await self._adopt_ended(unseen)
 
     async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
-        """Adopt a run that came and went between two looks: the queue has forgotten it, the accounting has not."""
+        """Adopt a run that started and ended between two polls, and that only the accounting still knows."""
         if not launches or not (await self._queries.site()).accounting:
             return
         since = min(launch.job.submitted_at for launch in launches) - _MARGIN
@@ -202,7 +203,7 @@ class Submitter:
                 await self._accept(launch, kept[key], ago)
 
     async def _settle(self, launches: Sequence[Launch]) -> None:
-        """Look once more for what is in doubt; what was not there twice is submitted again, held."""
+        """Look up launches in doubt; those that were not found LOOKS times are submitted again, held."""
         if not launches:
             return
         gap = (await self._queries.site()).message_timeout
@@ -223,7 +224,7 @@ class Submitter:
         await self._send_again([launch for launch in again if launch.wanted])
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Those that are neither in the queue nor in the accounting; the others are accepted."""
+        """Accept the launches that are in the queue or in the accounting; return the others."""
         if not launches:
             return []
         queued = await self._queries.find_in_queue(map(identify, launches))
@@ -252,7 +253,7 @@ class Submitter:
         return bool(runs) and all(was_taken_back(run) for run in runs)
 
     async def _send_again(self, launches: Sequence[Launch]) -> None:
-        """Submit held, and release what is the only one; of two the later one is ended."""
+        """Submit again, held. Release a job that is the only one of its launch; cancel it if there is another."""
         if not launches:
             return
         await self._send(launches, held=True)
@@ -265,7 +266,7 @@ class Submitter:
         for launch in sent:
             key, answer = identify(launch), self._known[launch.token]
             own = read_native(answer)
-            # One that has ended since has had its effect, too.
+            # A job of this launch that has ended counts too: it has run.
             together = starts_together(launch)
             counted = [record for record in found[key] if not (together and was_taken_back(record))]
             others = sorted(native_of(record, key.element) for record in counted)
@@ -293,7 +294,7 @@ class Submitter:
     # --- sbatch ------------------------------------------------------------------------------------------------------
 
     async def _send(self, launches: Sequence[Launch], held: bool = False) -> None:
-        """Submit, elements of an array together, and take in the answers. Raises Unreachable."""
+        """Submit, elements of an array together, and process the answers. Raises Unreachable."""
         if not launches:
             return
         facts = await self._set_scene(launches)
@@ -304,7 +305,7 @@ class Submitter:
             todo = [*await self._send_batch(batch, facts, held), *todo]
 
     def _compare(self, launch: Launch, facts: ClusterFacts) -> object:
-        """An element's submission without its index: equal ones make one array. What has no form equals no other."""
+        """An element's submission without its index: equal ones become one array. One that is refused equals none."""
         try:
             rendered = self._renderer.render(launch, replace(facts, elements={}))
         except OverspanError:
@@ -313,7 +314,7 @@ class Submitter:
         return (*call.argv, call.stdin, *sorted(call.environment.items()), rendered.files, rendered.release)
 
     async def _throttle(self, launches: Sequence[Launch]) -> list[Launch]:
-        """The launches with the throttles of their native arrays; those that may not be there yet are put off."""
+        """The launches with the throttles of their native arrays; elements for which there is no room are refused."""
         limits = {
             launch.job.element.array: launch.throttle
             for launch in launches
@@ -336,7 +337,7 @@ class Submitter:
     async def _send_batch(
         self, units: Sequence[SubmissionUnit], facts: ClusterFacts, held: bool
     ) -> list[SubmissionUnit]:
-        """Submit over one round trip; gives what is to be tried at once in smaller parts."""
+        """Submit over one round trip; returns the units to try next: the rest, and halves of refused arrays."""
         rendered: list[tuple[SubmissionUnit, Rendered]] = []
         left = list(units)
         while left and sum(len(one.call.stdin) for _, one in rendered) < BATCH_BYTES:
@@ -364,7 +365,7 @@ class Submitter:
     async def _keep_open(
         self, rendered: list[tuple[SubmissionUnit, Rendered]]
     ) -> list[tuple[SubmissionUnit, Rendered]]:
-        """Those that may be submitted now; a job is put off unless Slurm still decides about what it waits for."""
+        """The units whose predecessors are all live in Slurm; the others are refused for now."""
         good = await self._predecessors.list_open([unit.first.needs for unit, _ in rendered])
         for (unit, _), one in zip(rendered, good, strict=True):
             if not one:
@@ -372,7 +373,7 @@ class Submitter:
         return [pair for pair, one in zip(rendered, good, strict=True) if one]
 
     async def _prepare(self, unit: SubmissionUnit, facts: ClusterFacts, held: bool) -> Rendered | None:
-        """The command of a unit, with everything there that it needs; None when it cannot be submitted now."""
+        """Write the files of a unit, and return its command; None if it cannot be submitted now."""
         first = unit.first
         try:
             staged, inline = await self._stage(first, facts.site)
@@ -389,7 +390,7 @@ class Submitter:
         return None
 
     def _refuse(self, unit: SubmissionUnit, message: str, passing: str = "") -> None:
-        """Refuse all of a unit, for a while where there is a reason why that passes."""
+        """Refuse all launches of a unit; with a `passing` reason only for now."""
         for launch in unit.launches:
             self._in_doubt.pop(launch.token, None)
             reason = passing or "BadConstraints"
@@ -398,13 +399,13 @@ class Submitter:
                 self.references.refuse(name_run(launch))
 
     async def _set_scene(self, launches: Sequence[Launch]) -> ClusterFacts:
-        """What the launches are rendered for; the nodes are asked for where one needs them."""
+        """The facts for rendering; with the cluster's nodes if a launch needs them."""
         site = await self._queries.site()
         groups = any(needs_nodes(launch.job) for launch in launches)
         return ClusterFacts(site, await self._queries.nodes() if groups else ())
 
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
-        """Write what has to be there before; independent files at once."""
+        """Write the files that have to exist before the submission, in parallel."""
         write = self._queries.transport.write
         await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
@@ -415,9 +416,9 @@ class Submitter:
                 raise failure
 
     async def _refer(self, launch: Launch, site: Site) -> None:
-        """Note what the launch uses that others may use too."""
+        """Add references to the shared files and links that the launch uses."""
         if not self._renderer.settings.shared_root:
-            # A run's links are its node's, and go with it.
+            # Without a shared folder a run makes its links on its node, and removes them itself.
             return
         root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
         await self.references.add(root, run, list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/"))
@@ -425,16 +426,16 @@ class Submitter:
             await self.references.add_library(root, run)
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:
-        """The launch with its files on a cluster that does not see the submitter's, or with those that travel."""
+        """The launch with the paths of its staged files, and the files that travel inline."""
         if isinstance(launch, MemberLaunch) and launch.first:
-            # What a replacement needs is there since the set began.
+            # The files were staged when the set was submitted.
             return launch, None
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
 
     async def _read(
         self, unit: SubmissionUnit, done: Done | None, silence: str
     ) -> SlurmFailure | SubmissionUnit | None:
-        """Take in an answer of sbatch's; a failure that says nothing of the job is given back, or a part to try."""
+        """Process an answer of sbatch. Returns a failure that says nothing about the job, or a smaller unit to try."""
         native = read_submitted(done.text) if done is not None and done.rc == 0 else ""
         if native:
             for launch in unit.launches:
@@ -455,7 +456,7 @@ class Submitter:
         too_many = failure.kind is FailureKind.LIMIT or SIZE_WORDS in failure.message
         passing = "AssocMaxSubmitJobLimit" if failure.kind is FailureKind.LIMIT else "Resources" * failure.transient
         if too_many and len(unit.launches) > 1:
-            # A site takes an array whole or not at all: half of it is tried, the rest after a while.
+            # A site accepts an array as a whole or not at all: try half of it now, and the rest later.
             half = unit.half()
             self._refuse(SubmissionUnit(unit.launches[len(half.launches) :]), failure.message, "AssocMaxSubmitJobLimit")
             return half
@@ -485,16 +486,16 @@ class Submitter:
 
 
 def _stays_held(launch: Launch) -> bool:
-    """Whether a native job is to wait as it was submitted: for a person, or for the others of its set."""
+    """Whether a native job stays held after its submission: by the user's hold, or for the rest of its set."""
     return launch.job.held or starts_together(launch)
 
 
 async def call_together(
     transport: Transport, calls: Sequence[Call], timeout: float
 ) -> list[Done | OverspanError | None]:
-    """Run calls by several programs in parallel, roughly in order; by one where the site limits the rate of queries.
+    """Run calls by several programs in parallel, roughly in order; by a single one if the site limits the query rate.
 
-    Gives each call's end, None where its end is unknown, or an error where the call was surely not made.
+    Returns for each call its end, None if that is unknown, or an error if the call was not made.
     """
     free = not isinstance(transport, RateLimited) or transport.bucket is None
     count = min(PROGRAMS, -(-len(calls) // LEAST_CALLS)) if free else 1

@@ -1,8 +1,8 @@
-"""Keeping arrays' throttles by those of native arrays.
+"""Enforces arrays' throttles by those of native arrays.
 
-Mostly an array is one native array, and its throttle is that one's. Where it is several (elements that were submitted
-anew, sites that take no more at once), they share it: each may run so many that all together keep to it, and what the
-one leaves over goes to the next at the next look. An element for which there is no room is not submitted yet.
+Usually an array is one native array, and Slurm enforces the throttle. If there are several (resubmitted elements, sites
+that limit an array's size), they share it: the sum of their throttles keeps to the limit, and what one no longer needs
+goes to the next with the next poll. An element for which there is no room is not submitted yet.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from overspan.bridge.model.errors import Unreachable
 
 
 class Throttles:
-    """The throttles of a cluster's arrays, by Overspan's number, and the native arrays that they are kept with."""
+    """The throttles of a cluster's arrays, by the array's id in Overspan, and their native arrays."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
         self._limits: dict[int, int | None] = {}
         self._natives: dict[int, set[int]] = {}
         self._given: dict[int, int] = {}
-        """The throttles of native arrays, 0 for none; where it is not known it is the array's."""
+        """The throttles of native arrays, 0 for none; one that is missing counts as the array's own."""
         self._looked = False
 
     def note(self, launch: Launch, native: int) -> None:
-        """A native array was submitted."""
+        """Note a native array that was submitted."""
         if launch.job.element is not None and is_element(launch):
             self._natives.setdefault(launch.job.element.array, set()).add(native)
             self._given[native] = launch.throttle or 0
 
     def see(self, handles: Iterable[Handle | GroupHandle]) -> None:
-        """Take these for all launches there are, also those of an earlier process."""
+        """Learn the native arrays of all watched launches, also those of an earlier process."""
         self._looked = True
         natives: dict[int, set[int]] = {}
         for handle in handles:
@@ -55,7 +55,7 @@ class Throttles:
             self._natives.setdefault(array, set()).update(found)
 
     async def find_rooms(self, limits: Mapping[int, int], launches: Sequence[Launch]) -> dict[int, int]:
-        """How many elements of each array may be started beside those that Slurm has. Raises Unreachable."""
+        """How many more elements of each array may be submitted. Raises Unreachable."""
         self._limits.update(limits)
         heads = {
             identify(launch).token.rpartition("-")[0]: launch.job.element.array
@@ -70,9 +70,9 @@ class Throttles:
         return {array: find_room(limit, self._count(array, records[array]).values()) for array, limit in limits.items()}
 
     async def set_limit(self, array: int, limit: int | None) -> None:
-        """From now on at most so many elements run. Raises Unreachable, also while it is not known what there is."""
+        """Set an array's limit. Raises Unreachable, also before the first poll, while native arrays are unknown."""
         if not self._looked:
-            raise Unreachable("the cluster has not been looked at yet")
+            raise Unreachable("the cluster has not been polled yet")
         self._limits[array] = limit
         natives = self._natives.get(array)
         if natives:
@@ -80,7 +80,7 @@ class Throttles:
             await self._change(array, records)
 
     async def balance(self, records: Sequence[QueueRecord]) -> None:
-        """Give what one native array leaves over to the next, by the newest records. Raises Unreachable."""
+        """Share each limit anew among its native arrays, by the newest records. Raises Unreachable."""
         for array, natives in list(self._natives.items()):
             if self._limits.get(array) is not None and len(natives) > 1:
                 await self._change(array, [record for record in records if record.array_job in natives])
@@ -94,12 +94,12 @@ class Throttles:
         return shares
 
     async def _change(self, array: int, records: Sequence[QueueRecord]) -> None:
-        """Set what has to change, the lower ones first."""
+        """Set the throttles that have to change, the lower ones first, so that their sum never exceeds the limit."""
         shares = self._count(array, records)
         self._natives[array] = set(shares)
         changes = share_limit(self._limits.get(array), shares)
         for native in set(shares) - set(changes):
-            # Not known from this process: what it is taken for is made true.
+            # Submitted by an earlier process, so its throttle is an assumption: set it to that.
             if native not in self._given and shares[native].waiting:
                 changes[native] = shares[native].limit or 0
         order = sorted(changes, key=lambda native: changes[native] or 1 << 30)

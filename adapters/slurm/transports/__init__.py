@@ -1,1 +1,1 @@
-"""Ways to reach a cluster: commands of this machine, the OpenSSH programs, paramiko."""
+"""Transports to a cluster: commands of this machine, the OpenSSH programs, paramiko."""

@@ -1,4 +1,4 @@
-"""Commands of this machine: the daemon runs on a login node."""
+"""Runs commands on this machine, for a daemon on a login node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import Denied, Unreachable
 
 SITE = ("PATH", "LANG", "LC_ALL", "TZ", "SLURM_CONF", "LD_LIBRARY_PATH")
-"""Variables that are the machine's: another user's commands get them too."""
+"""Variables of the machine, which other users' commands get too."""
 KEPT = (*SITE, "HOME", "USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "KRB5CCNAME")
-"""Variables of the daemon's own that commands get; all others belong to the shell that started it, and to no job."""
+"""The daemon's variables that its commands get. The others came from the shell that started it, and are for no job."""
 
 
 class LocalTransport(Shell):
@@ -36,9 +36,9 @@ class LocalTransport(Shell):
 
 
 class UserTransport(LocalTransport):
-    """The same as another user: each program, and so each file that it reads or writes, is in that user's name.
+    """Runs each program as another user, so files are read and written with that user's rights. Needs root.
 
-    Only root can do so; Unreachable, before anything has run, where the account or the right is missing.
+    Raises Unreachable, before anything has run, if the account or the right is missing.
     """
 
     def __init__(self, user: str, accounts: AccountDatabase, path: str = "") -> None:
@@ -51,7 +51,7 @@ class UserTransport(LocalTransport):
         try:
             identity = await self._accounts.find(self._user)
         except Denied as error:
-            # The account database may be away for a while; nothing has failed.
+            # Unreachable is transient: the account database may be down for a while.
             raise Unreachable(error.message, remedy=error.remedy) from None
         environment = {name: os.environ[name] for name in SITE if name in os.environ}
         environment |= {"HOME": identity.home, "USER": identity.name, "LOGNAME": identity.name}

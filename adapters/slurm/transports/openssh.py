@@ -1,4 +1,4 @@
-"""The OpenSSH programs with one master connection a cluster: all of the user's own ssh configuration counts.
+"""Transport over the OpenSSH programs, with one master connection a cluster and the user's own ssh configuration.
 
 ssh(1), ssh_config(5): ControlMaster, ControlPath, ControlPersist, BatchMode. Only `span login` may ask questions.
 """
@@ -22,13 +22,13 @@ from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import Denied, Unreachable
 
 MAX_SESSIONS = 4
-"""Commands at once over one connection; servers allow 10 by default (sshd_config(5), MaxSessions)."""
+"""Concurrent commands over one connection; servers allow 10 by default (sshd_config(5), MaxSessions)."""
 OPEN_SECONDS = 30.0
 CONNECT_SECONDS = 10
 ALIVE_SECONDS, ALIVE_TIMES = 5, 3
-"""How often the host has to show that it lives, and after how many times without that the connection is given up."""
+"""Seconds between keepalives, and after how many unanswered ones the connection counts as lost."""
 LOGIN_SECONDS = 15
-"""The same for a connection of `span login`, which only a person can open again."""
+"""Seconds between keepalives of a connection by `span login`: longer, because only a user can open it again."""
 _LOST = 255
 _NOT_BEGUN = re.compile(
     rb"Control socket|mux_client_\w+: (session|master)|Connection (refused|timed out)|Could not resolve|"
@@ -38,7 +38,7 @@ _NOT_BEGUN = re.compile(
 
 @dataclass(frozen=True)
 class Address:
-    """Where to connect: a host of the user's ssh configuration; `options` are words for ssh, `config` its -F file."""
+    """A host of the user's ssh configuration; `options` are further words for ssh, `config` its -F file."""
 
     host: str
     user: str = ""
@@ -48,7 +48,7 @@ class Address:
 
 
 class OpenSsh(Shell):
-    """Commands through the ssh program over a master connection, which is opened on demand and again with backoff."""
+    """Runs commands by ssh over a master connection, which is opened on demand, and again with back-off."""
 
     def __init__(self, cluster: str, address: Address, path: str = "", folder: str = "") -> None:
         super().__init__(path)
@@ -63,7 +63,7 @@ class OpenSsh(Shell):
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
-        # Without a master this must fail: a connection of its own would ask for another one-time code.
+        # ProxyCommand=false makes ssh fail if the master is gone: a new connection might need a one-time code.
         words = [*self._ssh(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-T", "--", self._address.host]
         began = time.monotonic()
         await self._sessions.enter(timeout)
@@ -83,18 +83,18 @@ class OpenSsh(Shell):
         return Raw(ended.out, ended.err)
 
     def retry(self) -> None:
-        """Connect at once where it is needed next, however lately that failed."""
+        """Skip the back-off: the next call connects at once."""
         self._attempts.retry()
 
     async def close(self) -> None:
-        """End the master that this process opened; one of `span login` stays."""
+        """End the master that this process opened; one opened by `span login` stays."""
         await self._opening.close()
         if self._opened:
             self._opened = self._known_open = False
             await self._start(self.control_words("exit"), b"", OPEN_SECONDS)
 
     async def invite(self) -> tuple[bool, list[str]]:
-        """Whether the master is open already, else the command that opens it on a terminal."""
+        """Whether the master is open, and if not the command that opens it on a terminal."""
         if await self._answers():
             return True, []
         make_folder(self._folder)
@@ -108,13 +108,14 @@ class OpenSsh(Shell):
         return [*self._ssh(batch=False), *options, "-fNT", "--", self._address.host]
 
     def control_words(self, request: str) -> list[str]:
-        """The command that asks the master something (ssh(1), -O): check, exit."""
+        """The command that sends the master a request (ssh(1), -O): check, exit."""
         return [*self._ssh(), "-O", request, self._address.host]
 
     def terminal_words(self, command: str, terminal: bool, alone: bool = False) -> list[str]:
-        """The command that runs one at the other end on the user's terminal, over the master where there is one.
+        """The ssh command that runs `command` on the user's terminal, over the master if it is open.
 
-        `alone` takes a connection of its own: a server allows so many commands on one, and the daemon needs some.
+        `alone` makes a connection of its own, because a server limits the commands of one connection, and the daemon
+        needs some of them.
         """
         options = ["-o", "ControlMaster=no", "-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
         return [*self._ssh(batch=False, alone=alone), *options, "--", self._address.host, command]
@@ -134,10 +135,10 @@ class OpenSsh(Shell):
         return ended.code == 0
 
     async def _open(self) -> None:
-        """Open the master. Its stderr goes to a file: it keeps that open for as long as it lives."""
+        """Open the master. Its stderr goes to a file, because the master keeps it open for as long as it lives."""
         make_folder(self._folder)
         with contextlib.suppress(FileNotFoundError):
-            # Of a master that was killed: ssh would connect without sharing.
+            # A killed master leaves its socket, with which ssh would connect without sharing.
             os.unlink(self._socket)
         options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=600", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
         words = [*self._ssh(), *options, "-fNT", "--", self._address.host]
@@ -173,7 +174,7 @@ class OpenSsh(Shell):
 
 
 async def _wait_for(words: list[str], stderr: int) -> int | None:
-    """The exit code of a program that leaves a child behind; None when it took too long."""
+    """The exit code of a program that leaves a child running; None if it took too long."""
     null = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
@@ -193,13 +194,13 @@ async def _wait_for(words: list[str], stderr: int) -> int | None:
 
 
 def find_folder() -> str:
-    """The folder of control sockets: short, on a local disk, the same for every process of the user."""
+    """The folder of control sockets: a short path, on a local disk, the same for every process of the user."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     return f"{runtime}/overspan" if runtime else f"/tmp/overspan-{os.getuid()}"
 
 
 def make_folder(folder: str) -> None:
-    """Make the folder of control sockets, 0700. Denied when it is somebody else's or open to others."""
+    """Make the folder of control sockets, 0700. Raises Denied if another user owns it or may enter it."""
     os.makedirs(folder, 0o700, exist_ok=True)
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -207,7 +208,7 @@ def make_folder(folder: str) -> None:
 
 
 def socket_path(folder: str, cluster: str, address: Address) -> str:
-    """The control socket of a cluster; paths of sockets have 107 bytes at most (unix(7)), ssh adds 17 for a while."""
+    """The control socket of a cluster. The path is short: at most 107 bytes (unix(7)), and ssh appends 17 to it."""
     name = sha256("\0".join((cluster, address.host, address.user, str(address.port), address.config)).encode())
     return f"{folder}/{name.hexdigest()[:16]}"
 

@@ -1,6 +1,6 @@
-"""SSH in this process, by paramiko: for machines without the OpenSSH programs. Loaded only where it is configured.
+"""Transport over paramiko, for machines without the OpenSSH programs. The package is loaded only if it is configured.
 
-Known hosts, agents, keys, and Host, HostName, User, Port, IdentityFile and ProxyJump of the configuration count.
+Uses known hosts, agents, keys, and Host, HostName, User, Port, IdentityFile and ProxyJump of the ssh configuration.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from overspan.adapters.slurm.transports.shell import Raw, Shell
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 QUIET_SECONDS = 2.0
-"""After which nothing more is awaited of a program that has ended."""
+"""Seconds without output after which a program that has ended is no longer read from."""
 _PART = 1 << 16
 
 
 class ParamikoSsh(Shell):
-    """Commands over one connection of paramiko's, opened on demand and again with backoff."""
+    """Runs commands over one connection of paramiko, opened on demand, and again with back-off."""
 
     def __init__(self, address: Address, path: str = "") -> None:
         super().__init__(path)
@@ -59,7 +59,7 @@ class ParamikoSsh(Shell):
             self._sessions.leave()
 
     async def _carry(self, exchange: _Exchange) -> Raw:
-        """Run an exchange on a thread of its own, which is abandoned when its time is over."""
+        """Run an exchange on a thread of its own, which is abandoned at its deadline."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Raw] = loop.create_future()
 
@@ -78,7 +78,7 @@ class ParamikoSsh(Shell):
             except Exception as error:
                 result = error
             with contextlib.suppress(RuntimeError):
-                # The loop may be gone by now.
+                # The event loop may have been closed by now.
                 loop.call_soon_threadsafe(conclude, result)
 
         threading.Thread(target=work, name=f"ssh {self._address.host}", daemon=True).start()
@@ -92,7 +92,7 @@ class ParamikoSsh(Shell):
                 exchange.stop()
 
     def retry(self) -> None:
-        """Connect at once where it is needed next, however lately that failed."""
+        """Skip the back-off: the next call connects at once."""
         self._attempts.retry()
 
     async def close(self) -> None:
@@ -158,10 +158,10 @@ class ParamikoSsh(Shell):
             return through.get_transport().open_channel("direct-tcpip", (host, port), ("", 0), timeout=OPEN_SECONDS)
         sock = socket.create_connection((host, port), CONNECT_SECONDS)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Keepalives of paramiko's want no answer: the kernel ends a connection where nothing is acknowledged.
+            # paramiko's keepalives ask for no answer, so the kernel has to end a connection without acknowledgements.
             milliseconds = 1000 * ALIVE_SECONDS * ALIVE_TIMES
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-        # Small packets that wait for each other cost 40 ms a command.
+        # With Nagle's algorithm small packets wait for each other, which costs 40 ms a command.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
@@ -192,7 +192,7 @@ class ParamikoSsh(Shell):
 
 
 class _Exchange:
-    """One program over one channel, until its end or until it is stopped."""
+    """One program over one channel, until it ends or is stopped."""
 
     def __init__(self, host: str, program: bytes, deadline: float, timeout: float) -> None:
         self.out, self.err = bytearray(), bytearray()
@@ -204,13 +204,13 @@ class _Exchange:
         self._stopped = False
 
     def stop(self) -> None:
-        """End it: reads of the other end return. A link that hangs blocks a thread only."""
+        """Close the channel, on a thread of its own, because closing blocks on a link that hangs."""
         self._stopped = True
         if self._channel is not None:
             threading.Thread(target=self._channel.close, daemon=True).start()
 
     def run(self, channel: Any) -> str:
-        """Write and read at the same time, so that neither side waits for the other; what went wrong, if anything."""
+        """Write and read concurrently, so that neither side blocks the other. Returns the error; empty if none."""
         self._channel = channel
         channel.settimeout(max(0.0, self.deadline - time.monotonic()))
         if self._stopped:
@@ -218,11 +218,11 @@ class _Exchange:
         channel.exec_command(f"exec {INTERPRETER}")
         quiet = time.monotonic()
         while time.monotonic() < self.deadline and not self._stopped:
-            # Asked before the streams are read: nothing comes behind the end.
+            # Checked before the streams are read, so that the read after the end gets everything.
             over = channel.closed or (channel.exit_status_ready() and channel.eof_received)
             moved = self._move(channel)
             quiet = time.monotonic() if moved or not channel.exit_status_ready() else quiet
-            # What it has left behind may hold the channel open.
+            # A background process of the program may keep the channel open.
             if over or time.monotonic() - quiet >= QUIET_SECONDS:
                 ended = channel.exit_status_ready() and channel.recv_exit_status() >= 0
                 return "" if ended else f"{self._host}: the connection went away"
@@ -231,7 +231,7 @@ class _Exchange:
         return self.late
 
     def _move(self, channel: Any) -> bool:
-        """Move what can be moved; whether there was any."""
+        """Transfer what is ready; whether there was any."""
         moved = False
         if self._left and channel.send_ready():
             self._left = self._left[channel.send(self._left[:_PART]) :]

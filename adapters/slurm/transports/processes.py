@@ -1,4 +1,4 @@
-"""Running a program of this machine with input, output and a time limit."""
+"""Runs a program on this machine with input, output and a time limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from overspan.adapters.identities import Identity
 
 MOST = 256 << 20
-"""Bytes of a stream that a process of another user may send: more of it is no answer, and would fill the memory."""
+"""Bytes of a stream that another user's process may send: no answer is longer, and the memory must not fill up."""
 REAP_SECONDS = 5.0
-"""How long a killed process is waited for: one in a system call that does not return ends when that does."""
+"""Seconds to wait for a killed process: one in an uninterruptible system call ends only when that returns."""
 _PART = 1 << 16
 
 
 class Ended(NamedTuple):
-    """What a process left; `code` is None when its time was over first."""
+    """The exit code and output of a process; `code` is None if it was killed at its time limit."""
 
     code: int | None
     out: bytes
@@ -35,11 +35,11 @@ async def feed_process(
     environment: Mapping[str, str] | None = None,
     identity: Identity | None = None,
 ) -> Ended:
-    """Start a process, give it its input and take its output until it ends. OSError when it cannot be started.
+    """Run a process with input, and collect its output until it ends. Raises OSError if it cannot be started.
 
-    It is killed when the time is over, the output is without end or the caller is cancelled; what it wrote until then
-    is kept. With an identity it is that user's process from before its program begins, with no group of this one's.
-    Others may hold its pipes for longer (ssh's master, a grandchild in a session of its own): they are not waited for.
+    The process is killed at the time limit, on endless output, or if the caller is cancelled; its output until then is
+    returned. With an identity it changes to that user and that user's groups before exec. Other processes that keep its
+    pipes open (ssh's master, a grandchild in a session of its own) are not waited for.
     """
     loop = asyncio.get_running_loop()
     most = MOST if identity is not None else sys.maxsize
@@ -51,7 +51,7 @@ async def feed_process(
             end.close()
 
         def kill() -> None:
-            # Its children too: they go on with the call.
+            # The whole process group: children would go on with the call.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -91,7 +91,7 @@ async def _start(
 
 
 def _become(identity: Identity | None) -> dict[str, Any]:
-    """What makes a child another user's: number, groups, and a folder that everybody may be in."""
+    """Arguments that make a child run as another user: ids, groups, and a folder that every user may enter."""
     if identity is None:
         return {}
     return {"user": identity.uid, "group": identity.gid, "extra_groups": list(identity.groups), "cwd": "/"}
@@ -122,7 +122,7 @@ def _open_pipe(undo: contextlib.ExitStack) -> _Pipe:
 
 
 class _Intake:
-    """Takes a stream in as it comes; one that is too long ends its process, and the rest of it is dropped."""
+    """Reads a stream as it comes. If it gets too long, the process is killed and the rest is dropped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, end: _End, most: int, kill: Callable[[], None]) -> None:
         self.data = bytearray()
@@ -131,7 +131,7 @@ class _Intake:
         loop.add_reader(end.fd, self._take)
 
     def finish(self) -> None:
-        """Take what is in the pipe by now, and close this end, whoever holds the other one."""
+        """Read what is in the pipe now, and close this end, even if another process keeps the other one open."""
         while self._end.fd >= 0 and len(self.data) < self._most and self._take():
             pass
         self._close()
@@ -156,7 +156,7 @@ class _Intake:
 
 
 class _Feed:
-    """Gives a process its input as fast as it reads; one that ends without reading all has a code that tells why."""
+    """Writes a process's input as fast as it reads. A process that ends before reading all is no error here."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, end: _End, data: bytes) -> None:
         self._loop, self._end, self._left = loop, end, memoryview(data)
@@ -174,7 +174,7 @@ class _Feed:
             self.stop()
 
     def stop(self) -> None:
-        """Give no more."""
+        """Close the input."""
         if self._end.fd >= 0:
             self._loop.remove_writer(self._end.fd)
         self._end.close()

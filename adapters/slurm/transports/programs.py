@@ -1,8 +1,8 @@
-"""Commands as one program for sh(1), and its output taken apart. Pure.
+"""Joins commands into one program for sh(1), and splits its output. Pure.
 
-The program travels on standard input: neither scripts nor variables show in a list of processes, and the user's text
-is quoted exactly once whatever the login shell is. Marks around each command's output tell it from what a profile
-prints, and tell a command's own end from that of the link.
+The program travels on standard input, so neither scripts nor variables show in the process list, and the user's text is
+quoted exactly once, whatever the login shell is. Marks around each command's output separate it from what login
+profiles print, and show whether the command ended or the connection broke.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def render_calls(calls: Sequence[Call], mark: str, path: str = "") -> bytes:
-    """The program that runs the calls in order; `path` is a folder where commands are looked for first."""
+    """The program that runs the calls in order; `path` is a folder that comes first in PATH."""
     lines = [f"PATH={shlex.quote(path)}:$PATH; export PATH"] if path else []
     folders = [shlex.quote(call.folder) for call in calls if call.folder]
     if folders:
-        # One process for all; what fails is tried once more where its error is heard.
+        # One mkdir for all folders; a call whose folder is missing tries again, and reports the error.
         lines.append(f"( umask 077; mkdir -p {' '.join(folders)} ) >/dev/null 2>&1")
-    # Found once, and before the variables are set: the user's PATH is for the job.
+    # Commands are looked up once, before the variables are set, because the user's PATH is meant for the job.
     names = {
         name: f"overspan_command_{number}" for number, name in enumerate(dict.fromkeys(call.argv[0] for call in calls))
     }
@@ -45,7 +45,7 @@ def render_calls(calls: Sequence[Call], mark: str, path: str = "") -> bytes:
 
 
 def _render_call(call: Call, variable: str) -> str:
-    """One call; `variable` has the command's path."""
+    """One call; `variable` holds the command's path."""
     found = ""
     if call.folder:
         folder = shlex.quote(call.folder)
@@ -63,7 +63,7 @@ def _render_call(call: Call, variable: str) -> str:
 
 
 def split_variables(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Variables as export commands, and those that sh cannot name (bash's functions) as words for env(1)."""
+    """Variables as export commands, and those whose names sh does not allow (bash's functions) as words for env(1)."""
     exports, odd = [], []
     for name, value in environment.items():
         if "\0" in value or "\0" in name or not name or "=" in name:
@@ -76,7 +76,7 @@ def split_variables(environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 def read_answers(out: bytes, err: bytes, mark: str, count: int) -> list[Done | None]:
-    """What each of `count` commands left; None for one whose end mark is not there."""
+    """The ends of `count` commands; None for one whose end mark is missing."""
     answers: list[Done | None] = []
     for number in range(count):
         begin = f"{_MARK}{mark} {number}{_MARK}".encode()
@@ -92,7 +92,7 @@ def read_answers(out: bytes, err: bytes, mark: str, count: int) -> list[Done | N
 
 
 def render_read(path: str, offset: int, limit: int) -> str:
-    """A program that prints a regular file's size, a line break, and bytes of it."""
+    """A program that prints a regular file's size, a line break, and the bytes from an offset on."""
     return (
         f"f={shlex.quote(_absolute(path))}\n"
         f'[ -e "$f" ] || exit {NO_FILE}\n[ -f "$f" ] || exit {NO_REGULAR}\n[ -r "$f" ] || exit {NO_RIGHT}\n'
@@ -101,7 +101,7 @@ def render_read(path: str, offset: int, limit: int) -> str:
 
 
 def render_write(path: str, data: bytes, mode: int) -> str:
-    """A program that writes a file beside its place and moves it there."""
+    """A program that writes a file under a temporary name and renames it."""
     target = shlex.quote(_absolute(path))
     return (
         f't={target}\numask 077\nmkdir -p "${{t%/*}}" || exit 1\n'

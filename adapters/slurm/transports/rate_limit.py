@@ -1,7 +1,7 @@
-"""Rate limit: a token bucket that keeps to slurmctld's own limit, one token for each command that asks it.
+"""Rate limit: a token bucket that follows slurmctld's own limit, with one token for each command that asks slurmctld.
 
-slurm.conf(5), SlurmctldParameters: rl_enable, rl_bucket_size, rl_refill_rate, rl_refill_period (23.02 and later). There
-is no limit where the cluster has none, until it asks for patience.
+slurm.conf(5), SlurmctldParameters: rl_enable, rl_bucket_size, rl_refill_rate, rl_refill_period (23.02 and later).
+Without a configured limit there is none until slurmctld answers that it gets too many requests.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 COMMANDS = frozenset({"sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sprio", "sdiag"})
 """Commands that ask slurmctld; sacct asks the database."""
 HANG_SECONDS = 60.0
-"""For how long a command that did not answer makes its cluster stale, while others answer."""
+"""Seconds for which a command that did not answer makes its cluster stale, even if other commands answer."""
 _FRONT = 40
-"""Among how many words the command is looked for: env(1) and timeout(1) may stand before it."""
+"""The command is one of the first so many words: env(1) and timeout(1) may come before it."""
 
 
 @dataclass(frozen=True)
 class RateLimit:
-    """A bucket of so many tokens, and how many a second come back."""
+    """The size of a bucket in tokens, and how many flow back each second."""
 
     size: float = 30.0
     rate: float = 2.0
@@ -48,7 +48,7 @@ DEFAULT = RateLimit()
 
 
 def read_limit(config: str) -> RateLimit | None:
-    """The limit in the answer to `scontrol show config`; None where the site has none."""
+    """The limit in the answer to `scontrol show config`; None if the site has none."""
     found = re.search(r"^SlurmctldParameters\s*=\s*(.*)$", config, re.MULTILINE)
     words = found[1].split(",") if found else []
     if "rl_enable" not in [word.strip() for word in words]:
@@ -64,7 +64,7 @@ def read_limit(config: str) -> RateLimit | None:
 
 
 class Bucket:
-    """Tokens of one limit. A call for more than it has waits; large calls leave it in debt."""
+    """The tokens of one limit. A call that needs more than there are waits, and leaves the bucket in debt."""
 
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
@@ -73,13 +73,13 @@ class Bucket:
         self._at = clock()
 
     def take(self, count: int) -> float:
-        """Take tokens; how many seconds to wait before the call."""
+        """Take tokens; returns the seconds to wait before the call."""
         self._refill()
         self._tokens -= count
         return max(0.0, -self._tokens / self.limit.rate)
 
     def drain(self) -> None:
-        """The cluster has asked for patience: what it has given so far is spent."""
+        """Empty the bucket, because slurmctld has answered that it gets too many requests."""
         self._refill()
         self._tokens = min(0.0, self._tokens)
 
@@ -90,7 +90,7 @@ class Bucket:
 
 
 class RateLimited:
-    """A transport that asks no more than the cluster allows."""
+    """A transport that delays commands to keep to the cluster's rate limit, and notes which commands hang."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RateLimited:
 
     @property
     def hang(self) -> str:
-        """Which command has not answered in its time a moment ago, and not since; empty where all have."""
+        """The command that timed out within HANG_SECONDS and has not answered since; empty if there is none."""
         since = self._clock() - HANG_SECONDS
         return next((words for at, words in self._hangs.values() if at >= since), "")
 
@@ -117,7 +117,7 @@ class RateLimited:
         environment: Mapping[str, str] = NO_VARIABLES,
         timeout: float = 60.0,
     ) -> Done:
-        """Run one command when its turn has come."""
+        """Run one command, after a delay if the rate limit needs one."""
         await self._wait([argv])
         began = self._clock()
         try:
@@ -130,7 +130,7 @@ class RateLimited:
         return done
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
-        """Run commands when their turn has come."""
+        """Run commands, after a delay if the rate limit needs one."""
         await self._wait(call.argv for call in calls)
         began = self._clock()
         answers = await self._transport.run_all(calls, timeout)
@@ -162,13 +162,13 @@ class RateLimited:
         count = sum(asks_controller(argv) for argv in commands)
         seconds = self.bucket.take(count) if count else 0.0
         if seconds:
-            log.debug("waiting %.1f s before %d questions", seconds, count)
+            log.debug("waiting %.1f s before %d queries", seconds, count)
             await self._sleep(seconds)
 
     def _note(
         self, commands: Sequence[Sequence[str]], answers: Sequence[Done | None], began: float, timeout: float
     ) -> None:
-        """Remember which command hangs: the first without an end, where the time was over."""
+        """Note which command hangs: the first one without an end, if the time limit has passed."""
         for argv, done in zip(commands, answers, strict=True):
             name = name_command(argv)
             if done is None:
@@ -178,7 +178,7 @@ class RateLimited:
             self._hangs.pop(name, None)
 
     def _learn(self, argv: Sequence[str], done: Done) -> None:
-        """Take in what an answer says of limits."""
+        """Learn the limit from an answer: from the configuration, or from a refusal for too many requests."""
         if not asks_controller(argv):
             return
         if done.rc == 0:
@@ -188,11 +188,11 @@ class RateLimited:
             return
         if re.search(RATE_LIMIT, done.words or done.text):
             if self.bucket is None:
-                log.warning("the cluster asks for patience: at most %g questions a second from now on", DEFAULT.rate)
+                log.warning("the cluster limits requests: at most %g queries a second from now on", DEFAULT.rate)
                 self.bucket = Bucket(DEFAULT, self._clock)
             self.bucket.drain()
 
 
 def asks_controller(argv: Sequence[str]) -> bool:
-    """Whether a command is a question to slurmctld."""
+    """Whether a command sends a request to slurmctld."""
     return any(word.rpartition("/")[2] in COMMANDS for word in argv[:_FRONT])

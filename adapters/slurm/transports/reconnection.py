@@ -1,4 +1,4 @@
-"""Opening a connection: single-flight for all callers, with back-off after a failure."""
+"""Opens a connection: single-flight for all callers, with back-off after a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from overspan.bridge.model.errors import Unreachable
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 5.0
-"""Seconds between two tries. Those who ask wait longer than this by themselves, so one who asks is seldom put off."""
+"""Seconds between two tries, at most. Callers poll more slowly than this, so they seldom meet the back-off."""
 LONGEST_REFUSED = 60.0
-"""The same where the host answered and refused the login: hosts lock out clients that try again and again."""
+"""The same if the host refused the login: hosts lock out clients that try too often."""
 _REFUSED = re.compile(r"Permission denied|[Aa]uthentication|Host key|host key|not found in known_hosts")
 
 
@@ -27,20 +27,20 @@ class ReconnectDelay:
         self._trouble = ""
 
     def check(self) -> None:
-        """Raise Unreachable, with what the last try came to, where it is too early for another."""
+        """Raise Unreachable with the error of the last try if it is too early for another."""
         if self._failures and self._clock() < self._next:
             raise Unreachable(self._trouble)
 
     def retry(self) -> None:
-        """Allow the next try at once: a user asked for the present state."""
+        """Allow the next try at once, as when a user asks for the current state."""
         self._next = 0.0
 
     def succeed(self) -> None:
-        """It is open."""
+        """Note that the connection is open."""
         self._failures = 0
 
     def fail(self, trouble: str) -> None:
-        """A try has failed, for that reason."""
+        """Note a failed try and its error."""
         longest = LONGEST_REFUSED if _REFUSED.search(trouble) else LONGEST_WAIT
         self._trouble = trouble
         self._next = self._clock() + min(FIRST_WAIT * 2.0 ** min(self._failures, 10), longest)
@@ -55,10 +55,10 @@ class SharedOpening:
         self._task: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """Wait until the connection is open. Raises what kept it from that."""
+        """Wait until the connection is open. Raises the error of a failed try."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._open_it())
-            # Retrieved here, because there may be no caller left to do so.
+            # Retrieves the exception: asyncio would log it if no caller is left to do so.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         opening = self._task
         await asyncio.wait([opening])
@@ -74,7 +74,7 @@ class SharedOpening:
 
 
 class Sessions:
-    """So many calls at once over one connection; each has its time from the moment when it was asked for."""
+    """Limits concurrent calls over one connection. A call's time limit includes its wait for a session."""
 
     def __init__(self, most: int, host: str, opening: SharedOpening) -> None:
         self._free = asyncio.Semaphore(most)
@@ -82,7 +82,7 @@ class Sessions:
         self._opening = opening
 
     async def enter(self, timeout: float) -> None:
-        """Wait for the connection and for a place on it. Unreachable when the time is over first."""
+        """Wait for a session on the open connection. Raises Unreachable when the time is over first."""
         try:
             async with asyncio.timeout(timeout):
                 await self._free.acquire()
@@ -95,5 +95,5 @@ class Sessions:
             raise Unreachable(f"{self._host}: no connection was free within {timeout:g} s") from None
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Release the session."""
         self._free.release()

@@ -1,4 +1,4 @@
-"""Everything that a transport does, by way of one program for sh at the other end."""
+"""Implements a transport's interface by programs for sh at the other end."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FILE_SECONDS = 30.0
 FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
 ROOM = "make room there, or set `root` to a folder with room"
 CLOSED = re.compile(r"Permission denied|Operation not permitted|Read-only file system|Not a directory|File exists")
-"""What no wait mends."""
+"""Errors that no further try can change."""
 
 
 class Raw(NamedTuple):
-    """What came back of a program before its end, or that of the link; `trouble` says which, empty for its own end."""
+    """The output of a program until its end, or until the connection broke: then `trouble` says why."""
 
     out: bytes
     err: bytes
@@ -46,17 +46,17 @@ class Raw(NamedTuple):
 
 
 class Shell:
-    """The part of a transport that all have in common; a subclass carries programs."""
+    """The common part of all transports; a subclass says how a program gets to the other end."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
-        """Have the program run by sh. Unreachable when it surely was not."""
+        """Run the program by sh. Raises Unreachable only if it did not run at all."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
         """Run commands in order; None for each whose end is not known."""
@@ -99,13 +99,13 @@ class Shell:
         return FileChunk(data, int(size))
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        """Write a file whole or not at all."""
+        """Write a file atomically."""
         done = await self._run_program(render_write(path, data, mode))
         if done.rc != 0:
             raise word_unwritten(path, done.words)
 
     async def list(self, path: str) -> list[FolderEntry]:
-        """What is in a folder."""
+        """The entries of a folder."""
         done = await self._run_program(render_list(path))
         if done.rc == NO_FILE:
             raise NotFound(f"there is no folder {path}")
@@ -116,9 +116,9 @@ class Shell:
 
 
 def word_unwritten(path: str, words: str) -> OverspanError:
-    """Why a file could not be written, in the words of what tried; Rejected for what no wait mends."""
+    """The error of a file that could not be written; Rejected if no further try can change it."""
     said = words.strip().splitlines()
-    message = f"{path} cannot be written: {said[-1] if said else 'no word why'}"
+    message = f"{path} cannot be written: {said[-1] if said else 'no error message'}"
     if FULL.search(words):
         return OverspanError(message, remedy=ROOM)
     if CLOSED.search(words):

@@ -12,14 +12,14 @@ NO_VARIABLES: Mapping[str, str] = {}
 
 
 class Interrupted(Unreachable):
-    """The link or the time ended while a command was under way: it may have had its effect."""
+    """In doubt: the connection broke, or the time was over, while a command was under way."""
 
 
 @dataclass(frozen=True)
 class Call:
     """One command: its words, its standard input, and variables on top of the login environment.
 
-    `folder` is made before (0700). `umask` is the command's, None for the login's own.
+    `folder` is made first (0700). `umask` is the command's; None for the login's own.
     """
 
     argv: Sequence[str]
@@ -33,7 +33,7 @@ _WRAPPERS = ("env", "timeout")
 
 
 def name_command(argv: Sequence[str]) -> str:
-    """The name of what a call runs, without what stands before it: env(1), timeout(1) and what is theirs."""
+    """The name of the program in a command, without env(1), timeout(1) and their arguments before it."""
     words = list(argv)
     while words and words[0] in _WRAPPERS:
         wrapper = words.pop(0)
@@ -44,7 +44,7 @@ def name_command(argv: Sequence[str]) -> str:
 
 
 class Done(NamedTuple):
-    """What a command left: its exit code (128 and more for signals), and what it wrote."""
+    """The end of a command: its exit code (128 and more for signals) and its output."""
 
     rc: int
     out: bytes
@@ -78,7 +78,7 @@ class FolderEntry(NamedTuple):
 
 
 class Transport(Protocol):
-    """One connection to a machine where Slurm's commands work. Unreachable when there is no link."""
+    """A connection to a machine with Slurm's commands. Methods raise Unreachable without a connection."""
 
     async def run(
         self,
@@ -87,19 +87,19 @@ class Transport(Protocol):
         environment: Mapping[str, str] = NO_VARIABLES,
         timeout: float = 60.0,
     ) -> Done:
-        """Run one command. Interrupted when it may have run but its end is not known."""
+        """Run one command. Raises Interrupted if it may have run but its end is not known."""
 
     async def run_all(self, calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
         """Run commands one after the other over one round trip; None for each whose end is not known."""
 
     async def read(self, path: str, offset: int, limit: int) -> FileChunk:
-        """Bytes of a regular file. NotFound when there is none, Denied when it may not be read."""
+        """Bytes of a regular file. Raises NotFound if there is none, Denied if it may not be read."""
 
     async def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        """Write a file whole or not at all, with its folders (0700). OverspanError when that fails."""
+        """Write a file atomically, and make its folders (0700). Raises OverspanError if that fails."""
 
     async def list(self, path: str) -> list[FolderEntry]:
-        """What is in a folder, by name. NotFound when there is none."""
+        """The entries of a folder, by name. Raises NotFound if there is none."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""

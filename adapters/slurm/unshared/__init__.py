@@ -1,1 +1,1 @@
-"""Clusters, or nodes, that do not see the submitter's files: staging, inline files, relays."""
+"""Clusters and nodes that do not see the submitter's files: staging, inline files, relays."""

@@ -1,7 +1,7 @@
-"""Groups on nodes that share no folder: what their batch script carries, and what cannot run so. Pure.
+"""Groups on nodes that share no folder: the batch script contains everything that the supervisor needs. Pure.
 
-The script has the application, which holds nothing of the user's; plan and placement, with secrets, travel as
-variables of sbatch's environment, as those of a single job do.
+The application, which contains nothing of the user, is in the script. Plan and placement contain secrets, so they
+travel as variables in sbatch's environment, as a single job's secrets do.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from overspan.bridge.runtime.slurm.unshared_supervisor import LOG
 __all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
 
 FOLDER = "/tmp"
-"""Where jobs run unless they say otherwise: a folder that every node has."""
+"""The default working directory of jobs: a folder that every node has."""
 REMEDY = "set `root` of the cluster to a folder that the compute nodes share, and leave `shared_root: false` out"
 TRAVELS = "the supervisor's application stands behind the script; plan and secrets travel as variables of sbatch's"
 _END = "OVERSPAN_APPLICATION"
 
 
 def unshared_words(python: str, folder: str, launch: int) -> tuple[str, ...]:
-    """The command of the supervisor, whose application comes by standard input."""
+    """The command of the supervisor, which reads its application from standard input."""
     return tuple(entry_words(python, "unshared", folder, str(launch)))
 
 
 @functools.cache
 def pack() -> str:
-    """This version's application as text."""
+    """This version's application, encoded as text."""
     return pack_application(select_sources(build())).decode("ascii")
 
 
 def carry_group(
     submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], inline: InlineFiles | None = None
 ) -> BatchSubmission:
-    """The submission with all that its supervisor needs. Raises Rejected for a plan that is too large."""
+    """The submission with everything that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
         variables = pack_documents(dict(files))
     except ValueError as error:

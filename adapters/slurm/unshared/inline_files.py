@@ -1,8 +1,8 @@
-"""Inline files: the submitter's files, in the batch script itself, for nodes that share no folder. Pure.
+"""Inline files: the submitter's files inside of the batch script, for nodes that share no folder. Pure.
 
-The script has them as an archive in base64, and needs a shell, tar, gzip and base64 on the node. Each run of it unpacks
-a copy into a folder that nobody else can read, and removes that at its end. What a killed run leaves behind is removed
-by the next one on the node: each folder is locked, where there is a flock(1).
+The script contains an archive in base64, and needs a shell, tar, gzip and base64 on the node. Each run unpacks a copy
+into a private folder, and removes it at its end. The folder of a killed run is removed by the next run on that node: a
+live one is locked, if the node has flock(1).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from overspan.bridge.model.errors import InvalidRequest, Rejected
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 
 SECRETS = "OVERSPAN_SECRETS"
-"""The variable of sbatch's in which a task's secrets travel where no file of theirs would be seen."""
+"""The variable of sbatch in which a task's secrets travel if the node would not see a file with them."""
 SCRIPT_LIMIT = 4 << 20
-"""Bytes that Slurm takes of a script unless the site says otherwise (slurm.conf(5), max_script_size)."""
+"""Slurm's default limit on a script's bytes (slurm.conf(5), max_script_size)."""
 REMEDY = (
     "leave out what the job does not need by a .skyignore file, have `setup` fetch the rest, put it on the nodes and "
     "name it by its path there, or set `root` of the cluster to a folder that the compute nodes share"
@@ -32,28 +32,28 @@ _LIMIT = re.compile(r"\bmax_script_size=(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class InlineFiles:
-    """A packed tar file whose names begin with the number of their source; a preview has no `data`."""
+    """A packed tar file, in which each source has a numbered folder; a preview has no `data`."""
 
     data: bytes = b""
     preview: bool = False
 
 
 def name_place(number: int, name: str) -> str:
-    """Where a job finds the copy of its source of that number; FOLDER_PLACEHOLDER stands for the folder on the node."""
+    """The path of a source's copy on the node, with FOLDER_PLACEHOLDER for the folder that the run makes."""
     return f"{FOLDER_PLACEHOLDER}/files/{number}/{name}"
 
 
 EMPTY = f"{FOLDER_PLACEHOLDER}/work"
-"""The folder where a task starts that has files with it, and no folder of its own among them."""
+"""The working directory of a task with inline files but without a `workdir`."""
 
 
 def is_brought(path: str) -> bool:
-    """Whether a path of a job is that of a copy on the node."""
+    """Whether a path is of a copy on the node."""
     return path.startswith(f"{FOLDER_PLACEHOLDER}/")
 
 
 def quote_path(path: str) -> str:
-    """A path as a word of the script's, whose shell knows the home and the folder."""
+    """Quote a path for the script, with variables for the home and for the folder on the node."""
     for begin, known in ((f"{FOLDER_PLACEHOLDER}/", '"$overspan_files"/'), ("~/", '"$HOME"/')):
         if path.startswith(begin):
             return known + shlex.quote(path[len(begin) :])
@@ -61,13 +61,13 @@ def quote_path(path: str) -> str:
 
 
 def find_limit(config: Mapping[str, str]) -> int:
-    """Bytes that a site takes of a script, by its `scontrol show config`."""
+    """The site's limit on a script's bytes, from `scontrol show config`."""
     found = _LIMIT.search(config.get("SchedulerParameters", ""))
     return int(found[1]) if found else SCRIPT_LIMIT
 
 
 def check_size(script: bytes, config: Mapping[str, str]) -> None:
-    """Refuse a script with files that the site would not take. Raises Rejected."""
+    """Refuse a script that exceeds the site's limit. Raises Rejected."""
     limit = find_limit(config)
     if len(script) >= limit:
         raise Rejected(
@@ -78,7 +78,7 @@ def check_size(script: bytes, config: Mapping[str, str]) -> None:
 
 
 def check_export(options: Options) -> None:
-    """Refuse options by which the variable of the secrets would not reach the job. Raises InvalidRequest."""
+    """Refuse an --export that would keep the variable with the secrets from the job. Raises InvalidRequest."""
     value = options.get("export", "ALL")
     if value.split(",")[0].upper() != "ALL":
         raise InvalidRequest(
@@ -88,12 +88,12 @@ def check_export(options: Options) -> None:
 
 
 def encode_inline(inline: InlineFiles) -> str:
-    """The lines of the archive, as `base64 -d` reads them."""
+    """The archive as lines for `base64 -d`."""
     return "<the files>\n" if inline.preview else base64.encodebytes(inline.data).decode("ascii")
 
 
 def render_unpacking(inline: InlineFiles, workdir: str) -> list[str]:
-    """The lines that unpack the files and go where the task starts; they stand before the user's own variables."""
+    """The lines that unpack the files and enter the working directory. They come before the user's own variables."""
     return [
         _OPEN.rstrip("\n"),
         f"base64 -d <<'{END}' | tar -xzf - -C \"$overspan_files/files\" --no-same-owner",
@@ -105,7 +105,7 @@ def render_unpacking(inline: InlineFiles, workdir: str) -> list[str]:
 
 
 def render_links(mounts: Mapping[str, str]) -> list[str]:
-    """The lines before the links to the files: those that a killed run left on the node go, and at the end these."""
+    """The lines that remove links of a killed run now, and this run's own links at its end."""
     brought = {quote_path(target): quote_path(source) for target, source in mounts.items() if is_brought(source)}
     if not brought:
         return []
@@ -119,9 +119,9 @@ def render_links(mounts: Mapping[str, str]) -> list[str]:
 
 
 def render_run(program: str, signal: str) -> str:
-    """The lines that run the program in the place of `exec`, and end as it does.
+    """The lines that run the program in place of `exec`, so that files can be removed, and then end as it did.
 
-    The `signal` is one that the batch shell alone gets from Slurm; empty for none.
+    `signal` is one that Slurm sends to the batch shell alone, which passes it on; empty for none.
     """
     passing = f"trap '{_BEGUN}; overspan_again=1; kill -s {signal} \"$!\"' {signal}\n" if signal else ""
     return _RUN.replace("<begun>", _BEGUN).replace("<passing>", passing).replace("<program>", program).rstrip("\n")
@@ -171,10 +171,10 @@ overspan_open || overspan_open || overspan_open || overspan_fail "the job's file
 trap overspan_close EXIT
 """
 
-# A signal that comes before the program is there ends the script.
+# A signal that comes before the program has started ends the script.
 _BEGUN = '[ "$!" != "$overspan_before" ] || exit 143'
-# Slurm's signals reach every process. Only those that are for the batch shell alone are passed on: without files the
-# program itself would have them.
+# Slurm signals every process of a job, so only signals to the batch shell alone are passed on. Without inline files the
+# program replaces the shell and gets them itself.
 _RUN = """\
 overspan_before=$!
 for overspan_word in HUP INT QUIT TERM USR1 USR2 ALRM XCPU; do

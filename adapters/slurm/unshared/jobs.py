@@ -1,7 +1,7 @@
-"""Clusters whose compute nodes do not see `root`: what can run there, and how output is read.
+"""Jobs on compute nodes that do not see `root`: what can run there, and how output is read.
 
-Such a job has nothing but what Slurm itself carries: its script and variables. It runs in a folder that every node has.
-What a single job writes there is read beside it, by a step, for as long as it runs; a group has a relay.
+Such a job gets only what Slurm itself transports: its script and variables. It runs in a folder that every node has. A
+step beside a running single job reads its output there; a group has a relay for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECONDS = 60.0
 
 
 def refuse_unshared(job: Job) -> None:
-    """Refuse what needs a folder that the nodes share. Raises Rejected."""
+    """Refuse jobs that need a folder that the nodes share. Raises Rejected."""
     tasks = job.spec.tasks
     if is_set(job):
         what = "a set, where each task is a native job,"
@@ -32,7 +32,7 @@ def refuse_unshared(job: Job) -> None:
 
 
 def refuse_member() -> NoReturn:
-    """Refuse the native jobs of a group that Slurm can start in no other form. Raises Rejected."""
+    """Refuse a group that Slurm can start only as a set. Raises Rejected."""
     raise Rejected(
         "the group needs a hetjob, which this cluster cannot start, or a set, which needs a folder that nodes share",
         remedy="give all tasks the same partition and options, so that one ordinary job holds them",
@@ -40,7 +40,7 @@ def refuse_member() -> NoReturn:
 
 
 async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> FileChunk:
-    """Bytes of a file on the first node of a running job. NotFound for no such file, Conflict where it runs no more."""
+    """Bytes of a file on a running job's first node. Raises NotFound without the file, Conflict after the job's end."""
     step = ("srun", f"--jobid={native}", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0")
     program = render_read(path, offset, limit).encode("utf-8", "surrogateescape")
     done = await transport.run((*step, INTERPRETER), stdin=program, timeout=_SECONDS)

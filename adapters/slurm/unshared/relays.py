@@ -1,4 +1,4 @@
-"""Relays of groups whose nodes share no folder: one a group on the login node, started again while the group lives."""
+"""Starts the relays of groups whose nodes share no folder: one for each group, on the login node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from overspan.bridge.runtime.slurm.relay_login import lock_name, taken_name
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-"""How often it is seen whether each group has its relay."""
+"""Seconds between two checks that each group has its relay."""
 
 _START = """\
 [ -d "$1" ] && [ ! -e "$1/$2" ] || exit 0
@@ -34,21 +34,21 @@ command -v setsid >/dev/null 2>&1 && set -- setsid "$@"
 
 
 def render_starts(handles: Collection[GroupHandle], settings: Settings, root: str) -> str:
-    """The program for sh that starts each relay that does not run, in a session of its own."""
+    """The sh program that starts each relay that does not run, in a session of its own."""
     return "".join(
         shlex.join(["sh", "-c", _START, "sh", *list_words(handle, settings, root)]) + "\n" for handle in handles
     )
 
 
 def list_words(handle: GroupHandle, settings: Settings, root: str) -> tuple[str, ...]:
-    """Folder, mark, lock and log of a group's relay, and its command."""
+    """Folder, end marker, lock and log of a group's relay, and its command."""
     launch = handle.launch
     command = (*supervisor_words(settings, root), "relay", handle.folder, str(launch), handle.name, settings.python)
     return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
 
 
 class Relays:
-    """Looks after the relays of one cluster's groups; a cluster that does not answer is asked again."""
+    """Keeps the relays of one cluster's groups running; failures are tried again."""
 
     def __init__(self, queries: Queries, settings: Settings, root: str) -> None:
         self._queries = queries
@@ -61,7 +61,7 @@ class Relays:
         self._said = ""
 
     def keep(self, handles: Collection[GroupHandle]) -> None:
-        """Have the relays of these groups run; those of new ones at once."""
+        """Start missing relays of these groups: of new groups at once, else each LOOK_SECONDS."""
         trouble = str(self._flight.trouble or "")
         if trouble and trouble != self._said:
             log.warning("the relays of groups cannot be started: %s", trouble)
@@ -81,5 +81,5 @@ class Relays:
             raise OverspanError(done.words.strip() or f"exit code {done.rc}")
 
     async def close(self) -> None:
-        """Stop looking; relays go on."""
+        """Stop the checks; relays go on."""
         await self._flight.close()

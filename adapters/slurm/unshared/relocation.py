@@ -1,7 +1,7 @@
-"""What of a job has to change for a cluster that does not see the submitter's file system. Pure.
+"""Changes a job's paths and variables for a cluster that does not see the submitter's file system. Pure.
 
-There the job runs in its run directory: relative paths lead there, absolute ones are the cluster's own, unless
-`staging` has brought them.
+The job runs in its run directory: relative paths start there, and absolute paths are the cluster's own, except those of
+staged files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT
 from overspan.bridge.model.spec import Form, Streams, TaskSpec
 
 _CARRIED = ("SBATCH_", "SLURM_", "OVERSPAN_", "SPAN_")
-"""Beginnings of names whose variables are never those of a job that is submitted from elsewhere."""
+"""Prefixes of the submitter's variables that must not reach a job on another system."""
 
 
 def relocate(job: Job, run_dir: str) -> Job:
-    """The job as one that was submitted from its run directory on the cluster, with the named variables only."""
+    """The job as if it was submitted from its run directory on the cluster, with only the variables of --export."""
     named = name_variables(job)
     here = job.spec.origin.directory
     tasks = tuple(_relocate_task(task, job.spec.environment, named, (here, run_dir)) for task in job.spec.tasks)
@@ -28,7 +28,7 @@ def relocate(job: Job, run_dir: str) -> Job:
 
 
 def relocate_single(job: Job, run_dir: str) -> Job:
-    """The same for a job that is one native job: a task of a job file writes into the run directory unless it says."""
+    """As `relocate`, for a single job: a job file's task without `output` writes into the run directory."""
     job = relocate(job, run_dir)
     task = job.spec.tasks[0]
     if task.form is not Form.RUN or task.streams.output:
@@ -39,7 +39,7 @@ def relocate_single(job: Job, run_dir: str) -> Job:
 
 
 def name_variables(job: Job) -> frozenset[str]:
-    """Names that --export asks for on the command line."""
+    """Names of variables in --export on the command line."""
     command = read_command(job.spec.origin.command) if job.spec.origin.command else ({},)
     words = command[0].get("export", "").split(",")
     return frozenset(word.partition("=")[0].strip() for word in words)
@@ -55,7 +55,7 @@ def _relocate_task(
         if name in named or (environment.get(name) != value and not name.startswith(_CARRIED))
     }
     if task.form is Form.BATCH and not environment:
-        # All that a script gets came from the submitter's environment.
+        # A batch script's variables are all from the submitter's environment.
         env = {name: value for name, value in task.env.items() if name in named}
     workdir = there if task.workdir in ("", here) else task.workdir
     streams = task.streams

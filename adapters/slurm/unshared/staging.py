@@ -1,11 +1,12 @@
-"""Files of the submitter's on a cluster that does not see them: `workdir` and the sources of `file_mounts`.
+"""Staging: copies `workdir` and the sources of `file_mounts` to a cluster that does not see the submitter's files.
 
-They are packed on this machine when the job is sent, travel once for each content (ROOT/files/HASH.tar.gz, until the
-last job that came with it is over), and each job gets a copy of its own in its run directory, so that no job changes
-another's. All elements of an array share one, as they would share the folder itself. A launch after the first finds the
-copy there and goes on with what is in it.
+They are packed on this machine when the job is submitted. Each content is sent once (ROOT/files/HASH.tar.gz, kept until
+the last job that uses it is over), and each job gets its own copy in its run directory, so that no job changes
+another's. The elements of an array share one copy, as they would share the folder itself. A later launch of the job
+continues with the copy of the first.
 
-Where the nodes share no folder either, they travel in the batch script (`inline_files`), and each run has a fresh copy.
+If the nodes share no folder either, the files travel in the batch script (`inline_files`), and each run unpacks a fresh
+copy.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, ReadyKind, TaskSpec
 
 PART = 3 << 20
-"""Bytes of an archive that travel in one round trip."""
+"""Bytes of an archive that one round trip sends."""
 PART_SECONDS = 300.0
 KEPT_DAYS = 30
-"""How long an archive stays on the cluster that no job has used."""
+"""Days after which an archive that no job has used is removed from the cluster."""
 _MISSING = 44
 _REMEMBERED = 10_000
 _PARCELS = 4
-"""Packed files that are kept for the jobs that follow."""
+"""Packed files in the cache, for following jobs with the same files."""
 
 
 def find_sources(job: Job) -> tuple[str, ...]:
     """The submitter's paths that a job's tasks name, each once, in the order of the file.
 
-    A batch script names none: its folder is the cluster's own, as with sbatch.
+    A batch script has none: its working directory is the cluster's own, as with sbatch.
     """
     found: list[str] = []
     for task in job.spec.tasks:
@@ -57,9 +58,9 @@ def find_sources(job: Job) -> tuple[str, ...]:
 
 
 def choose_local(paths: Sequence[str], here: str) -> tuple[str, ...]:
-    """Those paths that are on this machine; others are the cluster's own.
+    """The paths that exist on this machine; others are the cluster's own.
 
-    Raises InvalidRequest for a missing one below the folder of the submission, which no cluster can have.
+    Raises InvalidRequest for a missing path below the submission's folder, which cannot be on the cluster either.
     """
     chosen = []
     for path in paths:
@@ -71,13 +72,13 @@ def choose_local(paths: Sequence[str], here: str) -> tuple[str, ...]:
 
 
 def check_sources(job: Job, limit: int) -> None:
-    """Raise InvalidRequest for a path that is missing, or cannot travel within `limit` bytes."""
+    """Raise InvalidRequest for a path that is missing, or larger than `limit` bytes."""
     for path in choose_local(find_sources(job), job.spec.origin.directory):
         list_items(path, limit)
 
 
 def place_sources(job: Job, root: str, run: str) -> dict[str, str]:
-    """Where the copies of a job's paths are on the cluster: folders that each have one entry of the path's name.
+    """By source: the folder on the cluster that contains its copy, under the source's own name.
 
     `run` is the name of the job's run directory; elements of an array use the array's.
     """
@@ -100,7 +101,10 @@ def _move_task(task: TaskSpec, places: Mapping[str, str]) -> TaskSpec:
 
 
 def preview_staged(job: Job, root: str) -> tuple[Job, str]:
-    """The job as it would be sent, for `span plan`, and what travels as comments. InvalidRequest for missing paths."""
+    """The job as it would be submitted, for `span plan`, and comments about staged files.
+
+    Raises InvalidRequest for missing paths.
+    """
     places = place_sources(job, root, "N")
     sources = choose_local(list(places), job.spec.origin.directory)
     found = {source: _name_copy(places[source], source) for source in sources}
@@ -117,9 +121,9 @@ def _name_top(source: str) -> str:
 
 
 def list_carried(job: Job) -> tuple[Job, tuple[str, ...]]:
-    """The job with its copies on a node in place of the paths that travel in its script, and those paths.
+    """The job with the paths of inline files on the node, and the sources of these.
 
-    Raises InvalidRequest for a missing one, Rejected for a task that would see no copy.
+    Raises InvalidRequest for a missing path, Rejected for a task that would not see its files.
     """
     sources = choose_local(find_sources(job), job.spec.origin.directory)
     for task in job.spec.tasks:
@@ -131,7 +135,7 @@ def list_carried(job: Job) -> tuple[Job, tuple[str, ...]]:
 
 
 def _refuse_blind(task: TaskSpec) -> None:
-    """Refuse a task of which a part would not see the files that come with it. Raises Rejected."""
+    """Refuse a task with a part that would not see its inline files. Raises Rejected."""
     what = "an image" if task.image else ""
     if task.ready is not None and task.ready.kind is ReadyKind.COMMAND:
         what = "`ready: command`"
@@ -144,20 +148,20 @@ def _refuse_blind(task: TaskSpec) -> None:
 
 
 def _start_apart(task: TaskSpec) -> TaskSpec:
-    """The task, in a folder of its own where its files come with it: links of two jobs do not meet there."""
+    """The task in a working directory of its own if it has inline files, so that links of two jobs do not collide."""
     brought = any(map(is_brought, task.file_mounts.values()))
     return replace(task, workdir=EMPTY) if brought and not task.workdir else task
 
 
 def preview_carried(job: Job) -> tuple[Job, InlineFiles | None, str]:
-    """The job as it would be sent to nodes that share no folder, for `span plan`, and what travels as comments."""
+    """The job as it would be submitted to nodes that share no folder, for `span plan`, and comments about its files."""
     moved, sources = list_carried(job)
     lines = [f"# {source} travels behind the script\n" for source in sources]
     return moved, InlineFiles(preview=True) if sources else None, "".join(lines)
 
 
 class Files:
-    """How the files of launches reach one cluster: they are there, travel to the run directory, or in the script."""
+    """Brings the files of launches to one cluster: by a shared folder, by staging, or inline in the script."""
 
     def __init__(self, transport: Transport, settings: Settings, references: References | None = None) -> None:
         limit = settings.max_staged << 20
@@ -165,9 +169,9 @@ class Files:
         self._packer = None if settings.shared_root else InlinePacker(limit)
 
     async def bring(self, launch: Launch, root: str, run: str) -> tuple[Launch, InlineFiles | None]:
-        """The launch with its files' places on the cluster, and those that are to travel in its script.
+        """The launch with the paths of its files on the cluster, and its inline files.
 
-        For `root`, `run` and the errors see `Stager.stage`, `InlinePacker.pack`.
+        `root`, `run` and errors: see `Stager.stage` and `InlinePacker.pack`.
         """
         if self._packer is not None:
             job, inline = await asyncio.to_thread(self._packer.pack, launch.job)
@@ -178,16 +182,16 @@ class Files:
 
 
 class InlinePacker:
-    """Packs files for nodes that share no folder; `limit` is how many bytes one path may have."""
+    """Packs files for nodes that share no folder; `limit` is in bytes for each path."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._packed: dict[str, InlineFiles] = {}
 
     def pack(self, job: Job) -> tuple[Job, InlineFiles | None]:
-        """The job as its node sees it, and what comes with it. What has not changed is packed once.
+        """The job with the paths on its node, and its inline files; unchanged files come from the cache.
 
-        Raises InvalidRequest and Rejected for what cannot travel, OverspanError for what changes meanwhile.
+        Raises InvalidRequest and Rejected for files that cannot travel, OverspanError for files that change meanwhile.
         """
         moved, sources = list_carried(job)
         if not sources:
@@ -207,7 +211,7 @@ class InlinePacker:
 
 
 class _Copy(NamedTuple):
-    """A copy of a path for the run of that name, at its place below the root."""
+    """A staged copy for the run of that name, in the folder `place`."""
 
     root: str
     run: str
@@ -216,12 +220,12 @@ class _Copy(NamedTuple):
 
     @property
     def references(self) -> str:
-        """The file with what the run refers to."""
+        """The file with the run's references."""
         return f"{self.root}/{FOLDER}/{self.run}"
 
 
 class Stager:
-    """Brings files to one cluster; `limit` is how many bytes one path may have."""
+    """Stages files on one cluster; `limit` is in bytes for each path."""
 
     def __init__(
         self, transport: Transport, limit: int, timeout: float = 60.0, references: References | None = None
@@ -234,10 +238,10 @@ class Stager:
         self._done: dict[str, str] = {}
 
     async def stage(self, launch: Launch, root: str, run: str) -> Launch:
-        """The launch with its files on the cluster, and with their paths there.
+        """Stage the launch's files, and return it with their paths on the cluster.
 
-        `root` is the cluster's folder as an absolute path there, `run` the name of the job's run directory. Raises
-        InvalidRequest for what cannot travel, OverspanError with the cluster's words when it takes no more.
+        `root` is the cluster's root as an absolute path, `run` the name of the job's run directory. Raises
+        InvalidRequest for files that cannot be sent, OverspanError with the cluster's error if it cannot store them.
         """
         places = place_sources(launch.job, root, run)
         there = await self._look(places)
@@ -253,7 +257,7 @@ class Stager:
         return replace(launch, job=apply_staged(launch.job, found)) if found else launch
 
     async def _look(self, places: Mapping[str, str]) -> list[str]:
-        """The paths that have a copy already, of an earlier launch or another element: it stays as it is."""
+        """The paths that an earlier launch or another element has staged already."""
         if all(place in self._done for place in places.values()):
             return list(places)
         words = [INTERPRETER, "-c", 'for d; do [ -d "$d" ] && echo y || echo n; done', "sh", *places.values()]
@@ -268,7 +272,7 @@ class Stager:
             if await self._unpack(archive, copy):
                 return
             if not packed:
-                # The cluster has lost what it had.
+                # The archive was sent before, but the cluster no longer has it.
                 items = await asyncio.to_thread(list_items, source, self._limit)
                 archive = f"{copy.root}/files/{await asyncio.to_thread(write_archive, items, file)}.tar.gz"
             await self._send(file, archive)
@@ -276,7 +280,7 @@ class Stager:
             raise OverspanError(f"{archive} has gone from the cluster", remedy="it is tried again")
 
     def _pack(self, source: str, file: BinaryIO) -> tuple[str, bool]:
-        """The hash of a path's content, and whether the archive was written: not for one that was packed before."""
+        """The hash of a path's content, and whether the archive was written; a content that is known is not packed."""
         items: Sequence[ArchiveItem] = list_items(source, self._limit)
         listed = describe_items(items)
         if listed in self._hashes:
@@ -287,7 +291,7 @@ class Stager:
         return name, True
 
     async def _unpack(self, archive: str, copy: _Copy) -> bool:
-        """Unpack an archive of the cluster; False when it has none of that name."""
+        """Unpack an archive on the cluster; False if it does not have it."""
         words = [INTERPRETER, "-c", _UNPACK, "sh", archive, copy.place, f"{copy.umask:04o}", copy.references]
         done = await self._transport.run(words, timeout=max(PART_SECONDS, self._timeout))
         if done.rc not in (0, _MISSING):
@@ -295,7 +299,7 @@ class Stager:
         return done.rc == 0
 
     async def _send(self, file: BinaryIO, archive: str) -> None:
-        """Write an archive part by part; it gets its name when it is whole."""
+        """Send an archive in parts; it is renamed to its final name when it is complete."""
         file.seek(0)
         first = True
         while data := await asyncio.to_thread(file.read, PART):
@@ -325,7 +329,7 @@ rm -rf "$new"
 
 
 def render_part(archive: str, data: bytes, first: bool) -> str:
-    """A program that writes the first bytes of an archive, or more of them."""
+    """A program that begins an archive, or appends to it."""
     text = base64.b64encode(data).decode()
     into = ">" if first else ">>"
     return (
@@ -335,7 +339,7 @@ def render_part(archive: str, data: bytes, first: bool) -> str:
 
 
 def render_end(archive: str) -> str:
-    """A program that checks a whole archive and names it, and removes those that were not used for long."""
+    """A program that checks a complete archive, gives it its name, and removes archives unused for KEPT_DAYS."""
     return (
         f'set -e; a={shlex.quote(archive)}; gzip -t "$a.part"; mv -f "$a.part" "$a"\n'
         f"find \"${{a%/*}}\" -maxdepth 1 -type f -name '*.tar.gz*' -mtime +{KEPT_DAYS} -delete 2>/dev/null || :\n"

@@ -1,1 +1,1 @@
-"""A Slurm cluster for the users of a shared daemon, each of whom it is reached as."""
+"""A Slurm cluster for the users of a shared daemon, which acts there as each of them."""

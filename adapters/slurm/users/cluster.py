@@ -1,6 +1,6 @@
-"""A Slurm cluster for several users: for each of them one as that user, and all of them as one adapter.
+"""A Slurm cluster for several users: one SlurmCluster for each user, joined into one adapter.
 
-Nothing is done for a user but by that user's own cluster, so files, rights and limits are those of the user.
+Each user's calls run as that user, so the user's own files, rights and limits apply.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from overspan.bridge.model.job import Job
 log = logging.getLogger(__name__)
 
 USER = "{user}"
-"""Stands for the owner's name in `root`."""
+"""Placeholder for the owner's name in `root`."""
 TOGETHER = 4
-"""Users whose leftovers are looked for at once."""
+"""Users for whom `release` and `find_traces` ask Slurm in parallel."""
 _WAITS = "what it waits for is another user's: Overspan waits for it"
 
 
@@ -73,7 +73,7 @@ class SharedCluster:
         check_settings(config, self._settings)
         self._accounts = accounts or AccountDatabase()
         self._clusters: dict[str, SlurmCluster] = {}
-        # Nodes belong to no user, and the query needs nothing of a user's.
+        # The query of nodes is the same for every user, so it runs as the daemon.
         self._site = SlurmCluster(self._config)
         self._submitting: ConcurrentCalls[Launch, Accepted | Refusal] = ConcurrentCalls(self._submit)
         self._ordering: ConcurrentCalls[Order, Refusal | None] = ConcurrentCalls(self._order)
@@ -87,7 +87,7 @@ class SharedCluster:
         return describe_place(self._settings, self._config.root)
 
     def find_written(self, handle: str) -> Written:
-        """Where a launch works and writes; the commands run where its user's files are."""
+        """A launch's working directory and output files; a shared daemon always sees its users' files."""
         return find_written(handle.partition("/")[2], True)
 
     def as_user(self, user: str) -> SlurmCluster:
@@ -103,7 +103,7 @@ class SharedCluster:
         return SlurmCluster(config, UserTransport(user, self._accounts, self._settings.path))
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Submit each launch as its owner. SomeUnanswered where one's cluster takes long."""
+        """Submit each launch as its owner. Raises SomeUnanswered while a user's call takes long."""
         by_user: dict[str, list[Launch]] = {}
         put_off: dict[str, Accepted | Refusal] = {}
         for launch in launches:
@@ -127,26 +127,26 @@ class SharedCluster:
         return [_own(user, answer) for answer in answers]
 
     def troubles(self) -> list[str]:
-        """What is wrong with single launches, of any user."""
+        """Troubles with single launches, of all users."""
         return [text for cluster in self._clusters.values() for text in cluster.troubles()]
 
     def decider_of(self, handle: str) -> Decider:
-        """As for one user."""
+        """Who decides for a launch, as SlurmCluster says."""
         return Decider.DAEMON if is_set_handle(split_owner(handle)[1]) else self.decider
 
     def keeps_limits(self, handle: str) -> bool:
-        """As for one user."""
+        """Whether Slurm enforces a launch's wall times, as SlurmCluster says."""
         return is_set_handle(split_owner(handle)[1])
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of all users' launches: one question a tick for each user that has some."""
+        """News of all users' launches: one query a tick for each user with launches."""
         parts = split_cursors(since)
         self._looked = True
         reports = tuple(await self._watches.observe(parts, timeout))
         return Observation(reports, time.time(), gap=self._watches.gap)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        """Carry out each order as the owner of its launch. SomeUnanswered where one's cluster takes long."""
+        """Carry out each order as the owner of its launch. Raises SomeUnanswered while a user's call takes long."""
         by_user: dict[str, list[Order]] = {}
         put_off: dict[str, Refusal | None] = {}
         for order in orders:
@@ -174,13 +174,13 @@ class SharedCluster:
         return await self.as_user(user).logs(replace(request, handle=handle))
 
     async def steps(self, handles: Sequence[str]) -> list[Step]:
-        """The steps of the launches, asked for as their owners; none of those whose owner's cluster does not tell."""
+        """The steps of the launches, queried as their owners; without those of users whose query fails."""
         wanted = group_handles(handles)
         calls = [self.as_user(user).steps(own) for user, own in wanted.items()]
         found: list[Step] = []
         for user, steps in zip(wanted, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(steps, OverspanError):
-                log.warning("the steps of %s are not told: %s", user, steps.message)
+                log.warning("the steps of %s cannot be listed: %s", user, steps.message)
             elif isinstance(steps, BaseException):
                 raise steps
             else:
@@ -188,12 +188,12 @@ class SharedCluster:
         return found
 
     async def enter(self, request: ShellRequest) -> Entrance:
-        """What the owner is to run for a shell."""
+        """The command that the owner runs for a shell."""
         user, handle = split_owner(request.handle)
         return await self.as_user(user).enter(replace(request, handle=handle))
 
     async def prepare_step(self, request: StepRequest) -> StepEntrance:
-        """What the owner is to run for a step."""
+        """The command that the owner runs for a step."""
         user, handle = split_owner(request.handle)
         return await self.as_user(user).prepare_step(replace(request, handle=handle))
 
@@ -209,10 +209,10 @@ class SharedCluster:
         elif self._clusters or not self._looked:
             await asyncio.gather(*(cluster.set_throttle(array, limit) for cluster in self._clusters.values()))
             if not self._clusters:
-                raise Unreachable(f"{self.name} has not been looked at yet")
+                raise Unreachable(f"{self.name} has not been polled yet")
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """End the remains of sets that are not wanted any more."""
+        """End what is left of sets that have been released, and remove files that no run refers to."""
         wanted = group_handles(handles)
         limit = asyncio.Semaphore(TOGETHER)
 
@@ -228,7 +228,7 @@ class SharedCluster:
                 raise error
 
     async def find_traces(self) -> list[Trace]:
-        """What Slurm has of the launches of every user whom this daemon has served. Raises Unreachable."""
+        """The launches in Slurm of every user whom this daemon has served. Raises Unreachable."""
         limit = asyncio.Semaphore(TOGETHER)
 
         async def find(user: str) -> list[Trace]:
@@ -250,11 +250,11 @@ class SharedCluster:
             )
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """What is accepted without effect on this cluster."""
+        """Parts of the job that are accepted and have no effect on this cluster."""
         return self.as_user(owner_of(job)).notes(job)
 
     def plan(self, job: Job) -> str:
-        """The exact command and script that would be submitted, with no effect at all."""
+        """The exact command and script of a submission. Nothing is sent and nothing is written."""
         return self.as_user(owner_of(job)).plan(job)
 
     async def admit(self, job: Job) -> Refusal | None:
@@ -271,12 +271,12 @@ class SharedCluster:
 
 
 def _own(user: str, answer: Accepted | Refusal) -> Accepted | Refusal:
-    """An answer with the owner in its handle."""
+    """The answer with its owner's name in the handle."""
     return replace(answer, handle=join_owner(user, answer.handle)) if isinstance(answer, Accepted) else answer
 
 
 def check_settings(config: ClusterConfig, settings: Settings) -> None:
-    """Refuse what one process could not do in the name of several users. Raises InvalidRequest."""
+    """Refuse settings with which one process cannot act for several users. Raises InvalidRequest."""
     where = f"clusters.{config.name}"
 
     def refuse(key: str, value: Any, why: str, remedy: str) -> None:

@@ -1,6 +1,6 @@
-"""Concurrent calls for many users: a user whose cluster does not answer delays the others by WAIT_SECONDS at most.
+"""Concurrent calls for many users: a user's call that hangs delays the others by WAIT_SECONDS at most.
 
-A call that takes longer goes on, and what it answered is kept until the daemon asks again.
+A call that takes longer goes on, and its answers are kept until the daemon asks again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0
 """Seconds for which all users wait for the slowest."""
 REST = 5.0
-"""Seconds after which a user's call is made again that has failed."""
+"""Seconds between a user's failed call and the next try."""
 _KEPT = 20_000
 
 
@@ -28,7 +28,7 @@ class Tokened(Protocol):
 
     @property
     def token(self) -> str:
-        """Its name."""
+        """Its idempotency key."""
 
 
 I = TypeVar("I", bound=Tokened)  # noqa: E741
@@ -45,7 +45,7 @@ class ConcurrentCalls(Generic[I, A]):
         self._failed: dict[str, tuple[float, OverspanError]] = {}
 
     async def make(self, items: Mapping[str, Sequence[I]]) -> dict[str, A]:
-        """The answers by token. SomeUnanswered where there are not all yet; what failed where there is none at all."""
+        """The answers by token. Raises SomeUnanswered if some are missing, or the error if all users' calls failed."""
         begun = [task for user, own in items.items() if (task := self._begin(user, own)) is not None]
         if begun:
             await asyncio.wait(begun, timeout=WAIT_SECONDS)
@@ -59,14 +59,14 @@ class ConcurrentCalls(Generic[I, A]):
         return answers
 
     async def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel all calls."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, user: str, items: Sequence[I]) -> asyncio.Task[None] | None:
-        """Make the calls that have no answer yet, unless one is under way, or has just failed."""
+        """Start a call for items without an answer, unless one is under way or has just failed."""
         missing = [item for item in items if item.token not in self._known]
         failed_at = self._failed[user][0] if user in self._failed else -REST
         if not missing or user in self._tasks or time.monotonic() - failed_at < REST:

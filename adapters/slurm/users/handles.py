@@ -1,4 +1,4 @@
-"""Handles prefixed with their owner: the prefix says as which user to ask the cluster. Pure."""
+"""Handles with a prefix that names their owner, as whom the cluster is asked. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def join_owner(user: str, handle: str) -> str:
 
 
 def split_owner(handle: str) -> tuple[str, str]:
-    """Whose launch it is, and its handle as that user's cluster knows it. NotFound for one without an owner."""
+    """The owner of a launch, and its handle as that user's cluster knows it. NotFound for one without an owner."""
     user, slash, own = handle.partition("/")
     if not slash or not user:
         raise NotFound(f"{handle!r} names no user's job", remedy="it was submitted by another daemon")
@@ -25,7 +25,7 @@ def split_owner(handle: str) -> tuple[str, str]:
 
 
 def group_handles(handles: Iterable[str]) -> dict[str, list[str]]:
-    """The handles by user, as each user's cluster knows them; those of others are left out."""
+    """The handles by user, as each user's cluster knows them; those without an owner are left out."""
     found: dict[str, list[str]] = {}
     for handle in handles:
         user, slash, own = handle.partition("/")
@@ -45,12 +45,12 @@ def split_cursors(since: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def owner_of(job: Job) -> str:
-    """Whose job it is: the daemon has written that down when it took the submission."""
+    """The owner of a job, as the daemon recorded it at the submission."""
     return job.spec.origin.user
 
 
 def own_needs(user: str, needs: Sequence[Unmet]) -> tuple[Unmet, ...] | None:
-    """The needs as the user's cluster knows them; None where one is about another user's job."""
+    """The needs as the user's cluster knows them; None if one is about another user's job."""
     found = []
     for unmet in needs:
         jobs = []

@@ -1,4 +1,4 @@
-"""Observes the launches of many users, each by a call of its own, so that a slow or failed call delays no other."""
+"""Observes the launches of many users with one call for each user, so that no slow or failed call delays the others."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from overspan.bridge.model.errors import OverspanError
 log = logging.getLogger(__name__)
 
 LONGEST = 60.0
-"""Seconds that one call waits for news."""
+"""Seconds that one call waits for news, at most."""
 REST = 5.0
-"""Seconds after which a user's call is made again that has failed."""
+"""Seconds between a user's failed call and the next try."""
 
 Observe = Callable[[str, Mapping[str, str], float], Awaitable[Observation]]
 
 
 @dataclass
 class UserObservation:
-    """A call for a user, from those cursors."""
+    """A call for a user, from these cursors on."""
 
     since: Mapping[str, str]
     task: asyncio.Task[Observation]
 
 
 class UserWatches:
-    """Calls that go on from one observation to the next, as long as the cursors of their user stay what they are."""
+    """Keeps each user's call across observations for as long as that user's cursors stay the same."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
         self._looks: dict[str, UserObservation] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
         self._dark = self._back = False
-        """Whether no user's launches could be observed, and whether some user's can again."""
+        """Whether every user's call failed, and whether one has succeeded since then."""
         self._gaps: dict[str, str] = {}
 
     @property
     def gap(self) -> str:
-        """What cannot be known of some user's launches."""
+        """Why the ends of some user's jobs cannot be known at the moment; empty where they can."""
         return next((gap for gap in self._gaps.values() if gap), "")
 
     async def observe(self, parts: Mapping[str, Mapping[str, str]], timeout: float) -> list[Report]:
-        """The news of all users that have some. Raises what failed where it did so for everybody."""
+        """The news of all users. Raises the error if every user's call failed."""
         deadline = time.monotonic() + timeout
         self._drop(set(self._looks) - set(parts))
         self._gaps = {user: gap for user, gap in self._gaps.items() if user in parts}
@@ -66,7 +66,7 @@ class UserWatches:
                 return reports
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Cancel all calls."""
         tasks = [look.task for look in self._looks.values()]
         self._drop(set(self._looks))
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -78,7 +78,7 @@ class UserWatches:
         self._drop({user} & set(self._looks))
         if user in self._failed and time.monotonic() - self._failed[user][0] < REST:
             return
-        # A caller that cannot wait is told what there is now.
+        # At the deadline the call still runs, with a timeout of 0: it returns what is known now.
         seconds = max(0.0, deadline - time.monotonic())
         task = asyncio.ensure_future(self._observe(user, since, min(seconds, LONGEST)))
         self._looks[user] = UserObservation(dict(since), task)
@@ -94,7 +94,7 @@ class UserWatches:
             await asyncio.wait(tasks)
 
     def _take(self, user: str) -> list[Report]:
-        """What a call has brought, if it has ended."""
+        """The reports of a call, if it has ended."""
         look = self._looks[user]
         if not look.task.done():
             return []
@@ -105,19 +105,19 @@ class UserWatches:
             self._fail(user, error)
             return []
         except Exception as error:
-            log.exception("looking for %s", user)
+            log.exception("an observation for %s", user)
             self._fail(user, OverspanError(f"{type(error).__name__}: {error}"))
             return []
         self._failed.pop(user, None)
         before, self._gaps[user] = self.gap, found.gap
         self._back, self._dark = self._back or self._dark or self.gap != before, False
-        # A report about anything else belongs to no user.
+        # Reports on launches that were not asked for are dropped.
         own = [report for report in found.reports if report.handle in look.since]
         return [replace(report, handle=join_owner(user, report.handle)) for report in own]
 
     def _fail(self, user: str, error: OverspanError) -> None:
         if user not in self._failed:
-            log.warning("the launches of %s cannot be seen: %s", user, error.message)
+            log.warning("the launches of %s cannot be observed: %s", user, error.message)
         self._failed[user] = time.monotonic(), error
 
     def _drop(self, users: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Users who may have something on a cluster, in a file of the daemon's: a later one has to clean up after a crash."""
+"""Users who may have something on a cluster, in a file of the daemon, so that a crash leaves nothing unknown."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Users:
         self._names = self._read()
 
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """The names of all users."""
         return frozenset(self._names)
 
     def add(self, user: str) -> None:
-        """Note a user, before anything is sent for it."""
+        """Note a user before anything is submitted for them."""
         if user not in self._names:
             self._names.add(user)
             self._write()
 
     def drop(self, user: str) -> None:
-        """Nothing of that user's is left."""
+        """Forget a user of whom nothing is left on the cluster."""
         if user in self._names:
             self._names.discard(user)
             self._write()
@@ -46,5 +46,5 @@ class Users:
                 file.write("".join(f"{name}\n" for name in sorted(self._names)))
             os.replace(f"{self._path}.new", self._path)
         except OSError as error:
-            # A crash may then leave native jobs of sets.
+            # Not fatal: only after a crash, sets' native jobs and files of a new user may be left.
             log.warning("%s cannot be written: %s", self._path, error.strerror)

@@ -72,7 +72,7 @@ class TestFindings:
 
     def test_kill_wait(self) -> None:
         assert judge_kill_wait(site(KillWait="30 sec")).seen.startswith("30 s;")
-        assert judge_kill_wait(site()).seen == "not told"
+        assert judge_kill_wait(site()).seen == "not shown"
 
     def test_rights_to_submit(self) -> None:
         assert judge_trial(Done(0, b"", b"sbatch: Job 5 to start at x\n"), Settings()).works

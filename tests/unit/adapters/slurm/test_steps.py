@@ -106,7 +106,7 @@ def test_without_the_accounting_those_that_run_are_told(world: SlurmWorld, accou
 
 def test_nobody_waits_long_for_steps(world: SlurmWorld) -> None:
     world.transport.fail("sacct", Trouble.HANGS)
-    with pytest.raises(Unreachable, match="has not told its steps"):
+    with pytest.raises(Unreachable, match="has not listed its steps"):
         Asking(world).find(HANDLE)
     assert world.loop.time() < 10
 
