@@ -9,6 +9,8 @@ from typing import IO, Any
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import OverspanError
 
+DATE = "%a %b %d %H:%M:%S %Y"
+"""How Slurm's commands write the time above a table."""
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}
 
 

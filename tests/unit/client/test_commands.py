@@ -468,3 +468,19 @@ def test_shutdown_without_and_with_a_daemon(
     assert main(["shutdown"]) == 0
     assert "was not running" in capsys.readouterr().err
     assert main(["ping"]) == 3
+
+
+def test_a_daemon_that_does_not_tell_a_column_is_said_to_be_of_another_version(
+    daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listing = _listing(ROW)
+    place = listing["columns"].index("account")
+    older = {**listing, "columns": listing["columns"][:place], "rows": [row[:place] for row in listing["rows"]]}
+    daemon.routes["GET /v1/queue"] = daemon.routes["GET /v1/history"] = lambda request: older
+    for words in (["squeue", "-h", "-o", "%i %a"], ["sacct", "-n"], ["scontrol", "show", "job", "7"]):
+        assert main(words) == 0
+        error = capsys.readouterr().err
+        assert "another version" in error and " account, " in error and "span shutdown" in error, words
+    # The columns that are asked for are all there.
+    assert main(["squeue", "-h", "-o", "%i %t"]) == 0
+    assert capsys.readouterr() == ("7 PD\n", "")
