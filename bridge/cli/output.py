@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import IO, Any
@@ -74,6 +75,17 @@ def use_colour(stream: IO[str], environment: Mapping[str, str]) -> bool:
 def paint(text: str, colour: str, on: bool) -> str:
     """Colour a text for a terminal."""
     return f"\033[{_COLOURS[colour]}m{text}\033[0m" if on else text
+
+
+def find_width(environment: Mapping[str, str]) -> int:
+    """How many letters a line of the terminal has; 0 where that is not known."""
+    given = environment.get("COLUMNS", "")
+    if given.isdigit():
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def rfc3339(epoch: float | None) -> str | None:

@@ -8,7 +8,7 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.sacct_lines import AccountLine
 from overspan.bridge.cli.slurm_json import write_document
 from overspan.bridge.cli.steps import StepLine
-from overspan.bridge.listings.fields import account_document
+from overspan.bridge.listings.fields import account_documents
 from overspan.bridge.listings.values import Document, exit_status, number
 from overspan.bridge.model.hostlists import expand
 
@@ -21,10 +21,9 @@ def write_accounts(call: Invocation, lines: Sequence[AccountLine], now: float) -
             jobs.append((line, []))
         else:
             jobs[-1][1].append(line)
-    documents = [
-        {**account_document(line, now), "steps": [_step(step, step.step, now) for step in steps if step.step]}
-        for line, steps in jobs
-    ]
+    documents = account_documents((line for line, _ in jobs), now)
+    for document, (_, steps) in zip(documents, jobs, strict=True):
+        document["steps"] = [_step(line, line.step, now) for line in steps if line.step]
     write_document(call, {"jobs": documents}, lines[0].row.cluster if lines else "")
 
 

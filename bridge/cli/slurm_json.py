@@ -47,11 +47,11 @@ def write_document(call: Invocation, content: Mapping[str, Any], cluster: str = 
 
 def write_jobs(call: Invocation, rows: Sequence[JobRow], now: float) -> None:
     """Write the document of squeue and scontrol show job."""
-    from overspan.bridge.listings.fields import job_document
+    from overspan.bridge.listings.fields import job_documents
     from overspan.bridge.listings.values import number
 
     content = {
-        "jobs": [job_document(row, now) for row in rows],
+        "jobs": job_documents(rows, now),
         "last_backfill": number(int(now)),
         "last_update": number(int(now)),
     }

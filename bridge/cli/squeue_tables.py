@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.listing_notes import tell_missing, tell_stale
-from overspan.bridge.cli.output import DATE, say, write
+from overspan.bridge.cli.output import DATE, find_width, say, write
 from overspan.bridge.cli.usage import complain
 from overspan.bridge.client import Client, JobFilter, Listing
 from overspan.bridge.listings.fields import DEFAULT_FORMAT, LETTERS, LONG_FORMAT, START_FORMAT, long_names
@@ -50,12 +51,23 @@ def print_rows(call: Invocation, client: Client, words: Words, wanted: JobFilter
     elif words.has("steps"):
         _write_steps(call, words, rows, listing)
     else:
+        if _fits_terminal(words, call.environment):
+            from overspan.bridge.listings.fitting import fit_queue
+
+            layout = fit_queue(rows, listing.now, find_width(call.environment))
         _write_tables(words, layout, rows, listing)
         for fault in layout.faults:
             say(call, f"error: Invalid job format specification: {fault}")
         tell_stale(call, listing)
     tell_missing(call, listing)
     return 0
+
+
+def _fits_terminal(words: Words, environment: Mapping[str, str]) -> bool:
+    """Whether a person looks, who has asked for no format: a pipe has Slurm's own table, byte for byte."""
+    asked = any(words.has(name) for name in ("Format", "format", "long", "start"))
+    named = environment.get("SQUEUE_FORMAT") or environment.get("SQUEUE_FORMAT2")
+    return sys.stdout.isatty() and not asked and not named
 
 
 def choose_layout(words: Words, environment: Mapping[str, str]) -> Layout:

@@ -1,4 +1,4 @@
-"""Fields of Slurm's that never differ here: what no cluster of ours has, measures or tells."""
+"""Fields that never differ here, but for those with a letter: what no cluster of ours has, measures or tells."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ def _nothing(line: Any, now: float) -> str:
 
 
 NAMED: tuple[Field, ...] = (
-    constant("tmp_disk", "MIN_TMP_DISK", "0", number(0), letter="d", long_names=("MinTmpDisk",),
-             json="minimum_tmp_disk_per_node"),
-    constant("sockets", "SOCKETS_PER_NODE", "*", letter="H", long_names=("Sockets",)),
-    constant("cores", "CORES_PER_SOCKET", "*", number(None), letter="I", long_names=("Cores",),
-             json="cores_per_socket"),
-    constant("threads", "THREADS_PER_CORE", "*", number(None), letter="J", long_names=("Threads",),
-             json="threads_per_core"),
-    constant("spare", "", "", letter="s"),
-    constant("core_spec", "CORE_SPEC", "N/A", 0, letter="X", long_names=("CoreSpec",), json="core_spec"),
-    constant("scheduled_nodes", "SCHEDNODES", "(null)", "", letter="Y", long_names=("SchedNodes",), cut_header=False,
-             json="scheduled_nodes"),
-    constant("sockets_cores_threads", "S:C:T", "*:*:*", letter="z", long_names=("SCT",)),
     constant("delay_boot", "DELAY_BOOT", "0:00", number(0), long_names=("DelayBoot",), json="delay_boot"),
     constant("profile", "PROFILE", "NotSet", [], long_names=("Profile",), json="profile"),
     constant("switch_wait", "WAIT4SWITCH", "0:00", 0, long_names=("Wait4Switch",), json="maximum_switch_wait_time"),

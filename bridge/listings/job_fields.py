@@ -150,6 +150,8 @@ IDS: tuple[Field, ...] = (
         sacct_text=lambda line, now: line.name,
         sacct_json="name",
     ),
+    # Slurm has no word for it; %g and GroupName are the user's group.
+    Field("task_group", "GROUP", lambda row, now: row.group, extent="core", long_names=("TaskGroup",), width=8),
     Field(
         "user",
         "USER",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.bridge.listings.field import Field, of_step, option
+from overspan.bridge.listings.field import Field, constant, of_step, option
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.listings.texts import (
     NULL,
@@ -371,3 +371,19 @@ FILES: tuple[Field, ...] = (
     ),
 )
 """What it runs, and its files."""
+
+CONSTANTS: tuple[Field, ...] = (
+    constant("tmp_disk", "MIN_TMP_DISK", "0", number(0), letter="d", long_names=("MinTmpDisk",),
+             json="minimum_tmp_disk_per_node"),
+    constant("sockets", "SOCKETS_PER_NODE", "*", letter="H", long_names=("Sockets",)),
+    constant("cores", "CORES_PER_SOCKET", "*", number(None), letter="I", long_names=("Cores",),
+             json="cores_per_socket"),
+    constant("threads", "THREADS_PER_CORE", "*", number(None), letter="J", long_names=("Threads",),
+             json="threads_per_core"),
+    constant("spare", "", "", letter="s"),
+    constant("core_spec", "CORE_SPEC", "N/A", 0, letter="X", long_names=("CoreSpec",), json="core_spec"),
+    constant("scheduled_nodes", "SCHEDNODES", "(null)", "", letter="Y", long_names=("SchedNodes",), cut_header=False,
+             json="scheduled_nodes"),
+    constant("sockets_cores_threads", "S:C:T", "*:*:*", letter="z", long_names=("SCT",)),
+)  # fmt: skip
+"""What squeue -o has a letter for, and no cluster tells."""

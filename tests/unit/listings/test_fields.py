@@ -10,15 +10,12 @@ import pytest
 from tests.unit.cli.recorded_jobs import JOBS, LATE
 
 from overspan.bridge.cli.sacct_lines import AccountLine
-from overspan.bridge.listings.constant_fields import ACCOUNT_DOCUMENT, DOCUMENT, NAMED, UNNAMED
+from overspan.bridge.listings.constant_fields import ACCOUNT_DOCUMENT, DOCUMENT
 from overspan.bridge.listings.field import Field
-from overspan.bridge.listings.fields import FIELDS, SORTED, account_document, job_document
-from overspan.bridge.listings.job_fields import IDS, STANDING
-from overspan.bridge.listings.resource_fields import AMOUNTS, FILES, PLACES
+from overspan.bridge.listings.fields import SORTED, account_documents, all_fields, job_documents
 from overspan.bridge.listings.rows import COLUMNS, EXTENTS, JobRow
-from overspan.bridge.listings.time_fields import TIMES
 
-ALL = (*IDS, *STANDING, *TIMES, *AMOUNTS, *PLACES, *FILES, *NAMED, *UNNAMED)
+ALL = all_fields()
 ROWS = (
     *JOBS,
     JobRow(id=44, task_offset=1, raw_id=45, state="SUSPENDED", tasks=2, started_at=LATE - 9, paused_at=LATE - 2),
@@ -57,7 +54,7 @@ def _twice(names: Iterable[str]) -> list[str]:
 
 
 def test_each_name_is_that_of_one_field() -> None:
-    assert len(FIELDS) == len(ALL)
+    assert not _twice(field.name for field in ALL)
     assert not _twice(field.letter for field in ALL if field.letter)
     assert not _twice(name.lower() for field in ALL for name in field.long_names)
     assert not _twice(field.sacct.lower() for field in ALL if field.sacct)
@@ -81,7 +78,7 @@ def test_what_a_document_names_has_a_value(field: Field) -> None:
 
 
 def test_documents_have_every_name() -> None:
-    row = ROWS[0]
-    assert set(job_document(row, LATE)) == {field.json for field in ALL if field.json} | set(DOCUMENT)
-    named = {field.sacct_json for field in ALL if field.sacct_json} | set(ACCOUNT_DOCUMENT)
-    assert set(account_document(AccountLine(row), LATE)) == named
+    (job,) = job_documents([ROWS[0]], LATE)
+    assert set(job) == {field.json for field in ALL if field.json} | set(DOCUMENT)
+    (account,) = account_documents([AccountLine(ROWS[0])], LATE)
+    assert set(account) == {field.sacct_json for field in ALL if field.sacct_json} | set(ACCOUNT_DOCUMENT)
