@@ -10,14 +10,13 @@ import os
 from dataclasses import replace
 from typing import NamedTuple
 
-from overspan.bridge.cli.row_texts import BITSTRING
-from overspan.bridge.cli.squeue_letters import DEFAULT_FORMAT, LETTERS
-from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
-from overspan.bridge.cli.table_layout import parse_letters, render, write_header
-from overspan.bridge.client.records import JobRow, rows_from_document
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.views.listing import Selection, list_queue
-from overspan.bridge.controller.views.rows import CORE
+from overspan.bridge.listings.fields import DEFAULT_FORMAT, LETTERS
+from overspan.bridge.listings.layout import parse_letters, render, write_header
+from overspan.bridge.listings.rows import CORE, JobRow, rows_from_document
+from overspan.bridge.listings.sorting import DEFAULT_SORT, sort_rows
+from overspan.bridge.listings.texts import BITSTRING
 
 _LAYOUT = parse_letters(DEFAULT_FORMAT, LETTERS)
 _KEPT = 8

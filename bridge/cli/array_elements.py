@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.listings.rows import JobRow
 
 
 def split_elements(rows: Iterable[JobRow]) -> list[JobRow]:

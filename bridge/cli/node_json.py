@@ -7,7 +7,8 @@ from typing import Any
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.sinfo_fields import NodeRow
-from overspan.bridge.cli.slurm_json import Document, number, write_document
+from overspan.bridge.cli.slurm_json import write_document
+from overspan.bridge.listings.values import Document, number
 from overspan.bridge.model.hostlists import compress
 
 Node = Mapping[str, Any]

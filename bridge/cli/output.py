@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import IO, Any
@@ -9,6 +10,8 @@ from typing import IO, Any
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import OverspanError
 
+DATE = "%a %b %d %H:%M:%S %Y"
+"""How Slurm's commands write the time above a table."""
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "faint": 2}
 
 
@@ -72,6 +75,17 @@ def use_colour(stream: IO[str], environment: Mapping[str, str]) -> bool:
 def paint(text: str, colour: str, on: bool) -> str:
     """Colour a text for a terminal."""
     return f"\033[{_COLOURS[colour]}m{text}\033[0m" if on else text
+
+
+def find_width(environment: Mapping[str, str]) -> int:
+    """How many letters a line of the terminal has; 0 where that is not known."""
+    given = environment.get("COLUMNS", "")
+    if given.isdigit():
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def rfc3339(epoch: float | None) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.steps import StepLine
-from overspan.bridge.client.records import JobFilter, JobRow
+from overspan.bridge.client.records import JobFilter
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.hostlists import compress
 
 REQUEUED = "REQUEUED"

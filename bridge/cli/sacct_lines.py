@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from overspan.bridge.cli.row_texts import job_id, seconds_used
-from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import StepLine, StepsByJob, derived_exit, list_steps
-from overspan.bridge.cli.table_layout import Column
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.listings.layout import Column
+from overspan.bridge.listings.rows import JobRow
+from overspan.bridge.listings.texts import eligible_at, job_id, seconds_used
+from overspan.bridge.listings.values import Document
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
 
@@ -116,6 +116,37 @@ class AccountLine(NamedTuple):
         since = self.row.paused_at
         return int(self.row.paused + (now - since if since is not None else 0))
 
+    def tres_text(self) -> str:
+        """Trackable resources as the accounting has them: by name, without billing for a step."""
+        row = self.row
+        parts = [f"cpu={self.cpus}"] if self.step else [f"billing={row.cpus}", f"cpu={row.cpus}"]
+        if row.gpus and not self.step:
+            parts.append(f"gres/gpu={row.gpus:g}")
+        if row.memory:
+            parts.append(f"mem={format_amount(row.memory * max(self.nodes, 1))}")
+        parts.append(f"node={self.nodes}")
+        return ",".join(parts)
+
+    def tres_amounts(self) -> list[Document]:
+        """The same for documents."""
+        amounts = [("cpu", "", 1, self.cpus), ("mem", "", 2, self.row.memory * max(self.nodes, 1))]
+        amounts.append(("node", "", 4, self.nodes))
+        if self.row.gpus:
+            amounts.append(("gres", "gpu", 1001, int(self.row.gpus)))
+        return [{"type": kind, "name": name, "id": key, "count": count} for kind, name, key, count in amounts]
+
+    def times(self, now: float) -> Document:
+        """Its times for documents; what a program used is not measured."""
+        unmeasured = {"seconds": 0, "microseconds": 0}
+        return {
+            "elapsed": self.elapsed(now),
+            "eligible": int(self.eligible_at or 0),
+            "end": int(self.ended_at or 0),
+            "start": int(self.started_at or 0),
+            "suspended": 0,
+            **dict.fromkeys(("system", "total", "user"), unmeasured),
+        }
+
 
 def as_lines(rows: Iterable[JobRow], found: StepsByJob, unit: str = "", jobs_only: bool = False) -> list[AccountLine]:
     """A line a row and, unless only jobs are wanted, one for each of its steps."""
@@ -127,18 +158,6 @@ def as_lines(rows: Iterable[JobRow], found: StepsByJob, unit: str = "", jobs_onl
         if not jobs_only:
             lines += [AccountLine(row, step, unit) for step in steps]
     return lines
-
-
-def tres_text(account: AccountLine) -> str:
-    """Trackable resources as the accounting has them: by name, without billing for a step."""
-    row = account.row
-    parts = [f"cpu={account.cpus}"] if account.step else [f"billing={row.cpus}", f"cpu={row.cpus}"]
-    if row.gpus and not account.step:
-        parts.append(f"gres/gpu={row.gpus:g}")
-    if row.memory:
-        parts.append(f"mem={format_amount(row.memory * max(account.nodes, 1))}")
-    parts.append(f"node={account.nodes}")
-    return ",".join(parts)
 
 
 def format_amount(mib: int, unit: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.row_texts import format_time
+from overspan.bridge.listings.texts import format_time
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default. Clients split their arrays by it."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.cli.row_texts import (
+from overspan.bridge.cli.steps import StepLine
+from overspan.bridge.listings.rows import JobRow
+from overspan.bridge.listings.texts import (
     NULL,
     cpus_per_node,
     describe_gpus,
+    eligible_at,
     first_node,
     format_time,
     group_id,
@@ -20,12 +23,10 @@ from overspan.bridge.cli.row_texts import (
     seconds_used,
     shorten_indices,
     shortest_time,
+    tasks_of,
     tres,
     user_id,
 )
-from overspan.bridge.cli.squeue_fields import eligible_at, tasks_of
-from overspan.bridge.cli.steps import StepLine
-from overspan.bridge.client.records import JobRow
 from overspan.bridge.model.durations import format_elapsed_long
 from overspan.bridge.model.hostlists import compress
 

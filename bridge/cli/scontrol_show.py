@@ -9,6 +9,7 @@ from typing import Any
 
 from overspan.bridge.cli import scontrol_records
 from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.listing_notes import tell_missing
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.usage import complain
@@ -59,6 +60,7 @@ def _show_jobs(call: Invocation, words: Words, names: Sequence[str]) -> int:
         if not is_ref(name):
             return complain(f"scontrol_print_job error: {INVALID_JOB}")
     listing = _find_jobs(call, names)
+    tell_missing(call, listing)
     rows = _elements_named(listing.rows, names)
     if names and not rows:
         base = re.split("[_+]", names[0])[0]
@@ -67,7 +69,7 @@ def _show_jobs(call: Invocation, words: Words, names: Sequence[str]) -> int:
             return 1
         return complain(_NO_JOB)
     if words.has("json") or words.has("yaml"):
-        from overspan.bridge.cli.job_json import write_jobs
+        from overspan.bridge.cli.slurm_json import write_jobs
 
         write_jobs(call, rows, listing.now)
     elif not rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from overspan.bridge.cli.table_layout import Column
+from overspan.bridge.listings.layout import Column
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.hostlists import compress
 

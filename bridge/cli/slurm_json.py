@@ -1,19 +1,16 @@
-"""Slurm's JSON: the frame of every document, and numbers as its data parser v0.0.40 writes them.
-
-Shapes: slurm 23.11, src/plugins/data_parser/v0.0.40. JSON is YAML too, so --yaml gives the same text.
-"""
+"""The frame of every document in Slurm's JSON. JSON is YAML too, so --yaml gives the same text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write_json
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import InvalidRequest
 
 PARSER = "v0.0.40"
-Document = dict[str, Any]
 
 
 def check_parser(call: Invocation) -> None:
@@ -48,28 +45,14 @@ def write_document(call: Invocation, content: Mapping[str, Any], cluster: str = 
     write_json({**content, "meta": meta, "errors": [], "warnings": []})
 
 
-def number(value: float | None, infinite: bool = False) -> Document:
-    """A number that may be missing or without bound."""
-    if infinite:
-        return {"set": False, "infinite": True, "number": 0}
-    if value is None:
-        return {"set": False, "infinite": False, "number": 0}
-    return {"set": True, "infinite": False, "number": int(value) if value == int(value) else value}
+def write_jobs(call: Invocation, rows: Sequence[JobRow], now: float) -> None:
+    """Write the document of squeue and scontrol show job."""
+    from overspan.bridge.listings.fields import job_documents
+    from overspan.bridge.listings.values import number
 
-
-def exit_status(code: int, signal: int) -> Document:
-    """How a program ended."""
-    import signal as signals
-
-    name = ""
-    if signal:
-        try:
-            name = signals.Signals(signal).name.removeprefix("SIG")
-        except ValueError:
-            name = "INVALID"
-    status = "SIGNALED" if signal else "ERROR" if code else "SUCCESS"
-    return {
-        "status": [status],
-        "return_code": number(code),
-        "signal": {"id": number(signal or None), "name": name},
+    content = {
+        "jobs": job_documents(rows, now),
+        "last_backfill": number(int(now)),
+        "last_update": number(int(now)),
     }
+    write_document(call, content, rows[0].cluster if rows else "")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from overspan.bridge.cli.row_texts import first_node, format_time, seconds_used, time_used, user_id
-from overspan.bridge.cli.table_layout import Column
-from overspan.bridge.client.records import JobRow, StepRow
+from overspan.bridge.listings.layout import Column
+from overspan.bridge.listings.rows import JobRow, StepRow
+from overspan.bridge.listings.texts import first_node, format_time, seconds_used, time_used, user_id
 from overspan.bridge.model.durations import format_elapsed
 
 BATCH = "batch"

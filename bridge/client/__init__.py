@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client.client import Client
-from overspan.bridge.client.records import (
-    JobFilter,
-    JobRow,
-    Listing,
-    Stale,
-    StepRow,
-)
+from overspan.bridge.client.records import JobFilter, Listing, Stale
+from overspan.bridge.listings.rows import JobRow, StepRow
 
 if TYPE_CHECKING:
     from overspan.bridge.client.job_handle import JobHandle

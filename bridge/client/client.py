@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
-from overspan.bridge.client.records import EXTENTS, JobFilter, Listing, Stale, rows_from_document, steps_from_document
+from overspan.bridge.client.records import JobFilter, Listing, Stale
 from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
+from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_document, steps_from_document
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -438,7 +439,7 @@ class Client(DaemonTransport):
         asked["lines"] = lines
         asked["tasks"] = 1 if wanted.tasks else None
         asked["steps"] = 1 if wanted.steps else None
-        asked["extent"] = None if wanted.extent == EXTENTS[-1] else wanted.extent
+        asked["extent"] = None if wanted.extent == WHOLE else wanted.extent
         document = self._get(path + make_query(asked))
         stale = tuple(
             Stale(
@@ -451,10 +452,12 @@ class Client(DaemonTransport):
         )
         if "lines" in document:
             return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
-        rows = rows_from_document(document["columns"], document["rows"])
+        columns = document["columns"]
+        rows = rows_from_document(columns, document["rows"])
         steps = document.get("steps")
         told = steps_from_document(document["step_columns"], steps) if steps else []
-        return Listing(float(document["now"]), rows, stale, told)
+        missing = find_missing(columns, wanted.extent) if rows else ()
+        return Listing(float(document["now"]), rows, stale, told, missing=missing)
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""

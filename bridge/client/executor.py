@@ -17,10 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 from overspan.bridge.client.client import Client
 from overspan.bridge.client.job_handle import JobHandle
 from overspan.bridge.client.messages import CancelOrder
-from overspan.bridge.client.records import (
-    JobFilter,
-    JobRow,
-)
+from overspan.bridge.client.records import JobFilter
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.states import State
 

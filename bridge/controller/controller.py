@@ -43,7 +43,8 @@ from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
-from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
+from overspan.bridge.controller.views.steps import StepListing
+from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -224,7 +225,7 @@ class Controller:
         yield text + (comma if text else b"") + b"]" + end + b"}"
 
     async def _past_steps(self, shown: Handles) -> dict[str, Any]:
-        return {"step_columns": STEP_COLUMNS, "steps": await self.steps.past_rows(shown, self.parts.repository)}
+        return {"step_columns": StepRow._fields, "steps": await self.steps.past_rows(shown, self.parts.repository)}
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
@@ -363,11 +364,11 @@ class Controller:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _listing(
-        self, rows: list[bytes], columns: Sequence[str], now: float, steps: list[list[Any]] | None = None
+        self, rows: list[bytes], columns: Sequence[str], now: float, steps: list[StepRow] | None = None
     ) -> bytes:
         head = self.describe_listing(columns, now)
         if steps is not None:
-            head |= {"step_columns": STEP_COLUMNS, "steps": steps}
+            head |= {"step_columns": StepRow._fields, "steps": steps}
         return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
 
     def describe_listing(self, columns: Sequence[str], now: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.listing_notes import tell_missing
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.cli.references import is_ref, parse_states
 from overspan.bridge.cli.sacct_fields import (
@@ -17,11 +18,11 @@ from overspan.bridge.cli.sacct_fields import (
     parse_fields,
 )
 from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
-from overspan.bridge.cli.squeue_fields import eligible_at
 from overspan.bridge.cli.steps import gather_steps, is_named
-from overspan.bridge.cli.table_layout import render_delimited
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import Client, JobFilter, JobRow
+from overspan.bridge.listings.layout import render_delimited
+from overspan.bridge.listings.texts import eligible_at
 from overspan.bridge.model.durations import format_timestamp, parse_when
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
@@ -110,6 +111,7 @@ def run(call: Invocation) -> int:
     accounts = as_lines(choose_rows(rows, words), gather_steps(listing.steps), unit, words.has("allocations"))
     lines = choose_lines([line for line in accounts if _is_of_run(line)] if runs else accounts, words)
     header = not words.has("noheader")
+    tell_missing(call, listing)
     if words.has("json") or words.has("yaml"):
         from overspan.bridge.cli.sacct_json import write_accounts
 

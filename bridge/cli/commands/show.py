@@ -11,8 +11,8 @@ from overspan.bridge.cli.array_summary import describe_summaries, summarize_elem
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
-from overspan.bridge.cli.row_texts import first_word
 from overspan.bridge.client import Client, JobFilter
+from overspan.bridge.listings.texts import first_word
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 from overspan.bridge.model.errors import NotFound
 

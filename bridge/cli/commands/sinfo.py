@@ -9,10 +9,10 @@ from typing import Any
 
 from overspan.bridge.cli import sinfo_fields
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.output import DATE, say, write
 from overspan.bridge.cli.sinfo_fields import NodeRow
-from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
+from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 
@@ -54,7 +54,6 @@ _STATES = (
     " powering_down powered_down power_down powering_up fail maint reboot reboot^ unknown"
 )
 _SHORT = {"alloc": "allocated", "mix": "mixed", "comp": "completing", "drng": "draining", "resv": "reserved"}
-_DATE = "%a %b %d %H:%M:%S %Y"
 Node = dict[str, Any]
 
 
@@ -66,7 +65,7 @@ def run(call: Invocation) -> int:
         check_clusters(client, clusters)
         while True:
             if words.has("iterate"):
-                write(time.strftime(_DATE) + "\n")
+                write(time.strftime(DATE) + "\n")
             code = _print(call, words, client.nodes(() if "all" in clusters else clusters))
             seconds = words.last("iterate")
             if not words.has("iterate"):
@@ -98,7 +97,7 @@ def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
     layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), rows)
     now = float(document.get("now") or time.time())
     if words.has("long") and not words.has("iterate"):
-        write(time.strftime(_DATE, time.localtime(now)) + "\n")
+        write(time.strftime(DATE, time.localtime(now)) + "\n")
     header = not words.has("noheader")
     if words.has("clusters"):
         for name in dict.fromkeys(row.cluster for row in rows):

@@ -7,18 +7,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.cli import squeue_letters
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.output import say, write
+from overspan.bridge.cli.listing_notes import tell_stale
+from overspan.bridge.cli.output import DATE, say, write
 from overspan.bridge.cli.references import check_refs, find_user, parse_states
-from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
-from overspan.bridge.cli.table_layout import Layout, parse_letters, parse_names, render, write_header
-from overspan.bridge.cli.usage import check_clusters, complain, read_words
-from overspan.bridge.client import Client, JobFilter, JobRow, Listing
-from overspan.bridge.client.records import EXTENTS
+from overspan.bridge.cli.usage import check_clusters, read_words
+from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
-from overspan.bridge.model.slurm_words import INVALID_JOB
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of these accounts"),
@@ -63,12 +59,9 @@ OPTIONS = (
     Option("yaml", "", OPTIONAL),
 )
 _USAGE = "usage: span squeue [OPTION...]"
-_MIN_JOB_AGE = 300
-"""Seconds for which Slurm's squeue knows a finished job (MinJobAge)."""
 _USUAL_OPTIONS = frozenset({"me", "user", "states", "name", "partition", "account", "qos", "noheader", "iterate"})
 """Options that choose jobs and change nothing of their lines."""
 _VARIABLES = frozenset({"SLURM_CLUSTERS", "SLURM_BITSTR_LEN"})
-_DATE = "%a %b %d %H:%M:%S %Y"
 
 
 def run(call: Invocation) -> int:
@@ -85,38 +78,13 @@ def run(call: Invocation) -> int:
             return _print_once(call, client, words)
         seconds = _seconds(words.last("iterate"))
         while True:
-            write(time.strftime(_DATE) + "\n")
+            write(time.strftime(DATE) + "\n")
             code = _print_once(call, client, words)
             if code:
                 return code
             write("\n")
             sys.stdout.flush()
             time.sleep(seconds)
-
-
-def choose_layout(words: Words, environment: dict[str, str]) -> Layout:
-    """The format: -o or -O, then -l and --start, SQUEUE_FORMAT, SQUEUE_FORMAT2, Slurm's default."""
-    given = [name for name, _ in words.options if name in ("Format", "format")]
-    if len(set(given)) > 1:
-        both = ("-O (--Format)", "-o (--format)") if given[0] == "format" else ("-o (--format)", "-O (--Format)")
-        raise InvalidRequest(" is incompatible with ".join(both))
-    if words.has("Format"):
-        return _parse_names(words.last("Format"))
-    if words.has("format"):
-        return parse_letters(words.last("format"), squeue_letters.LETTERS)
-    if words.has("long"):
-        return parse_letters(squeue_letters.LONG_FORMAT, squeue_letters.LETTERS)
-    if words.has("start"):
-        return parse_letters(squeue_letters.START_FORMAT, squeue_letters.LETTERS)
-    if not environment.get("SQUEUE_FORMAT") and environment.get("SQUEUE_FORMAT2"):
-        return _parse_names(environment["SQUEUE_FORMAT2"])
-    return parse_letters(environment.get("SQUEUE_FORMAT") or squeue_letters.DEFAULT_FORMAT, squeue_letters.LETTERS)
-
-
-def _parse_names(text: str) -> Layout:
-    from overspan.bridge.cli.squeue_fields import NAMES
-
-    return parse_names(text, NAMES)
 
 
 def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
@@ -145,102 +113,26 @@ def make_filter(words: Words, environment: dict[str, str]) -> JobFilter:
 
 def _print_once(call: Invocation, client: Client, words: Words) -> int:
     environment = dict(call.environment)
-    layout = choose_layout(words, environment)
-    sort = words.last("sort") or environment.get("SQUEUE_SORT") or DEFAULT_SORT
-    documents = words.has("json") or words.has("yaml")
     wanted = make_filter(words, environment)
-    try:
-        keys = parse_sort(sort)
-    except InvalidRequest:
-        write("" if words.has("noheader") or documents else write_header(layout) + "\n")
-        raise
-    extents = ["all"] if documents or words.has("steps") else [layout.extent, sort_extent(keys)]
-    extent = max(extents, key=EXTENTS.index)
-    wanted = wanted._replace(users=_known_users(call, wanted.users), extent=extent, steps=words.has("steps"))
+    wanted = wanted._replace(users=_known_users(call, wanted.users))
     check_clusters(client, wanted.clusters)
-    usual = _is_usual(words, environment)
-    listing = client.queue_table(wanted) if usual else client.queue(wanted)
-    if listing.header:
-        write("\n".join([*([] if words.has("noheader") else [listing.header]), *listing.lines, ""]))
-        _tell_stale(call, listing)
-        return 0
-    names = words.listed("nodelist") + words.listed("nodes") + words.listed("node")
-    rows = _on_nodes(client, listing.rows, names)
-    if not rows and len(words.listed("jobs")) == 1 and not _is_known(client, wanted.ids, listing.now):
-        return complain(f"slurm_load_jobs error: {INVALID_JOB}")
-    if words.has("array") or any("_" in ref for ref in wanted.ids):
-        from overspan.bridge.cli.array_elements import name_elements, split_elements
+    if _is_usual(words, environment):
+        listing = client.queue_table(wanted._replace(extent="core"))
+        if listing.header:
+            write("\n".join([*([] if words.has("noheader") else [listing.header]), *listing.lines, ""]))
+            tell_stale(call, listing)
+            return 0
+    # What follows needs the registry of fields, which most calls need not pay for.
+    from overspan.bridge.cli.squeue_tables import print_rows
 
-        rows = split_elements(rows) if words.has("array") else name_elements(rows)
-    rows = sort_rows(rows, sort, listing.now)
-    if documents:
-        from overspan.bridge.cli.job_json import write_jobs
-
-        write_jobs(call, rows, listing.now)
-        return 0
-    if words.has("steps"):
-        return _write_steps(call, words, rows, listing)
-    _write_tables(words, layout, rows, listing)
-    for fault in layout.faults:
-        say(call, f"error: Invalid job format specification: {fault}")
-    _tell_stale(call, listing)
-    return 0
+    return print_rows(call, client, words, wanted)
 
 
 def _is_usual(words: Words, environment: Mapping[str, str]) -> bool:
     """Whether the table is the one that the daemon has at hand: no other columns, no other order, no other rows."""
     given = {name for name, _ in words.options}
     variables = any(name.startswith("SQUEUE_") or name in _VARIABLES for name in environment)
-    return given <= _USUAL_OPTIONS and not variables
-
-
-def _tell_stale(call: Invocation, listing: Listing) -> None:
-    """Tell of clusters that do not answer, or not all of it."""
-    for stale in listing.stale:
-        since = time.strftime("%H:%M:%S", time.localtime(stale.since))
-        why = f": {stale.message}" if stale.message else ""
-        if stale.partial:
-            say(call, f"cluster {stale.cluster}, since {since}{why}")
-            continue
-        say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were{why}")
-
-
-def _write_tables(words: Words, layout: Layout, rows: list[JobRow], listing: Listing) -> None:
-    if words.has("long") and not words.has("iterate") and not words.has("noheader"):
-        write(time.strftime(_DATE, time.localtime(listing.now)) + "\n")
-    header = not words.has("noheader")
-    if words.has("clusters"):
-        named = [name for name in words.listed("clusters") if name != "all"]
-        _write_by_cluster(layout, rows, listing, named, header)
-    else:
-        write(render(layout, rows, listing.now, header))
-
-
-def _write_steps(call: Invocation, words: Words, rows: list[JobRow], listing: Listing) -> int:
-    """Print the steps that run; -s names steps, -j jobs."""
-    from overspan.bridge.cli import steps
-
-    chosen = words.listed("steps")
-    for ref in chosen:
-        if "." not in ref:
-            raise InvalidRequest(f"Invalid job_step id: {ref}.??")
-    running = steps.running_steps(rows, steps.gather_steps(listing.steps))
-    layout = parse_letters(words.last("format") or steps.STEP_FORMAT, steps.STEP_LETTERS)
-    shown = steps.order_by_number(steps.choose_steps(running, chosen))
-    write(render(layout, shown, listing.now, not words.has("noheader")))
-    for fault in layout.faults:
-        say(call, f"error: Invalid job step format specification: {fault}")
-    return 0
-
-
-def _write_by_cluster(layout: Layout, rows: list[JobRow], listing: Listing, named: Sequence[str], header: bool) -> None:
-    """Slurm's form for -M: each cluster's name before its table, of those without jobs too; nothing of it with -h."""
-    by_cluster: dict[str, list[JobRow]] = {name: [] for name in named}
-    for row in rows:
-        by_cluster.setdefault(row.cluster, []).append(row)
-    for number, name in enumerate(by_cluster if named else sorted(by_cluster)):
-        title = ("\n" if number else "") + f"CLUSTER: {name}\n" if header else ""
-        write(title + render(layout, by_cluster[name], listing.now, header))
+    return given <= _USUAL_OPTIONS and not variables and not sys.stdout.isatty()
 
 
 def _known_users(call: Invocation, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -252,26 +144,6 @@ def _known_users(call: Invocation, words: tuple[str, ...]) -> tuple[str, ...]:
             say(call, f"error: Invalid user: {word}\n")
         names.append(user or word)
     return tuple(names)
-
-
-def _is_known(client: Client, ids: tuple[str, ...], now: float) -> bool:
-    rows = client.history(JobFilter(ids=tuple(ref.partition("_")[0] for ref in ids), limit=1)).rows
-    return any(row.ended_at is None or now - row.ended_at < _MIN_JOB_AGE for row in rows)
-
-
-def _on_nodes(client: Client, rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
-    if not names:
-        return rows
-    from overspan.bridge.model.hostlists import expand
-
-    try:
-        asked = set(expand(",".join(names)))
-    except ValueError:
-        raise InvalidRequest(f"'{','.join(names)}' invalid entry for --nodelist") from None
-    known = {str(node.get("name")) for node in client.nodes().get("nodes") or ()}
-    for name in sorted(asked - known):
-        raise InvalidRequest(f"Invalid node name {name}")
-    return [row for row in rows if asked.intersection(expand(row.node_list))]
 
 
 def _attach_values(words: Sequence[str]) -> list[str]:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.orders.references import parse_reference
 from overspan.bridge.controller.views.rows import (
-    EXTENTS,
     cancelled_row,
     elements_row,
     is_folded,
@@ -22,6 +21,7 @@ from overspan.bridge.controller.views.rows import (
     waiting_indices,
     waiting_row,
 )
+from overspan.bridge.listings.rows import EXTENTS, WHOLE
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.ids import IndexRange, common_indices
 from overspan.bridge.model.state_words import FOREIGN
@@ -49,7 +49,7 @@ class Selection:
     since: float | None = None
     until: float | None = None
     limit: int | None = None
-    extent: str = "all"
+    extent: str = WHOLE
     """How much of each row, of EXTENTS."""
     steps: bool = False
     """Whether the steps of the jobs are told too."""

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
@@ -22,84 +22,12 @@ from overspan.bridge.controller.views.derived_fields import (
     work_dir,
 )
 from overspan.bridge.lifecycle.readiness import reason_of
+from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS, USUAL, WHOLE, JobRow
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.model.states import State
-
-CORE: tuple[str, ...] = (
-    "id",
-    "task_offset",
-    "raw_id",
-    "name",
-    "group",
-    "user",
-    "state",
-    "reason",
-    "partition",
-    "cluster",
-    "nodes",
-    "cpus",
-    "node_list",
-    "submitted_at",
-    "started_at",
-    "ended_at",
-    "time_limit",
-    "priority",
-    "begin",
-    "array_id",
-    "array_index",
-    "array_waiting",
-    "paused",
-    "paused_at",
-    "expected_start",
-)
-"""What squeue's default columns and its order need: short rows, for queues of many thousand jobs."""
-
-USUAL: tuple[str, ...] = (*CORE, "account", "qos", "comment", "work_dir", "command", "dependency")
-"""What people put into formats of their own."""
-
-COLUMNS: tuple[str, ...] = (
-    *USUAL,
-    "memory",
-    "gpus",
-    "exit_code",
-    "signal",
-    "restarts",
-    "attempt",
-    "stdout",
-    "stderr",
-    "tasks",
-    "uid",
-    "ended_by_uid",
-    "end_limit",
-    "nice",
-    "parent",
-    "stdin",
-    "submit_line",
-    "deadline",
-    "requeue",
-    "ntasks",
-    "ntasks_per_node",
-    "cpus_per_task",
-    "memory_per_cpu",
-    "gpu_kind",
-    "host",
-    "gid",
-    "batch",
-    "options",
-    "array_throttle",
-)
-"""Times are epoch seconds, limits seconds (null: none), memory MiB on one node; `cpus` and `gpus` are the row's all.
-
-`array_id` is N for an array's row and for its elements, `array_index` an element's. `array_waiting` are the indices,
-with the throttle, that an array's row stands for: `3-9%2`. `paused` are the seconds for which what runs, or ran, was
-suspended, `paused_at` is since when it is again. `options` are options of sbatch that only Slurm knows.
-"""
-
-EXTENTS: dict[str, tuple[str, ...]] = {"core": CORE, "usual": USUAL, "all": COLUMNS}
-"""How much of a row may be asked for."""
 
 _MARK = b"\n"
 """Stands before the comma after the last value of an extent; no other newline is in a row."""
@@ -108,7 +36,7 @@ NO_ELEMENTS: Mapping[int, JobEntry] = {}
 
 def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
     """Rows as they are sent: as many values as the extent has."""
-    if extent == "all":
+    if extent == WHOLE:
         return [b"[" + row + b"]" for row in rows]
     marks = list(EXTENTS).index(extent) + 1
     return [b"[" + b"".join(row.split(_MARK, marks)[:marks]) + b"]" for row in rows]
@@ -183,7 +111,7 @@ def partition_of(entry: JobEntry) -> str:
     return entry.job.spec.partition or entry.cluster
 
 
-def encode_row(row: list[Any]) -> bytes:
+def encode_row(row: Sequence[Any]) -> bytes:
     """The values of a row as they are kept, with a mark behind each extent."""
     begins = (0, len(CORE), len(USUAL), len(COLUMNS))
     parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
@@ -209,7 +137,7 @@ class _RowPart(NamedTuple):
     paused: float = 0.0
 
 
-def _whole(entry: JobEntry) -> list[Any]:
+def _whole(entry: JobEntry) -> JobRow:
     job = entry.job
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
     facts = (job.state.value, _reason(entry, job.reason), job.started_at, job.ended_at, job.exit_code, job.signal)
@@ -218,14 +146,14 @@ def _whole(entry: JobEntry) -> list[Any]:
     )
 
 
-def _array(entry: JobEntry, state: State, reason: str, waiting: str) -> list[Any]:
+def _array(entry: JobEntry, state: State, reason: str, waiting: str) -> JobRow:
     job = entry.job
     ended_at = job.ended_at if state is State.CANCELLED else None
     facts = (state.value, reason, None, ended_at, 0, 0)
     return _row(entry, _RowPart(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), 0, waiting))
 
 
-def _part(entry: JobEntry, offset: int) -> list[Any]:
+def _part(entry: JobEntry, offset: int) -> JobRow:
     job = entry.job
     task = job.tasks[offset]
     last = task.current
@@ -259,81 +187,87 @@ def _longest(job: Job) -> int | None:
     return None if None in limits else max((limit for limit in limits if limit is not None), default=None)
 
 
-def _row(entry: JobEntry, part: _RowPart) -> list[Any]:
-    """The values in the order of COLUMNS."""
+def _row(entry: JobEntry, part: _RowPart) -> JobRow:
     job = entry.job
     nodes, cpus, memory, gpus = sizes(given_spec(job, spec) for spec in part.specs)
-    return [
-        job.id,
-        part.offset,
-        part.raw_id,
-        part.name,
-        job.spec.name if _has_named_tasks(job) else "",
-        entry.user,
-        part.state,
-        part.reason,
-        partition_of(entry),
-        entry.cluster,
-        nodes,
-        cpus,
-        "" if part.waiting else node_list(job, part.specs),
-        job.submitted_at,
-        part.started_at,
-        part.ended_at,
-        part.limit,
-        job.priority,
-        job.begin,
-        job.element.array if job.element is not None else job.id if job.array is not None else None,
-        job.element.index if job.element is not None else None,
-        part.waiting,
-        part.paused,
-        job.suspended_at if part.state == State.SUSPENDED.value else None,
-        job.expected_start if part.state == State.PENDING.value else None,
-        *_details(entry, part, memory, gpus),
-    ]
+    row = JobRow(
+        id=job.id,
+        task_offset=part.offset,
+        raw_id=part.raw_id,
+        name=part.name,
+        group=job.spec.name if _has_named_tasks(job) else "",
+        user=entry.user,
+        state=part.state,
+        reason=part.reason,
+        partition=partition_of(entry),
+        cluster=entry.cluster,
+        nodes=nodes,
+        cpus=cpus,
+        memory=memory,
+        gpus=gpus,
+        node_list="" if part.waiting else node_list(job, part.specs),
+        submitted_at=job.submitted_at,
+        started_at=part.started_at,
+        ended_at=part.ended_at,
+        time_limit=part.limit,
+        priority=job.priority,
+        begin=job.begin,
+        array_id=job.element.array if job.element is not None else job.id if job.array is not None else None,
+        array_index=job.element.index if job.element is not None else None,
+        array_waiting=part.waiting,
+        paused=part.paused,
+        paused_at=job.suspended_at if part.state == State.SUSPENDED.value else None,
+        expected_start=job.expected_start if part.state == State.PENDING.value else None,
+        exit_code=part.exit_code,
+        signal=part.signal,
+        attempt=part.attempt,
+        end_limit=_end_limit(part),
+    )
+    return _add_submission(_add_job(row, entry), entry, part.specs[0])
 
 
-def _details(entry: JobEntry, part: _RowPart, memory: int, gpus: float) -> list[Any]:
+def _add_job(row: JobRow, entry: JobEntry) -> JobRow:
+    """The row with what is the same for all tasks of the job."""
     job = entry.job
     spec, origin = job.spec, job.spec.origin
-    first = part.specs[0]
+    return row._replace(
+        account=spec.account,
+        qos=spec.qos,
+        comment=job.labels.get("comment", spec.comment),
+        work_dir=work_dir(entry),
+        command=os.path.join(origin.directory, origin.file) if origin.file else "",
+        dependency=describe_dependency(job, entry.needed_arrays),
+        restarts=job.restarts,
+        tasks=len(job.tasks),
+        uid=origin.uid,
+        ended_by_uid=_uid(job.ending.by) if job.ending is not None and job.ending.by else None,
+        nice=job.nice,
+        parent=spec.parent,
+        submit_line=" ".join(origin.command),
+        deadline=spec.deadline,
+        requeue=spec.requeue is not False,
+        host=origin.host,
+        gid=_gid(origin.uid),
+        array_throttle=_throttle(job),
+    )
+
+
+def _add_submission(row: JobRow, entry: JobEntry, first: TaskSpec) -> JobRow:
+    """The row with what its first task asked for."""
+    job = entry.job
     stdout, stderr, stdin = stream_paths(entry, first.name)
-    return [
-        spec.account,
-        spec.qos,
-        job.labels.get("comment", spec.comment),
-        work_dir(entry),
-        os.path.join(origin.directory, origin.file) if origin.file else "",
-        describe_dependency(job, entry.needed_arrays),
-        memory,
-        gpus,
-        part.exit_code,
-        part.signal,
-        job.restarts,
-        part.attempt,
-        stdout,
-        stderr,
-        len(job.tasks),
-        origin.uid,
-        _uid(job.ending.by) if job.ending is not None and job.ending.by else None,
-        _end_limit(part),
-        job.nice,
-        spec.parent,
-        stdin,
-        " ".join(origin.command),
-        spec.deadline,
-        spec.requeue is not False,
-        first.ntasks,
-        first.ntasks_per_node,
-        first.cpus_per_task,
-        first.resources.memory_mib_per_cpu,
-        given_spec(job, first).resources.need().gpu_kind,
-        origin.host,
-        _gid(origin.uid),
-        first.form is Form.BATCH and not is_allocation(first),
-        {**spec.native.get("slurm", {}), **first.native.get("slurm", {})},
-        _throttle(job),
-    ]
+    return row._replace(
+        stdout=stdout,
+        stderr=stderr,
+        stdin=stdin,
+        ntasks=first.ntasks,
+        ntasks_per_node=first.ntasks_per_node,
+        cpus_per_task=first.cpus_per_task,
+        memory_per_cpu=first.resources.memory_mib_per_cpu,
+        gpu_kind=given_spec(job, first).resources.need().gpu_kind,
+        batch=first.form is Form.BATCH and not is_allocation(first),
+        options={**job.spec.native.get("slurm", {}), **first.native.get("slurm", {})},
+    )
 
 
 def _throttle(job: Job) -> int | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from overspan.adapters import abilities
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
+from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.store.records import JobQuery
@@ -19,30 +19,6 @@ log = logging.getLogger(__name__)
 PAGE = 500
 """Jobs whose facts are read at once."""
 
-STEP_COLUMNS = (
-    "job_id",
-    "task_offset",
-    "number",
-    "component",
-    "name",
-    "started_at",
-    "ended_at",
-    "running",
-    "exit_code",
-    "signal",
-    "cancelled",
-    "ntasks",
-    "cpus",
-    "nodes",
-    "node_list",
-    "layout",
-    "submit_line",
-    "host",
-    "pid",
-)
-"""`task_offset` is k of the task `N+k` that the step ran in, null for a job of one task; `component` is k of a step
-`N.S+k`. Times are epoch seconds; without an end and not running it was killed, and nobody saw when."""
-
 
 class StepListing:
     """Asks each cluster for the steps of its jobs; one that cannot tell has none."""
@@ -50,20 +26,20 @@ class StepListing:
     def __init__(self, clusters: Clusters) -> None:
         self.clusters = clusters
 
-    async def rows(self, entries: Iterable[JobEntry]) -> list[list[Any]]:
-        """Rows of the newest launches of these jobs, by the columns above."""
+    async def rows(self, entries: Iterable[JobEntry]) -> list[StepRow]:
+        """The steps of the newest launches of these jobs."""
         by_cluster: dict[str, dict[str, JobEntry]] = {}
         for entry in entries:
             if entry.launched:
                 by_cluster.setdefault(entry.cluster, {})[entry.handle] = entry
-        rows: list[list[Any]] = []
+        rows: list[StepRow] = []
         for name, found in by_cluster.items():
             rows += [_row(found[step.handle], step) for step in await self._ask(name, found)]
         return rows
 
-    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], repository: Repository) -> list[list[Any]]:
+    async def past_rows(self, handles: Mapping[str, Mapping[str, int]], repository: Repository) -> list[StepRow]:
         """The same of jobs of any age, by cluster, handle and id; only those that had steps are read."""
-        rows: list[list[Any]] = []
+        rows: list[StepRow] = []
         for name, found in handles.items():
             steps = await self._ask(name, found)
             ids = list(dict.fromkeys(found[step.handle] for step in steps))
@@ -87,28 +63,27 @@ class StepListing:
             return ()
 
 
-def _row(entry: JobEntry, step: abilities.Step) -> list[Any]:
-    """The values in the order of STEP_COLUMNS."""
+def _row(entry: JobEntry, step: abilities.Step) -> StepRow:
     names = [task.name for task in entry.job.tasks]
     hosts = {item.index: item.node for item in entry.job.placements if item.task == step.task}
-    return [
-        entry.job.id,
-        names.index(step.task) if len(names) > 1 and step.task in names else None,
-        step.number,
-        step.component,
-        step.name,
-        step.started_at,
-        step.ended_at,
-        step.running,
-        step.exit_code,
-        step.signal,
-        step.cancelled,
-        step.ntasks,
-        step.cpus,
-        len(step.nodes),
-        compress(dict.fromkeys(filter(None, (hosts.get(index) for index in step.nodes)))),
-        step.layout,
-        step.command,
-        step.host,
-        step.pid,
-    ]
+    return StepRow(
+        job_id=entry.job.id,
+        task_offset=names.index(step.task) if len(names) > 1 and step.task in names else None,
+        number=step.number,
+        component=step.component,
+        name=step.name,
+        started_at=step.started_at,
+        ended_at=step.ended_at,
+        running=step.running,
+        exit_code=step.exit_code,
+        signal=step.signal,
+        cancelled=step.cancelled,
+        ntasks=step.ntasks,
+        cpus=step.cpus,
+        nodes=len(step.nodes),
+        node_list=compress(dict.fromkeys(filter(None, (hosts.get(index) for index in step.nodes)))),
+        layout=step.layout,
+        submit_line=step.command,
+        host=step.host,
+        pid=step.pid,
+    )

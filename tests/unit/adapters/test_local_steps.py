@@ -14,7 +14,7 @@ from overspan.adapters.abilities import Step
 from overspan.adapters.local.launch_files import LaunchFiles
 from overspan.adapters.local.steps import list_steps
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
+from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Placement, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -69,7 +69,7 @@ def _rows(adapters: dict[str, Any], *entries: JobEntry) -> list[dict[str, Any]]:
         find=lambda name: SimpleNamespace(adapter=adapters[name]) if name in adapters else None
     )
     rows = asyncio.run(StepListing(clusters).rows(entries))
-    return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in rows]
+    return [row._asdict() for row in rows]
 
 
 def test_rows_have_the_jobs_own_names_of_nodes(tmp_path: Path) -> None:

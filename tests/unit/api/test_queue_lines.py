@@ -11,12 +11,12 @@ from tests.unit.controller.fakes import Bench, end, give_order, play, start_job,
 
 from overspan.bridge.api import queue_lines
 from overspan.bridge.api.queue_lines import QueueLines
-from overspan.bridge.cli.squeue_letters import DEFAULT_FORMAT, LETTERS
-from overspan.bridge.cli.squeue_sort import DEFAULT_SORT, sort_rows
-from overspan.bridge.cli.table_layout import parse_letters, render
-from overspan.bridge.client.records import rows_from_document
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.listing import Selection
+from overspan.bridge.listings.fields import DEFAULT_FORMAT, LETTERS
+from overspan.bridge.listings.layout import parse_letters, render
+from overspan.bridge.listings.rows import rows_from_document
+from overspan.bridge.listings.sorting import DEFAULT_SORT, sort_rows
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Array, new_element, new_job

@@ -6,7 +6,8 @@ from typing import Any
 
 from overspan.bridge.cli.sacct_duplicates import choose_runs, has_runs, is_of_run, split_runs
 from overspan.bridge.cli.steps import StepLine, batch_step
-from overspan.bridge.client.records import JobFilter, JobRow
+from overspan.bridge.client.records import JobFilter
+from overspan.bridge.listings.rows import JobRow
 
 ROW = JobRow(7, None, 7, "train", state="RUNNING", node_list="n3", submitted_at=10.0, started_at=50.0, restarts=2)
 PENDING = ROW._replace(state="PENDING", started_at=None, node_list="", reason="JobHeldUser")

@@ -18,9 +18,9 @@ from overspan.bridge.cli.steps import (
     order_by_number,
     running_steps,
 )
-from overspan.bridge.cli.table_layout import parse_letters, render
 from overspan.bridge.client import JobRow, StepRow
-from overspan.bridge.client.records import steps_from_document
+from overspan.bridge.listings.layout import parse_letters, render
+from overspan.bridge.listings.rows import steps_from_document
 from overspan.bridge.model.getopt import parse
 
 NOW = 1000.0

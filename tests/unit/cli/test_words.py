@@ -18,6 +18,7 @@ from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
 from overspan.bridge.cli.sacct_fields import FIELDS
 from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
+from overspan.bridge.cli.squeue_tables import choose_layout
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import parse
@@ -88,10 +89,10 @@ def test_squeue_filters_and_variables() -> None:
     environment = {"SQUEUE_USERS": "a,b", "SQUEUE_STATES": "PD", "SQUEUE_FORMAT": "%i"}
     wanted = squeue.make_filter(words, environment)
     assert wanted == JobFilter(states=("RUNNING",), users=("a", "b"), ids=("1", "2+1"), tasks=True)
-    assert len(squeue.choose_layout(words, environment).fields) == 1
-    assert len(squeue.choose_layout(parse(["-O", "JobID,Name,State"], squeue.OPTIONS), {}).fields) == 3
+    assert len(choose_layout(words, environment).fields) == 1
+    assert len(choose_layout(parse(["-O", "JobID,Name,State"], squeue.OPTIONS), {}).fields) == 3
     with pytest.raises(InvalidRequest, match="is incompatible with"):
-        squeue.choose_layout(parse(["-o", "%i%j", "-O", "JobID"], squeue.OPTIONS), {})
+        choose_layout(parse(["-o", "%i%j", "-O", "JobID"], squeue.OPTIONS), {})
 
 
 def test_sacct_windows() -> None:

@@ -36,7 +36,7 @@ def test_reads_rows_of_other_versions(daemon: Any) -> None:
 
 
 def test_rows_with_fewer_and_with_more_columns() -> None:
-    from overspan.bridge.client.records import rows_from_document
+    from overspan.bridge.listings.rows import rows_from_document
 
     assert rows_from_document(["id", "task_offset"], [[3, 1]]) == [JobRow(id=3, task_offset=1)]
     assert rows_from_document([*JobRow._fields, "later"], [[*JobRow(id=3), 9]]) == [JobRow(id=3)]

@@ -468,3 +468,38 @@ def test_shutdown_without_and_with_a_daemon(
     assert main(["shutdown"]) == 0
     assert "was not running" in capsys.readouterr().err
     assert main(["ping"]) == 3
+
+
+def test_a_daemon_that_does_not_tell_a_column_is_said_to_be_of_another_version(
+    daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listing = _listing(ROW)
+    place = listing["columns"].index("account")
+    older = {**listing, "columns": listing["columns"][:place], "rows": [row[:place] for row in listing["rows"]]}
+    daemon.routes["GET /v1/queue"] = daemon.routes["GET /v1/history"] = lambda request: older
+    for words in (["squeue", "-h", "-o", "%i %a"], ["sacct", "-n"], ["scontrol", "show", "job", "7"]):
+        assert main(words) == 0
+        error = capsys.readouterr().err
+        assert "another version" in error and " account, " in error and "span shutdown" in error, words
+    # The columns that are asked for are all there.
+    assert main(["squeue", "-h", "-o", "%i %t"]) == 0
+    assert capsys.readouterr() == ("7 PD\n", "")
+
+
+def test_squeue_on_a_terminal_fits_it_unless_a_format_is_given(
+    daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ROW._replace(name="train-llama-70b", group="rlhf", task_offset=0)
+    daemon.routes["GET /v1/queue"] = lambda request: _listing(task)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["squeue"]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert "GROUP" in header and "train-llama-70b rlhf" in " ".join(line.split())
+    assert daemon.requests[-1]["query"] == {"tasks": "1", "extent": "core"}
+    for words in (["-o", "%.8j"], ["-O", "Name:8"], ["-l"], ["--start"]):
+        assert main(["squeue", *words]) == 0
+        assert "train-llama" not in capsys.readouterr().out, words
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert main(["squeue"]) == 0
+    assert "train-ll " in capsys.readouterr().out

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 from overspan.bridge.client import executor as module
 from overspan.bridge.client.executor import JobExecutor
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import OverspanError
 
 

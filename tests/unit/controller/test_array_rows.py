@@ -12,8 +12,8 @@ from tests.unit.controller.fake_repository import FakeRepository
 from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.views.history import list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
-from overspan.bridge.controller.views.rows import COLUMNS, CORE, EXTENTS
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS
 from overspan.bridge.model import events
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Array, Job, new_element, new_job

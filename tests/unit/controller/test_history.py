@@ -16,7 +16,7 @@ from overspan.bridge.controller.views import history, history_rows
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows
 from overspan.bridge.controller.views.listing import Selection
-from overspan.bridge.controller.views.rows import COLUMNS
+from overspan.bridge.listings.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import StoreFailed
 from overspan.bridge.model.ids import parse_array

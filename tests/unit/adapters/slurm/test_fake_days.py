@@ -18,7 +18,7 @@ from tests.fakes.slurm_world import Daemon, SlurmWorld
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.views.history import list_history
 from overspan.bridge.controller.views.listing import Selection
-from overspan.bridge.controller.views.rows import COLUMNS
+from overspan.bridge.listings.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.states import State

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from overspan.bridge.listings.rows import WHOLE, join_extents
+
 Getter = Callable[[Any, float], str]
 """The text of a row's field; the second argument is the time now, in seconds since the epoch."""
 
@@ -14,8 +16,7 @@ class Column(NamedTuple):
     """What can be shown: its header, its width without one asked for (0: as long as it is), and the text.
 
     `cut` is whether a right-justified text longer than an asked width is cut, `cut_header` whether the header is:
-    times and node lists are not (squeue's print.c). `core` and `usual` are whether rows of that extent have what it
-    needs.
+    times and node lists are not (squeue's print.c). `extent` is how much of each row it needs.
     """
 
     header: str
@@ -23,8 +24,7 @@ class Column(NamedTuple):
     text: Getter
     cut: bool = True
     cut_header: bool = True
-    core: bool = False
-    usual: bool = False
+    extent: str = WHOLE
     marked: bool = False
     """Whether a `*` at the end of a text is to stay when it is cut."""
 
@@ -48,12 +48,10 @@ class Layout(NamedTuple):
     @property
     def extent(self) -> str:
         """How much of each row it needs."""
-        if all(field.column.core for field in self.fields):
-            return "core"
-        return "usual" if all(field.column.core or field.column.usual for field in self.fields) else "all"
+        return join_extents(("core", *(field.column.extent for field in self.fields)))
 
 
-_LITERAL = Column("", 0, lambda row, now: "", core=True)
+_LITERAL = Column("", 0, lambda row, now: "", extent="core")
 
 
 def parse_letters(text: str, columns: Mapping[str, Column]) -> Layout:

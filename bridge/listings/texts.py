@@ -1,4 +1,4 @@
-"""Texts made of a job's row that several commands print: ids, times, amounts, in Slurm's words. Pure."""
+"""Texts, amounts and sort keys made of a job's row, in Slurm's words. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp, parse_time_limit
 
 NULL = "(null)"
@@ -16,6 +16,7 @@ BITSTRING = "SLURM_BITSTR_LEN"
 _REASON_SHOWN = frozenset({"PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
 _HELD = frozenset({"JobHeldUser", "JobHeldAdmin"})
 _MANY_STEPS = 5
+_LAST = float("inf")
 
 
 def job_id(row: JobRow, now: float = 0) -> str:
@@ -244,3 +245,44 @@ def group_name(row: JobRow, now: float = 0) -> str:
         return grp.getgrgid(row.gid).gr_name
     except KeyError:
         return str(row.gid)
+
+
+def eligible_at(row: JobRow) -> float | None:
+    """When it became eligible, or will by its begin time; None where it waits for something else."""
+    if row.state == "PENDING" and (is_held(row) or row.reason.startswith(("Dependency", "JobArrayTaskLimit"))):
+        return None
+    return max(row.begin or 0, row.submitted_at or 0)
+
+
+def seconds_pending(row: JobRow, now: float) -> int:
+    """Seconds from its submission to its start, or till now."""
+    end = row.started_at if row.started_at is not None and row.state != "PENDING" else row.ended_at or now
+    return max(0, int(end) - int(row.submitted_at or end))
+
+
+def seconds_waited(row: JobRow, now: float) -> int:
+    """Seconds for which it could have started and did not."""
+    eligible = eligible_at(row)
+    if eligible is None:
+        return 0
+    end = row.started_at or row.ended_at or now
+    return max(0, int(end) - int(eligible))
+
+
+def tasks_of(row: JobRow) -> int:
+    """How many tasks `srun` starts: --ntasks, else one on each node."""
+    return row.ntasks or (row.ntasks_per_node or 1) * max(row.nodes, 1)
+
+
+def place_of(row: JobRow) -> tuple[int, float]:
+    """By id; elements and tasks by their numbers, what waits of an array behind its elements."""
+    if row.array_id is not None:
+        return row.array_id, _LAST if row.array_index is None else row.array_index
+    return row.id, row.task_offset or 0
+
+
+def rank_of(row: JobRow) -> tuple[int, int, float]:
+    """By priority, then by submission; held jobs have no rank among equals."""
+    value = priority(row)
+    number, place = place_of(row) if value else (0, 0)
+    return value, -number, -place

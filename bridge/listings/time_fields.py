@@ -1,0 +1,226 @@
+"""Fields that tell when, and for how long (squeue(1), sacct(1))."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overspan.bridge.listings.field import Field
+from overspan.bridge.listings.texts import (
+    core_limit,
+    eligible_at,
+    end_time,
+    format_time,
+    planned_start,
+    seconds_pending,
+    seconds_used,
+    seconds_waited,
+    shortest_time,
+    start_time,
+    time_left,
+    time_used,
+)
+from overspan.bridge.listings.values import minutes_number, number, time_number
+from overspan.bridge.model.durations import format_elapsed, format_elapsed_long
+
+_LAST = float("inf")
+
+
+def _describe_times(line: Any, now: float) -> dict[str, Any]:
+    row = line.row
+    return {
+        **line.times(now),
+        "limit": minutes_number(row.time_limit),
+        "submission": int(row.submitted_at or 0),
+    }
+
+
+TIMES: tuple[Field, ...] = (
+    Field(
+        "submitted",
+        "SUBMIT_TIME",
+        lambda row, now: format_time(row.submitted_at),
+        lambda row, now: time_number(row.submitted_at),
+        lambda row, now: row.submitted_at or 0,
+        extent="core",
+        letter="V",
+        long_names=("SubmitTime",),
+        width=19,
+        json="submit_time",
+        sacct="Submit",
+        sacct_width=19,
+        sacct_text=lambda line, now: format_time(line.submitted_at, "Unknown"),
+    ),
+    Field(
+        "eligible",
+        "ELIGIBLE_TIME",
+        lambda row, now: format_time(eligible_at(row)),
+        lambda row, now: time_number(eligible_at(row)),
+        long_names=("EligibleTime",),
+        width=19,
+        json="eligible_time",
+        sacct="Eligible",
+        sacct_width=19,
+        sacct_text=lambda line, now: format_time(line.eligible_at, "Unknown"),
+    ),
+    Field(
+        "accrued",
+        "ACCRUE_TIME",
+        lambda row, now: format_time(eligible_at(row)),
+        lambda row, now: time_number(eligible_at(row)),
+        long_names=("AccrueTime",),
+        width=19,
+        json="accrue_time",
+    ),
+    Field(
+        "evaluated",
+        "LAST_SCHED_EVAL",
+        lambda row, now: format_time(row.started_at or row.submitted_at),
+        lambda row, now: time_number(row.started_at or row.submitted_at),
+        long_names=("LastSchedEval",),
+        width=19,
+        json="last_sched_evaluation",
+    ),
+    Field(
+        "started",
+        "START_TIME",
+        start_time,
+        lambda row, now: time_number(planned_start(row) if row.state == "PENDING" else row.started_at),
+        lambda row, now: row.started_at or _LAST,
+        extent="core",
+        letter="S",
+        long_names=("StartTime",),
+        width=19,
+        json="start_time",
+        sacct="Start",
+        sacct_width=19,
+        sacct_text=lambda line, now: format_time(line.started_at, "Unknown"),
+    ),
+    Field(
+        "ended",
+        "END_TIME",
+        end_time,
+        lambda row, now: time_number(row.ended_at or row.end_limit),
+        lambda row, now: row.ended_at or _LAST,
+        extent="core",
+        letter="e",
+        long_names=("EndTime",),
+        width=19,
+        json="end_time",
+        sacct="End",
+        sacct_width=19,
+        sacct_text=lambda line, now: format_time(line.ended_at, "Unknown"),
+    ),
+    Field(
+        "deadline",
+        "DEADLINE",
+        lambda row, now: format_time(row.deadline),
+        lambda row, now: time_number(row.deadline),
+        long_names=("Deadline",),
+        width=19,
+        json="deadline",
+    ),
+    Field(
+        "time_used",
+        "TIME",
+        time_used,
+        sort=seconds_used,
+        extent="core",
+        letter="M",
+        long_names=("TimeUsed",),
+        width=10,
+        cut=False,
+        sacct="Elapsed",
+        sacct_text=lambda line, now: format_elapsed_long(line.elapsed(now)),
+    ),
+    Field("elapsed_seconds", sacct="ElapsedRaw", sacct_text=lambda line, now: str(line.elapsed(now))),
+    Field(
+        "cpu_time",
+        sacct="CPUTime",
+        sacct_text=lambda line, now: format_elapsed_long(line.elapsed(now) * line.cpus),
+    ),
+    Field("cpu_seconds", sacct="CPUTimeRAW", sacct_text=lambda line, now: str(line.elapsed(now) * line.cpus)),
+    Field(
+        "time_limit",
+        "TIME_LIMIT",
+        core_limit,
+        lambda row, now: minutes_number(row.time_limit),
+        lambda row, now: _LAST if row.time_limit is None else row.time_limit,
+        extent="core",
+        letter="l",
+        long_names=("TimeLimit",),
+        width=9,
+        cut=False,
+        json="time_limit",
+        sacct="Timelimit",
+        sacct_text=lambda line, now: "" if line.step else format_elapsed_long(line.row.time_limit),
+    ),
+    Field(
+        "limit_minutes",
+        text=lambda row, now: "UNLIMITED" if row.time_limit is None else str(-(-row.time_limit // 60)),
+        sacct="TimelimitRaw",
+    ),
+    Field(
+        "shortest_time",
+        "TIME_MIN",
+        lambda row, now: format_elapsed(shortest_time(row) or 0),
+        lambda row, now: number((shortest_time(row) or 0) // 60),
+        long_names=("MinTime",),
+        json="time_minimum",
+    ),
+    Field(
+        "time_left",
+        "TIME_LEFT",
+        time_left,
+        sort=lambda row, now: _LAST if row.time_limit is None else row.time_limit - seconds_used(row, now),
+        extent="core",
+        letter="L",
+        long_names=("TimeLeft",),
+        width=10,
+        cut=False,
+    ),
+    Field(
+        "time_pending",
+        "PENDING_TIME",
+        lambda row, now: str(seconds_pending(row, now)),
+        long_names=("PendingTime",),
+    ),
+    Field(
+        "time_waited",
+        text=lambda row, now: format_elapsed_long(seconds_waited(row, now)),
+        sacct="Planned",
+    ),
+    Field(
+        "time_waited_old_name",
+        text=lambda row, now: format_elapsed_long(seconds_waited(row, now)),
+        sacct="Reserved",
+    ),
+    Field(
+        "cpu_time_waited",
+        text=lambda row, now: format_elapsed_long(seconds_waited(row, now) * row.cpus),
+        sacct="PlannedCPU",
+    ),
+    Field(
+        "cpu_time_waited_old_name",
+        text=lambda row, now: format_elapsed_long(seconds_waited(row, now) * row.cpus),
+        sacct="ResvCPU",
+    ),
+    Field(
+        "cpu_seconds_waited",
+        text=lambda row, now: str(seconds_waited(row, now) * row.cpus),
+        sacct="PlannedCPURAW",
+        sacct_width=13,
+    ),
+    Field(
+        "cpu_seconds_waited_old_name",
+        text=lambda row, now: str(seconds_waited(row, now) * row.cpus),
+        sacct="ResvCPURAW",
+    ),
+    Field(
+        "suspended",
+        value=lambda row, now: time_number(row.paused_at),
+        json="suspend_time",
+        sacct="Suspended",
+        sacct_text=lambda line, now: format_elapsed_long(line.suspended(now)),
+    ),
+    Field("times", sacct_json="time", sacct_value=_describe_times),
+)
