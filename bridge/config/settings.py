@@ -6,15 +6,16 @@ The user's file stands above the site's, except for keys that the site marks `fi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
-from overspan.bridge.config.yaml_positions import Path, Positioned, read_positioned
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory
+from overspan.bridge.validation.yaml_documents import read_table
+from overspan.bridge.validation.yaml_nodes import Node, Table, find_node, has_path, key_place, plain
 
 MAX_BYTES = 1 << 20
 """The largest configuration file that is read, in bytes."""
@@ -32,6 +33,8 @@ Mebibytes = Annotated[int, BeforeValidator(_read_memory)]
 """Memory, written in GB or with a unit."""
 
 M = TypeVar("M", bound=BaseModel)
+
+Path = tuple[str | int, ...]
 
 _CLUSTERS = "clusters"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
@@ -104,7 +107,8 @@ class Settings(_StrictSettings):
     server: ServerSettings = ServerSettings()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
-    _places: dict[Path, Place] = PrivateAttr(default_factory=dict)
+    _files: tuple[Table, ...] = PrivateAttr(default=())
+    """The user's file and the site's, as they are written."""
 
     def find_place(self, cluster: str, message: str) -> Place | None:
         """Where a cluster's setting stands that an adapter's message is about: the one that it quotes, or the cluster.
@@ -112,10 +116,12 @@ class Settings(_StrictSettings):
         Adapters know their own settings, and not the files that these come from.
         """
         entry = (_CLUSTERS, cluster)
-        for path, place in self._places.items():
-            if len(path) > 2 and path[:2] == entry and (f"'{path[-1]}'" in message or f"`{path[-1]}`" in message):
-                return place
-        return self._places.get(entry)
+        files = [file for file in self._files if has_path(file, *entry)]
+        for file in files:
+            for path in _list_paths(find_node(file, *entry), entry):
+                if f"'{path[-1]}'" in message or f"`{path[-1]}`" in message:
+                    return key_place(file, *path)
+        return key_place(files[0], *entry) if files else None
 
 
 class _SiteFile(Settings):
@@ -135,22 +141,22 @@ def load_settings(user_file: str, site_file: str, check_kind: Callable[[str], ob
     _check(Settings, user)
     for path in final:
         _refuse_final(path, user, site)
-    merged = _merge({key: value for key, value in site.value.items() if key != "final"}, user.value)
+    merged = _merge({key: value for key, value in plain(site).items() if key != "final"}, plain(user))
     settings = Settings.model_validate(merged)
     _check_kinds(settings, user, site, check_kind)
-    settings._places.update({path: place for path, place in {**site.places, **user.places}.items() if path})
+    settings._files = tuple(file for file in (user, site) if file.entries)
     if settings.default_cluster and settings.clusters and settings.default_cluster not in settings.clusters:
         # `local` is there without being written down; other kinds may be found when the daemon starts.
-        _check_default(settings, user if "default_cluster" in user.value else site)
+        _check_default(settings, user if "default_cluster" in user.entries else site)
     return settings
 
 
-def _read(file: str) -> Positioned:
+def _read(file: str) -> Table:
     try:
         with open(file, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        return Positioned({}, {})
+        return Table(Place(file), {})
     except OSError as error:
         raise InvalidRequest(
             f"cannot read the configuration: {error.strerror}", remedy="mend its permissions", place=Place(file)
@@ -158,26 +164,26 @@ def _read(file: str) -> Positioned:
     if len(data) > MAX_BYTES:
         raise InvalidRequest(f"a configuration file has at most {MAX_BYTES} bytes", place=Place(file))
     try:
-        return read_positioned(data.decode("utf-8"), file)
+        return read_table(data.decode("utf-8"), file)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidRequest("this is not UTF-8 text", place=Place(file, line)) from None
 
 
-def _check(model: type[M], document: Positioned) -> M:
+def _check(model: type[M], document: Table) -> M:
     try:
-        return model.model_validate(document.value)
+        return model.model_validate(plain(document))
     except ValidationError as error:
         raise _mistake(model, document, error) from None
 
 
-def _mistake(model: type[BaseModel], document: Positioned, error: ValidationError) -> InvalidRequest:
+def _mistake(model: type[BaseModel], document: Table, error: ValidationError) -> InvalidRequest:
     """The first mistake of a file, as its writer has to see it."""
     first = error.errors(include_url=False)[0]
     # pydantic marks a wrong key of a mapping with an item of its own.
     path: Path = tuple(item for item in first["loc"] if item != "[key]")
     written = ".".join(map(str, path))
-    place = document.place(path)
+    place = key_place(document, *path)
     if first["type"] == "extra_forbidden":
         known = _known_keys(model, path[:-1])
         near = difflib.get_close_matches(str(path[-1]), known, 1)
@@ -198,9 +204,9 @@ def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
     return list(model.model_fields)
 
 
-def _final_path(text: str, site: Positioned, index: int) -> Path:
+def _final_path(text: str, site: Table, index: int) -> Path:
     """The dotted path of a final key; cluster names may hold dots, so the names in the file are tried first."""
-    place = site.place(("final", index))
+    place = key_place(site, "final", index)
     head, _, rest = text.partition(".")
     if head not in Settings.model_fields:
         near = difflib.get_close_matches(head, list(Settings.model_fields), 1)
@@ -208,32 +214,27 @@ def _final_path(text: str, site: Positioned, index: int) -> Path:
         raise InvalidRequest(f"no key {text!r} to make final", remedy=remedy, place=place)
     if head != "clusters" or not rest:
         return (head, *(rest.split(".") if rest else ()))
-    for name in sorted(site.value.get("clusters") or {}, key=len, reverse=True):
+    for name in sorted(plain(site).get("clusters") or {}, key=len, reverse=True):
         if rest == name or rest.startswith(f"{name}."):
             tail = rest[len(name) + 1 :]
             return ("clusters", name, *(tail.split(".") if tail else ()))
     raise InvalidRequest(f"no cluster for the final key {text!r} in this file", remedy="add the cluster", place=place)
 
 
-def _refuse_final(path: Path, user: Positioned, site: Positioned) -> None:
+def _refuse_final(path: Path, user: Table, site: Table) -> None:
     """A final key in the user's file is an error, even with the same value: it would look as if it counted."""
     for depth in range(len(path), 0, -1):
-        if path[:depth] not in user.places:
+        found = find_node(user, *path[:depth])
+        if found is None:
             continue
-        if depth < len(path) and isinstance(_get(user.value, path[:depth]), dict):
+        if depth < len(path) and isinstance(found, Table):
             return
-        fixed = site.place(path) or site.place(("final",))
+        fixed = key_place(site, *path) if has_path(site, path[0]) else key_place(site, "final")
         raise InvalidRequest(
             f"{'.'.join(map(str, path))!r} is fixed by the site ({fixed})",
             remedy="remove it from your file",
-            place=user.place(path),
+            place=key_place(user, *path),
         )
-
-
-def _get(value: Any, path: Path) -> Any:
-    for item in path:
-        value = value[item]
-    return value
 
 
 def _merge(below: Any, above: Any) -> Any:
@@ -245,9 +246,7 @@ def _merge(below: Any, above: Any) -> Any:
     return result
 
 
-def _check_kinds(
-    settings: Settings, user: Positioned, site: Positioned, check_kind: Callable[[str], object] | None
-) -> None:
+def _check_kinds(settings: Settings, user: Table, site: Table, check_kind: Callable[[str], object] | None) -> None:
     """Every cluster has a kind once both files are read, and one that can be used."""
     for name, cluster in settings.clusters.items():
         if cluster.kind and check_kind is not None:
@@ -255,23 +254,31 @@ def _check_kinds(
             try:
                 check_kind(cluster.kind)
             except InvalidRequest as error:
-                error.place = (user if where in user.places else site).place(where)
+                error.place = key_place(user if has_path(user, *where) else site, *where)
                 raise
         if not cluster.kind:
             path: Path = ("clusters", name)
-            document = user if path in user.places else site
+            document = user if has_path(user, *path) else site
             raise InvalidRequest(
                 f"'clusters.{name}.kind' is missing",
                 remedy="add the key, such as `kind: local`",
-                place=document.place(path),
+                place=key_place(document, *path),
             )
 
 
-def _check_default(settings: Settings, document: Positioned) -> None:
+def _check_default(settings: Settings, document: Table) -> None:
     known: Iterable[str] = [*settings.clusters, "local"]
     if settings.default_cluster not in known:
         raise InvalidRequest(
             f"the default cluster {settings.default_cluster!r} is not configured",
             remedy=f"configured clusters: {', '.join(known)}",
-            place=document.place(("default_cluster",)),
+            place=key_place(document, "default_cluster"),
         )
+
+
+def _list_paths(node: Node | None, path: Path) -> Iterator[Path]:
+    """The paths of all keys below a node."""
+    if isinstance(node, Table):
+        for key, entry in node.entries.items():
+            yield (*path, key)
+            yield from _list_paths(entry.node, (*path, key))

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from overspan.bridge.model.spec import Candidate
-from overspan.bridge.readers.diagnostics import Diagnostics
 from overspan.bridge.readers.task_document import TaskCandidate
+from overspan.bridge.validation.diagnostics import Diagnostics
 
 MOST = 64
 """Combinations of the tasks' alternatives that are tried on one cluster."""

@@ -5,14 +5,22 @@ Reading raises Fault for a value that does not fit; lists and mappings collect t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
-from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, TableEntry, describe, is_null, plain, scalars
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.yaml_nodes import (
+    Items,
+    Node,
+    Scalar,
+    Table,
+    TableEntry,
+    describe,
+    is_null,
+    plain,
+)
 
 Read = Callable[[Node, Diagnostics], Any]
 Kind = TypeVar("Kind", bound=Enum)
@@ -125,7 +133,7 @@ def number(low: float, high: float) -> FieldType:
 
     def read(node: Node, found: Diagnostics) -> float:
         value = node.value if isinstance(node, Scalar) else None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise Fault(f"a number is wanted here, not {describe(node)}", node.place)
         if not low <= value <= high:
             raise Fault(f"{value} is out of range; it must be from {low} to {high}", node.place)
@@ -205,15 +213,8 @@ def by_form(
 
 
 def anything() -> FieldType:
-    """Any value, as plain data; numbers that JSON has no form for are refused."""
-
-    def read(node: Node, found: Diagnostics) -> Any:
-        for part in scalars(node):
-            if isinstance(part.value, float) and not math.isfinite(part.value):
-                raise Fault(f"{part.text} is not a number", part.place)
-        return plain(node)
-
-    return FieldType(read, {})
+    """Any value, as plain data."""
+    return FieldType(lambda node, found: plain(node), {})
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.names import check_task_name, dns_label, fill_name, find_collisions, member_name
 from overspan.bridge.model.spec import Need, NeedKind
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.readers.task_document import ParsedTask
-from overspan.bridge.readers.yaml_nodes import Scalar, Table, place_in
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.yaml_nodes import Scalar, Table, place_in
 
 MAX_TASKS = 128
 """Tasks of one job: as many as a hetjob has components."""

@@ -15,7 +15,6 @@ from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
-from overspan.bridge.readers.diagnostics import Diagnostics, nearest, refuse
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
     check_auxiliaries,
@@ -34,8 +33,9 @@ from overspan.bridge.readers.overrides import apply_overrides
 from overspan.bridge.readers.placement import check_clusters, place_job
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_document import ParsedTask, read_task
-from overspan.bridge.readers.yaml_documents import read_tables
-from overspan.bridge.readers.yaml_nodes import Scalar, Table, place_in
+from overspan.bridge.validation.diagnostics import Diagnostics, nearest, refuse
+from overspan.bridge.validation.yaml_documents import read_documents
+from overspan.bridge.validation.yaml_nodes import Items, Scalar, Table, place_in
 
 Values = dict[str, Any]
 
@@ -95,6 +95,23 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
         notes=tuple(found.notes),
         origin=replace(context.origin, file=context.origin.file or file, text=context.origin.text or text),
     )
+
+
+def read_tables(text: str, file: str) -> list[Table]:
+    """Read the documents of a job file: mappings, at least one. Raises InvalidRequest."""
+    tables: list[Table] = []
+    for node in read_documents(text, file):
+        if not isinstance(node, Table):
+            kind = "a list" if isinstance(node, Items) else "plain text"
+            refuse(
+                f"a document of a job file is a mapping, and this is {kind}",
+                node.place,
+                "write keys such as `name: train` and `run: python train.py`",
+            )
+        tables.append(node)
+    if not tables:
+        refuse("the job file is empty", Place(file), "write at least `run:` and a command")
+    return tables
 
 
 def _check_context(context: ReadContext) -> None:

@@ -7,9 +7,9 @@ import shlex
 from typing import Any
 
 from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, Argument
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.readers.field_types import FieldType, anything
-from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, describe, is_null
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, describe, is_null
 
 RESERVED = ("job-name", "output", "error", "chdir", "wrap", "uid", "gid")
 """sbatch options that Overspan sets itself or never passes."""

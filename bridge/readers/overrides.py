@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.errors import InvalidRequest, Place
-from overspan.bridge.readers.diagnostics import nearest
-from overspan.bridge.readers.yaml_documents import read_value
-from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, with_entry
+from overspan.bridge.validation.diagnostics import nearest
+from overspan.bridge.validation.yaml_documents import read_value
+from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, with_entry
 
 EVERY_TASK = "*"
 MAX_PARTS = 12

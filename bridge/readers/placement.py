@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.readers.read_context import ReadContext
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
 
 KINDS = {"kubernetes": "kubernetes", "k8s": "kubernetes", "slurm": "slurm", "local": "local"}
 _REMEDY = "choose a configured cluster with --cluster, or write `infra: kubernetes`, `infra: slurm` or `infra: local`"

@@ -7,7 +7,6 @@ from typing import Any
 
 from overspan.bridge.model.resources import parse_accelerators, parse_cpus
 from overspan.bridge.model.sizes import parse_skypilot_memory
-from overspan.bridge.readers.diagnostics import Diagnostics
 from overspan.bridge.readers.field_types import (
     Effect,
     Field,
@@ -22,7 +21,8 @@ from overspan.bridge.readers.field_types import (
     mapping_of,
     text,
 )
-from overspan.bridge.readers.yaml_nodes import Node, Table, plain
+from overspan.bridge.validation.diagnostics import Diagnostics
+from overspan.bridge.validation.yaml_nodes import Node, Table, plain
 
 AMOUNT = {"type": ["number", "string"]}
 MAX_PORT = 65535

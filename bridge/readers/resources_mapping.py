@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.resources import Cpus, Gpus, Resources
 from overspan.bridge.model.sizes import Memory
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault
 from overspan.bridge.readers.field_types import attempt
 from overspan.bridge.readers.placement import (
     ClusterTarget,
@@ -21,7 +20,8 @@ from overspan.bridge.readers.placement import (
 )
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resource_fields import alternative_nodes
-from overspan.bridge.readers.yaml_nodes import Table, place_in
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault
+from overspan.bridge.validation.yaml_nodes import Table, place_in
 
 Values = dict[str, Any]
 IMAGE_PREFIX = "docker:"

@@ -6,9 +6,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from overspan.bridge.model.schedule import Missed, Overlap, Schedule, parse_cron
-from overspan.bridge.readers.diagnostics import Diagnostics
 from overspan.bridge.readers.field_types import Field, FieldType, Record, by_form, checked, choice
-from overspan.bridge.readers.yaml_nodes import Node
+from overspan.bridge.validation.diagnostics import Diagnostics
+from overspan.bridge.validation.yaml_nodes import Node
 
 _TEXT = {"type": "string"}
 

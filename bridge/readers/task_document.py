@@ -19,7 +19,6 @@ from overspan.bridge.model.spec import (
     RetryPolicy,
     TaskSpec,
 )
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault
 from overspan.bridge.readers.field_types import Record
 from overspan.bridge.readers.login_environment import add_login
 from overspan.bridge.readers.native_options import slurm_options
@@ -27,7 +26,8 @@ from overspan.bridge.readers.placement import ClusterRequest, check_clusters
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resources_mapping import Alternative, RequestedResources, map_resources
 from overspan.bridge.readers.task_variables import fill_variables, read_variables
-from overspan.bridge.readers.yaml_nodes import Node, Table, describe, key_place, place_in
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault
+from overspan.bridge.validation.yaml_nodes import Node, Table, describe, key_place, place_in
 
 Values = dict[str, Any]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

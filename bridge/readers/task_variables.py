@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.readers.diagnostics import Diagnostics, Fault
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_fields import SKYPILOT
-from overspan.bridge.readers.yaml_nodes import Items, Node, Table, TableEntry, map_texts
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault
+from overspan.bridge.validation.yaml_nodes import Items, Node, Table, TableEntry, map_texts
 
 FILLED = ("workdir", "file_mounts", "volumes")
 """Keys of a task in which variables are filled in, besides resources.image_id."""

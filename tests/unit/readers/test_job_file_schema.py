@@ -8,8 +8,8 @@ import jsonschema_rs
 import pytest
 
 from overspan.bridge.readers.job_file_schema import DIALECT, job_file_schema
-from overspan.bridge.readers.yaml_documents import read_documents
-from overspan.bridge.readers.yaml_nodes import plain
+from overspan.bridge.validation.yaml_documents import read_documents
+from overspan.bridge.validation.yaml_nodes import plain
 
 DATA = Path(__file__).parent / "data"
 

@@ -1,11 +1,15 @@
-"""YAML documents with positions, read by YAML 1.2's scalar rules from the C parser's events.
+"""YAML documents with positions: job files, configuration files and the values of options are all read here.
 
-`12:00`, `010`, `no`, `1_000` and dates stay what they look like; YAML 1.1 would change them. The tree is built
-without recursion, and its depth, its size with aliases expanded and the text's length are bounded.
+The scalar rules are those of YAML 1.2's core schema, so `12:00`, `no`, `1_000` and dates stay text and `010` is ten.
+Two things stay text that the schema has as numbers: more than 18 digits (an id or a hash, which would lose digits
+where numbers have 64 bits), and what is not finite (`.inf`, `.nan`, `1e999`, for which JSON has no form).
+The tree is built from the C parser's events without recursion. Its depth, its size with aliases expanded and the
+text's length are bounded.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +18,11 @@ from typing import Any, NoReturn
 import yaml
 
 from overspan.bridge.model.errors import InvalidRequest, Place
-from overspan.bridge.readers.diagnostics import refuse
-from overspan.bridge.readers.yaml_nodes import Items, Node, Scalar, Table, TableEntry
+from overspan.bridge.validation.diagnostics import refuse
+from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, TableEntry, describe
 
 MAX_LENGTH = 4 * 1024 * 1024
-"""Characters in a job file; Slurm's max_script_size is as large."""
+"""Characters in a file; Slurm's max_script_size is as large."""
 MAX_DEPTH = 50
 MAX_NODES = 100_000
 """Values in one file with every alias expanded."""
@@ -53,25 +57,19 @@ def read_documents(text: str, file: str) -> list[Node]:
     return builder.documents
 
 
-def read_tables(text: str, file: str) -> list[Table]:
-    """Read documents that have to be mappings; at least one. Raises InvalidRequest."""
-    tables: list[Table] = []
-    for node in read_documents(text, file):
-        if not isinstance(node, Table):
-            kind = "a list" if isinstance(node, Items) else "plain text"
-            refuse(
-                f"a document of a job file is a mapping, and this is {kind}",
-                node.place,
-                "write keys such as `name: train` and `run: python train.py`",
-            )
-        tables.append(node)
-    if not tables:
-        refuse("the job file is empty", Place(file), "write at least `run:` and a command")
-    return tables
+def read_table(text: str, file: str) -> Table:
+    """Read one document that has to be a mapping; an empty text is an empty one. Raises InvalidRequest."""
+    documents = read_documents(text, file)
+    if len(documents) > 1:
+        refuse("only one document is wanted here", documents[1].place, "take the line of --- out")
+    node = documents[0] if documents else Table(Place(file, 1, 1), {})
+    if not isinstance(node, Table):
+        refuse(f"keys and values are wanted here, not {describe(node)}", node.place, "write lines such as `key: value`")
+    return node
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """What a plain scalar means in YAML 1.2's core schema; numbers of absurd length stay text."""
+    """What a plain scalar means."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
@@ -80,8 +78,8 @@ def resolve(text: str) -> str | int | float | bool | None:
         return int(text)
     if _BASED.fullmatch(text):
         return int(text[2:], 8 if text[1] == "o" else 16)
-    if len(text) <= 40 and _FLOAT.fullmatch(text):
-        return float(text)
+    if _FLOAT.fullmatch(text) and math.isfinite(value := float(text)):
+        return value
     return text
 
 

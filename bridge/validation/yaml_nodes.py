@@ -65,24 +65,47 @@ def describe(node: Node) -> str:
     return f"the text {node.text!r}" if isinstance(node.value, str) else node.text
 
 
+def _descend(node: Node, path: tuple[str | int, ...]) -> Iterator[TableEntry]:
+    """The node, and those along a path as far as it exists, each with the place of its key."""
+    entry = TableEntry(node.place, node)
+    yield entry
+    for part in path:
+        found = _enter(entry.node, part)
+        if found is None:
+            return
+        entry = found
+        yield entry
+
+
+def _enter(node: Node, part: str | int) -> TableEntry | None:
+    if isinstance(node, Table):
+        return node.entries.get(str(part))
+    if isinstance(node, Items) and isinstance(part, int) and part < len(node.items):
+        return TableEntry(node.items[part].place, node.items[part])
+    return None
+
+
+def find_node(node: Node, *path: str | int) -> Node | None:
+    """The node at a path; None where there is none."""
+    nodes = list(_descend(node, path))
+    return nodes[-1].node if len(nodes) > len(path) else None
+
+
+def has_path(node: Node, *path: str | int) -> bool:
+    """Whether there is a value, or an empty one, at a path."""
+    return find_node(node, *path) is not None
+
+
 def place_in(node: Node, *path: str | int) -> Place:
     """The position of the value at a path, or of its nearest ancestor that exists."""
-    for part in path:
-        if isinstance(node, Table) and str(part) in node.entries:
-            node = node.entries[str(part)].node
-        elif isinstance(node, Items) and isinstance(part, int) and part < len(node.items):
-            node = node.items[part]
-        else:
-            break
-    return node.place
+    *_, last = _descend(node, path)
+    return last.node.place
 
 
-def key_place(table: Table, key: str, entry: str) -> Place:
-    """The position of an entry's own key in the mapping under a key; of that mapping where it has no such entry."""
-    node = table.get(key)
-    if isinstance(node, Table) and entry in node.entries:
-        return node.entries[entry].place
-    return place_in(table, key)
+def key_place(node: Node, *path: str | int) -> Place:
+    """The position of the key (in a list: the item) at a path, or of its nearest ancestor that exists."""
+    *_, last = _descend(node, path)
+    return last.place
 
 
 def plain(node: Node) -> Any:
@@ -123,15 +146,3 @@ def with_entry(table: Table, path: tuple[str, ...], value: Node) -> Table:
         value = with_entry(inner, rest, value)
     place = entry.place if entry is not None else value.place
     return replace(table, entries={**table.entries, key: TableEntry(place, value)})
-
-
-def scalars(node: Node) -> Iterator[Scalar]:
-    """Every single value below a node; a list's items or a mapping's values, in order."""
-    if isinstance(node, Scalar):
-        yield node
-    elif isinstance(node, Items):
-        for item in node.items:
-            yield from scalars(item)
-    else:
-        for entry in node.entries.values():
-            yield from scalars(entry.node)

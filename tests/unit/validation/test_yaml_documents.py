@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.readers.yaml_documents import MAX_DEPTH, MAX_LENGTH, read_documents, read_tables, resolve
-from overspan.bridge.readers.yaml_nodes import Items, Scalar, Table, place_in, plain
+from overspan.bridge.readers.job_file import read_tables
+from overspan.bridge.validation.yaml_documents import MAX_DEPTH, MAX_LENGTH, read_documents, resolve
+from overspan.bridge.validation.yaml_nodes import Items, Scalar, Table, find_node, has_path, key_place, place_in, plain
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,24 @@ from overspan.bridge.readers.yaml_nodes import Items, Scalar, Table, place_in, p
         ("~", None),
         ("", None),
         ("Null", None),
+        ("y", "y"),
+        ("off", "off"),
+        ("TRUE", True),
+        ("190:20:30", "190:20:30"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("+7", 7),
+        ("-0x1F", "-0x1F"),
+        ("0b1", "0b1"),
         ("nan", "nan"),
+        (".nan", ".nan"),
+        (".inf", ".inf"),
+        ("1e999", "1e999"),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, "9" * 19),
         ("9" * 40, "9" * 40),
+        ("0x" + "f" * 16, "0x" + "f" * 16),
     ],
 )
 def test_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
@@ -83,6 +100,11 @@ def test_positions_count_from_one() -> None:
     assert str(document.entries["b"].place) == "f.yaml:2:1"
     assert str(place_in(document, "b", 1, "c")) == "f.yaml:4:9"
     assert place_in(document, "b", 7) == place_in(document, "b")
+    assert [str(key_place(document, *path)) for path in (("b",), ("b", 1, "c"), ("b", 0), ("b", 1, "d"), ())] == [
+        *("f.yaml:2:1", "f.yaml:4:6", "f.yaml:3:5", "f.yaml:4:5", "f.yaml:1:1")
+    ]
+    assert has_path(document, "b", 1, "c") and not has_path(document, "b", 2)
+    assert find_node(document, "a") == Scalar(place_in(document, "a"), "1", 1)
     assert isinstance(document.entries["b"].node, Items)
     assert isinstance(document.entries["a"].node, Scalar)
 
