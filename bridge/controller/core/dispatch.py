@@ -66,7 +66,7 @@ class Dispatcher:
         self.backoff = backoff
         self.environment = environment or {}
         self.job_limits = JobLimits(recorder, limits or {})
-        recorder.followers.append(self._follow)
+        recorder.followers.append(self.follow)
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
         self._failures: Counter[QueueKey] = Counter()
@@ -90,7 +90,7 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Wake the submissions of clusters where the change of a job frees a slot or reorders the queue."""
         places = entry.places()
         left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))

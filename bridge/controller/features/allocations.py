@@ -61,7 +61,7 @@ class Allocations:
         self._due: dict[int, float] = {}
         """When allocations without a client are ended, by job."""
         self.closing = False
-        recorder.followers.append(self._follow)
+        recorder.followers.append(self.follow)
 
     async def hold(self, ref: str) -> AsyncGenerator[bytes]:
         """Hold an allocation for as long as the client reads these lines. Raises NotFound.
@@ -103,7 +103,7 @@ class Allocations:
             )
         return await adapter.prepare_step(StepRequest(entry.handle, **vars(parameters)))
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         job_id = entry.job.id
         if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
             self._drop(job_id)

@@ -35,10 +35,10 @@ class Failover:
         self._clusters = clusters
         self._again: dict[int, float] = {}
         """The earliest time of the next try, for jobs that could not move."""
-        recorder.followers.append(self._follow)
+        recorder.followers.append(self.follow)
         recorder.notifications.unreached = self._leave_soon
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         if not entry.job.cluster:
             return
         at = failover_time(entry.job)

@@ -88,7 +88,7 @@ class Schedules:
         self.orders = orders
         self._kept: dict[int, ScheduleEntry] = {}
         self._live: dict[int, set[int]] = {}
-        recorder.followers.append(self._follow)
+        recorder.followers.append(self.follow)
         submitter.schedule = self.create
 
     def __iter__(self) -> Iterator[ScheduleEntry]:
@@ -222,7 +222,7 @@ class Schedules:
         """The jobs of a schedule that are not over, oldest first."""
         return sorted(self._live.get(schedule_id, ()))
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Keep count of the live runs; the end of one may let a missed one begin."""
         job = entry.job
         cron = job.spec.cron
