@@ -60,7 +60,7 @@ def build_job_routes(controller: Controller) -> APIRouter:
 def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
     async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        return _accept(await controller.submitter.submit(_submission(body, by)))
+        return _accept(await controller.submit(_submission(body, by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:

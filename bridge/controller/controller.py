@@ -17,10 +17,11 @@ from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
-from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.core.releases import LaunchReleases
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
@@ -37,7 +38,7 @@ from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
-from overspan.bridge.controller.submission.submitter import Reader, Submitter
+from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
 from overspan.bridge.controller.views.details import describe_end, describe_job
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -46,6 +47,7 @@ from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.steps import STEP_COLUMNS, StepListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
 
 log = logging.getLogger(__name__)
@@ -87,13 +89,13 @@ class Controller:
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
-        self.clusters = Clusters(settings, parts.state_dir, parts.opener_of, personal=parts.personal)
-        completion = Completion(installation, self.clusters.keeps_limits, self.clusters.patience_of)
-        self.recorder = Recorder(parts.repository, parts.timers, parts.clock, completion)
-        self.recorder.decider_of = self.clusters.decider_of
-        self.recorder.registry.written_of = self.clusters.written_of
-        self.arrays = ArrayElements(self.recorder, self.clusters, settings.clusters)
-        self.dependencies = DependencyTracker(self.recorder, self.clusters, settings.clusters)
+        # A cluster asks which jobs it has, and jobs ask their cluster: `_has_launches` closes the circle.
+        self.clusters = Clusters(
+            settings, parts.state_dir, parts.opener_of, personal=parts.personal, has_launches=self._has_launches
+        )
+        self.recorder = _make_recorder(parts, self.clusters, installation)
+        self.arrays = ArrayElements(self.recorder, self.clusters)
+        self.dependencies = DependencyTracker(self.recorder)
         self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
@@ -112,9 +114,33 @@ class Controller:
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
+        self._subscribe()
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
         """A warning that the database was lost, and history with it; empty if it was not."""
+
+    def _has_launches(self, name: str) -> bool:
+        return self.locations.has_launches(name)
+
+    def _subscribe(self) -> None:
+        """Who acts on what. The order is that of the calls: `tests/unit/controller/test_changes.py` pins it."""
+        changes = self.recorder.changes
+        changes.committed.subscribe(
+            self.arrays.follow,
+            self.dependencies.follow,
+            self.joined_jobs.follow,
+            self.failover.follow,
+            self.allocations.follow,
+            self.schedules.follow,
+            self.dispatcher.follow,
+            self.releases.follow,
+        )
+        changes.withdrawn.subscribe(self.joined_jobs.forget)
+        changes.owed.subscribe(self.dispatcher.wake)
+        changes.watched.subscribe(self.observer.wake)
+        changes.before_send.subscribe(self.releases.note)
+        changes.after_send.subscribe(self.releases.sent)
+        changes.unreached.subscribe(self.failover.leave_soon)
 
     @classmethod
     async def open(cls, parts: ControllerParts) -> Controller:
@@ -130,8 +156,6 @@ class Controller:
     async def start(self) -> None:
         """Load the jobs, make the calls that are owed, watch what runs. Raises InvalidRequest for wrong settings."""
         self.clusters.open_local()
-        self.recorder.notifications.owed = self.dispatcher.wake
-        self.recorder.notifications.watched = self.observer.wake
         await self._reserve_numbers()
         await self.locations.load()
         await self.recorder.load()
@@ -158,9 +182,10 @@ class Controller:
 
     def end_waits(self) -> None:
         """End all waits for jobs and all event streams."""
-        self.closing = self.allocations.closing = True
-        self.recorder.notifications.jobs.wake_all()
-        self.recorder.notifications.timeline.wake()
+        self.closing = True
+        self.allocations.end_holds()
+        self.recorder.changes.jobs.wake_all()
+        self.recorder.changes.timeline.wake()
 
     async def close(self) -> None:
         """Stop the loops, finish the writes under way; the store stays open."""
@@ -186,6 +211,12 @@ class Controller:
         found += [self._lost] if self._lost else []
         found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
         return found + [_say(trouble) for trouble in self.locations.list_troubles().values()]
+
+    # --- submitting ---------------------------------------------------------------------------------------------------
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Make a job, or a schedule of a file with `cron`. Raises InvalidRequest, Rejected and StoreFailed."""
+        return await self.submitter.submit(submission, self.schedules.create)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +297,7 @@ class Controller:
             left = deadline - loop.time()
             if end["over"] or left <= 0 or self.closing:
                 return end
-            await self.recorder.notifications.jobs.wait(job_id, left)
+            await self.recorder.changes.jobs.wait(job_id, left)
             if target.waiting:
                 # An element that waited may have become a job.
                 target = await self.directory.find(ref)
@@ -276,7 +307,7 @@ class Controller:
 
         Of one user's jobs only, where `within` names one.
         """
-        wakeup = self.recorder.notifications.timeline
+        wakeup = self.recorder.changes.timeline
         seq = self.parts.repository.last_seq if since is None else since
         while not self.closing:
             seen = wakeup.count
@@ -419,6 +450,13 @@ class Controller:
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)
+
+
+def _make_recorder(parts: ControllerParts, clusters: Clusters, installation: str) -> Recorder:
+    registry = Registry(clusters.written_of)
+    resolver = DependencyResolver(registry, parts.repository, clusters, parts.clock)
+    completion = Completion(installation, clusters, resolver)
+    return Recorder(parts.repository, parts.timers, parts.clock, registry, completion)
 
 
 def _say(trouble: OverspanError) -> str:

@@ -78,6 +78,8 @@ class Cluster:
     """Where the setting stands that a message of the adapter's is about."""
     has_launches: Callable[[], bool] = lambda: False
     """Whether it has, or may have, launches that are not over."""
+    limited: bool = False
+    """Whether the settings limit how many jobs may be there at once."""
     _place: str = ""
     _adapter: Adapter | None = None
     _partition: str | None = None
@@ -131,6 +133,10 @@ class Cluster:
         if not self.home or self.home == self._place:
             return False
         return self.has_launches() and self.home != self.place
+
+    def settle(self, home: str) -> None:
+        """Note the place where its launches are now; empty where it has none."""
+        self.home = home
 
     @property
     def adapter(self) -> Adapter:
@@ -284,7 +290,13 @@ class Clusters:
     """All clusters by name, and the default one."""
 
     def __init__(
-        self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None, *, personal: bool = False
+        self,
+        settings: Settings,
+        state_dir: str,
+        opener_of: OpenerOf | None = None,
+        *,
+        personal: bool = False,
+        has_launches: Callable[[str], bool] = lambda name: False,
     ) -> None:
         finder = opener_of or find_opener
         configs = list(_configure(settings, state_dir, personal))
@@ -294,6 +306,8 @@ class Clusters:
                 finder,
                 _read_gpu_defaults(settings, config.name),
                 place_of=functools.partial(settings.find_place, config.name),
+                has_launches=functools.partial(has_launches, config.name),
+                limited=_is_limited(settings, config.name),
             )
             for config in configs
         }
@@ -390,6 +404,11 @@ def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:
         return GpuDefaults()
     own = settings.clusters[name].gpu_defaults
     return GpuDefaults(own.cpus_per_gpu, own.memory_per_cpu)
+
+
+def _is_limited(settings: Settings, name: str) -> bool:
+    own = settings.clusters.get(name)
+    return own is not None and (own.max_running is not None or own.max_submitted is not None)
 
 
 def find_opener(kind: str) -> Opener:

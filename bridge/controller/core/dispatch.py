@@ -66,7 +66,6 @@ class Dispatcher:
         self.backoff = backoff
         self.environment = environment or {}
         self.job_limits = JobLimits(recorder, limits or {})
-        recorder.followers.append(self.follow)
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
         self._failures: Counter[QueueKey] = Counter()
@@ -201,7 +200,7 @@ class Dispatcher:
         outbox = self.recorder.outbox
         here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
         if here:
-            self.recorder.notifications.unreached([row.job_id for row in here])
+            self.recorder.changes.unreached.publish([row.job_id for row in here])
 
     async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
         """Check that a cluster's name still means the place of its launches. Raises Unreachable; nothing is sent."""
@@ -263,7 +262,7 @@ class Dispatcher:
                 taken.add(row.token)
                 _accept(unit, row, answer, now)
 
-        await self.recorder.notifications.sending(cluster.name)
+        await self.recorder.changes.before_send.publish(cluster.name)
         try:
             call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
             pairs = await self._hear(cluster, [row for row, _ in launches], call)
@@ -272,7 +271,7 @@ class Dispatcher:
             await self._conclude(pairs, write)
         finally:
             left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
-            self.recorder.notifications.sent(cluster.name, any(left))
+            self.recorder.changes.after_send.publish(cluster.name, any(left))
 
     def _is_cancelled(self, row: OutboxRow) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""

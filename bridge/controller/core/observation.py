@@ -161,7 +161,7 @@ class Observer:
     async def _write(self, cluster: Cluster, observation: Observation) -> None:
         watched = self.recorder.registry.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
-        now, decides = self.recorder.clock(), self.recorder.decider_of
+        now, decides = self.recorder.clock(), self.clusters.decider_of
 
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:

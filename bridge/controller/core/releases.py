@@ -37,9 +37,6 @@ class LaunchReleases:
         self.recorder = recorder
         self.clusters = clusters
         self.backoff = backoff
-        recorder.followers.append(self.follow)
-        recorder.notifications.sending = self.note
-        recorder.notifications.sent = self.sent
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wakeups: dict[str, Wakeup] = {}
         self._noted: set[str] = set()

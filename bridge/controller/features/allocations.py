@@ -60,8 +60,7 @@ class Allocations:
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
         """When allocations without a client are ended, by job."""
-        self.closing = False
-        recorder.followers.append(self.follow)
+        self._closing = False
 
     async def hold(self, ref: str) -> AsyncGenerator[bytes]:
         """Hold an allocation for as long as the client reads these lines. Raises NotFound.
@@ -74,13 +73,13 @@ class Allocations:
         self._holders[job_id] += 1
         self._drop(job_id)
         try:
-            while not self.closing:
+            while not self._closing:
                 entry = self._recorder.registry.get(job_id)
                 if entry is None or entry.job.over:
                     yield b"over\n"
                     return
                 yield b"\n"
-                await self._recorder.notifications.jobs.wait(job_id, ALIVE_SECONDS)
+                await self._recorder.changes.jobs.wait(job_id, ALIVE_SECONDS)
         finally:
             self._holders[job_id] -= 1
             if not self._holders[job_id]:
@@ -103,7 +102,12 @@ class Allocations:
             )
         return await adapter.prepare_step(StepRequest(entry.handle, **vars(parameters)))
 
+    def end_holds(self) -> None:
+        """End the requests of all clients, for the end of the daemon; no allocation ends by that."""
+        self._closing = True
+
     def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """Give an allocation that has no client some seconds; forget one that is over."""
         job_id = entry.job.id
         if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
             self._drop(job_id)
@@ -123,7 +127,7 @@ class Allocations:
 
     def _arm(self, job_id: int, seconds: float) -> None:
         entry = self._recorder.registry.get(job_id)
-        if self.closing or entry is None or entry.job.over or not self._is_guarded(entry):
+        if self._closing or entry is None or entry.job.over or not self._is_guarded(entry):
             return
         self._due[job_id] = self._recorder.clock() + seconds
 

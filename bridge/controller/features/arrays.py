@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.abilities import Arrays as NativeArrays
 from overspan.adapters.abilities import Throttle
 from overspan.adapters.contract import Adapter
-from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.controller.features.job_limits import make_slot_queue
 from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
@@ -66,14 +63,10 @@ class _Count:
 class ArrayElements:
     """Reconciles every array that is not over: makes its elements jobs in time, and ends it after the last."""
 
-    def __init__(
-        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
-    ) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self.recorder = recorder
         self.clusters = clusters
-        self._limits = limits or {}
         self._counts: dict[int, _Count] = {}
-        recorder.followers.append(self.follow)
 
     async def load(self) -> None:
         """Count the elements that ended before this daemon started, then go on."""
@@ -192,8 +185,8 @@ class ArrayElements:
 
     def _is_open(self, cluster: str) -> bool:
         """Whether any number of jobs may wait on the cluster."""
-        limits = self._limits.get(cluster)
-        return limits is None or make_slot_queue(limits) is None
+        found = self.clusters.find(cluster)
+        return found is None or not found.limited
 
     def _close(self, units: list[UnitOfWork], count: _Count) -> None:
         for unit in units:

@@ -95,28 +95,34 @@ class Submitter:
         self.clusters = clusters
         self.limits = limits
         self.reader = reader
-        self.schedule: Scheduling | None = None
         self._standing = StandingNotes()
 
-    async def submit(self, submission: Submission, run: ScheduledRun | None = None) -> Submitted:
-        """Make the job, or a schedule of a file with `cron` unless this is a run of one.
+    async def submit(self, submission: Submission, schedule: Scheduling) -> Submitted:
+        """Make the job; of a file with `cron`, what `schedule` makes.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
         """
-        return await self.take(await self._read(submission), submission, run)
+        return await self.take(await self._read(submission), submission, schedule=schedule)
+
+    async def make_run(self, submission: Submission, run: ScheduledRun) -> Submitted:
+        """Make the job of a schedule's run; raises as `submit`."""
+        return await self.take(await self._read(submission), submission, run=run)
 
     async def take(
-        self, reading: ParsedSubmission, submission: Submission, run: ScheduledRun | None = None
+        self,
+        reading: ParsedSubmission,
+        submission: Submission,
+        *,
+        run: ScheduledRun | None = None,
+        schedule: Scheduling | None = None,
     ) -> Submitted:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
         taken = await self._find_taken(reading, submission)
         if taken is not None:
             return taken
         reading, cluster, job, standing = await self._settle(reading, submission)
-        if job.spec.cron is not None and run is None and self.schedule is not None:
-            return await self.schedule(
-                submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only
-            )
+        if job.spec.cron is not None and schedule is not None:
+            return await schedule(submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only)
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
         first = await self.recorder.repository.next_ids(len(job.tasks))

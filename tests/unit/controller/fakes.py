@@ -276,7 +276,7 @@ class Bench:
     async def submit(self, text: str = "one", **more: object) -> int:
         """Submit a job and give its number."""
         submission = replace(Submission("script", text, user="me"), **more)  # type: ignore[arg-type]
-        return (await self.controller.submitter.submit(submission)).id
+        return (await self.controller.submit(submission)).id
 
     def job(self, job_id: int = 1) -> Job:
         """The job in memory."""

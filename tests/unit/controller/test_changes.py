@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, until
 
+from overspan.bridge.controller import controller
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.outbox import SUBMIT
@@ -22,6 +25,8 @@ from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.model.job import Job
+
+PACKAGE = Path(controller.__file__).parent
 
 FOLLOWERS = (
     ArrayElements,
@@ -132,3 +137,24 @@ def test_a_cluster_is_marked_before_launches_are_sent_and_freed_after_their_answ
 
     play(scene)
     assert acts.seen == [("before", "local"), ("send", 1), ("stored", "local"), ("after", "local", False)]
+
+
+def test_all_subscriptions_are_made_in_one_place() -> None:
+    places = {path.name for path in PACKAGE.rglob("*.py") if ".subscribe(" in path.read_text()}
+    assert places == {"controller.py"}
+
+
+def test_no_part_assigns_to_another() -> None:
+    found = [each for path in PACKAGE.rglob("*.py") for each in _find_foreign(path.name, ast.parse(path.read_text()))]
+    assert found == []
+
+
+def _find_foreign(file: str, tree: ast.Module) -> Iterator[str]:
+    """Assignments to an attribute of a part: `self.part.x = 1` anywhere, and `part.x = 1` in a constructor."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    owner = ast.unparse(node.value)
+                    if owner.startswith("self.") or (function.name == "__init__" and owner != "self"):
+                        yield f"{file}:{node.lineno}: {ast.unparse(node)}"

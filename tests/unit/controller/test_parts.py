@@ -177,15 +177,16 @@ def test_a_cluster_in_its_place_is_used_without_a_look_for_its_launches() -> Non
     """Each call of each job asks for the adapter; the look goes through all that is owed."""
     looks: list[bool] = []
 
-    def look() -> bool:
+    def look(name: str) -> bool:
         looks.append(True)
         return True
 
-    cluster = Clusters(_settings(near="near"), "/state", lambda kind: lambda config: FakeCluster()).get("near")
-    cluster.home = cluster.place
-    cluster.has_launches = look
+    settings = _settings(near="near")
+    clusters = Clusters(settings, "/state", lambda kind: lambda config: FakeCluster(), has_launches=look)
+    cluster = clusters.get("near")
+    cluster.settle(cluster.place)
     assert cluster.adapter is cluster.adapter and looks == []
-    cluster.home = "near elsewhere"
+    cluster.settle("near elsewhere")
     with pytest.raises(Unreachable, match="jobs of near are at near elsewhere"):
         _ = cluster.adapter
     assert looks

@@ -144,7 +144,7 @@ def test_a_refused_run_of_a_schedule_is_kept() -> None:
         bench.repository.schedule_rows[7] = stored
         run = ScheduledRun(schedule, lambda number: replace(stored, version=1))
         with pytest.raises(Rejected):
-            await bench.controller.submitter.submit(Submission("script", "one", user="me"), run)
+            await bench.controller.submitter.make_run(Submission("script", "one", user="me"), run)
         assert bench.job().state is State.FAILED
 
     play(scene, JudgingCluster())

@@ -103,7 +103,7 @@ async def submit(controller: Controller, text: str, *words: str, **more: Any) ->
     kind = SCRIPT if text.startswith("#!") else JOB_FILE
     submission = Submission(kind, text, "job", argv=words, directory="/home/ada", user="ada", **more)
     try:
-        done: Submitted = await controller.submitter.submit(submission)
+        done: Submitted = await controller.submit(submission)
     except OverspanError as error:
         return 0, {"submit": str(error)}
     return done.id, {"submit": "\n".join(done.notes)}
