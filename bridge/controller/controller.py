@@ -80,7 +80,11 @@ class ControllerParts:
 
 
 class Controller:
-    """One per daemon. `open` starts it, `close` stops it; the work goes on without it."""
+    """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
+
+    The API calls its methods and those of seven ports: `access`, `allocations`, `crontabs`, `logs`, `orders`,
+    `orphans` and `schedules`. All other attributes are parts inside.
+    """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
         self.parts = parts
@@ -199,6 +203,15 @@ class Controller:
         await self.recorder.close()
         await self.clusters.close()
 
+    def describe(self) -> dict[str, Any]:
+        """Where the daemon keeps its state, since when it runs (epoch seconds), and what hinders it."""
+        return {
+            "state_dir": self.parts.state_dir,
+            "since": self.since,
+            "clusters": len(self.clusters),
+            "problems": self.problems,
+        }
+
     @property
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
@@ -218,18 +231,38 @@ class Controller:
         """Make a job, or a schedule of a file with `cron`. Raises InvalidRequest, Rejected and StoreFailed."""
         return await self.submitter.submit(submission, self.schedules.create)
 
+    async def resubmit(self, ref: str, failed: bool, token: str) -> Submitted:
+        """Make a new job of an old one; of an array, with `failed`, of the elements that failed. See `Resubmitter`."""
+        return await self.resubmitter.resubmit(ref, failed, token)
+
+    async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """What the cluster would be sent, and the notes; with no effect. Raises as `submit`."""
+        return await self.submitter.plan(submission)
+
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def queue(self, selection: Selection) -> bytes:
         """The queue as the API sends it."""
         now = self.clock()
         self.settle_queue(now)
-        return self._listing(list_queue(self.recorder.registry, selection, now), selection.columns, now)
+        return self._listing(self.list_rows(selection, now), selection.columns, now)
 
-    def settle_queue(self, now: float) -> None:
-        """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others."""
+    def settle_queue(self, now: float) -> int:
+        """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others.
+
+        Gives the queue's revision, which grows with every change of a row.
+        """
         self.recorder.registry.forget_finished(now)
         self.obstacles.refresh()
+        return self.recorder.registry.revision
+
+    def list_rows(self, selection: Selection, now: float) -> list[bytes]:
+        """The queue's rows alone, encoded, as they were settled last."""
+        return list_queue(self.recorder.registry, selection, now)
+
+    def count_jobs(self) -> int:
+        """How many jobs are in memory: all that are not over, and those that ended a short while ago."""
+        return len(self.recorder.registry)
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
@@ -272,6 +305,11 @@ class Controller:
         told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
+
+    async def find_owner(self, ref: str) -> tuple[str, bool]:
+        """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""
+        entry = (await self.directory.find(ref)).entry
+        return entry.user, self.recorder.registry.get(entry.job.id) is not None
 
     async def script(self, ref: str) -> str:
         """The batch script, or the job file, of a job."""
