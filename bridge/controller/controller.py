@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
+from overspan.adapters.abilities import Check, Finding, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
@@ -177,8 +177,8 @@ class Controller:
     async def _reserve_numbers(self) -> None:
         """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
         for cluster in self.clusters:
-            if cluster.opened and isinstance(adapter := cluster.open(), Numbered):
-                last = adapter.find_last_number()
+            if cluster.opened and (find_last_number := cluster.traits.find_last_number) is not None:
+                last = find_last_number()
                 if await self.parts.repository.reserve_ids(last + 1):
                     text = f"{cluster.name} has runs of jobs up to {last} that the database does not know:"
                     self._lost = f"{text} history is missing, and new jobs begin at {last + 1}"

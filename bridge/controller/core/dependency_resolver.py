@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, Unmet
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry, Registry, entry_of
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.lifecycle.dependencies import Predecessor, list_unmet, predecessor_of, resolve
-from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job, Resolution
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 from overspan.bridge.store.records import JobQuery
@@ -45,9 +43,12 @@ class DependencyResolver:
         """
         if job.array is not None or job.element is not None or job.spec.choice:
             return False
-        adapter = self._find_waiter(cluster)
-        needs = self.list_unmet(entry, job, cluster) if adapter is not None else ()
-        return adapter is not None and all(unmet.jobs for unmet in needs) and adapter.waits_for(job, needs)
+        found = self._clusters.find(cluster)
+        if found is None or found.limited:
+            return False
+        waits_for = self._clusters.find_traits(cluster).waits_for
+        needs = self.list_unmet(entry, job, cluster) if waits_for is not None else ()
+        return waits_for is not None and all(unmet.jobs for unmet in needs) and waits_for(job, needs)
 
     async def preview(self, entry: JobEntry, dependency: Dependency) -> Job:
         """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
@@ -81,17 +82,6 @@ class DependencyResolver:
             for entry in entries
             if entry.watched and self.waits_there(entry, await self.preview(entry, dependency), entry.cluster)
         }
-
-    def _find_waiter(self, name: str) -> NativeDependencies | None:
-        """The adapter of a cluster that waits for jobs itself, where any number of them may wait there."""
-        cluster = self._clusters.find(name)
-        if cluster is None or cluster.limited:
-            return None
-        try:
-            adapter = cluster.adapter
-        except OverspanError:
-            return None
-        return adapter if isinstance(adapter, NativeDependencies) else None
 
     def _list_awaited(self, entry: JobEntry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
         """The jobs that a need is about; none unless the cluster has each of them as a whole."""

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
+from overspan.adapters.traits import ArraySizes
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
@@ -65,7 +65,7 @@ class Dispatcher:
         self.clusters = locations.clusters
         self.backoff = backoff
         self.environment = environment or {}
-        self.job_limits = JobLimits(recorder, limits or {})
+        self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
         self._failures: Counter[QueueKey] = Counter()
@@ -103,18 +103,14 @@ class Dispatcher:
     def _take(self, key: QueueKey) -> list[OutboxRow]:
         if self.job_limits.limits(key):
             return self.job_limits.take(key, BATCH)
-        cluster = self.clusters.find(key[0])
-        try:
-            adapter = None if cluster is None else cluster.adapter
-        except OverspanError:
-            adapter = None
-        if isinstance(adapter, Arrays) and key[1] == SUBMIT:
-            return self._take_whole(key, adapter)
+        sizes = self.clusters.find_traits(key[0]).arrays
+        if sizes is not None and key[1] == SUBMIT:
+            return self._take_whole(key, sizes)
         # What is ordered of all elements of an array is one order there.
-        most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
+        most = BATCH if sizes is None else max(BATCH, sizes.elements)
         return self.recorder.outbox.take(key, self.recorder.clock(), most)
 
-    def _take_whole(self, key: QueueKey, cluster: Arrays) -> list[OutboxRow]:
+    def _take_whole(self, key: QueueKey, sizes: ArraySizes) -> list[OutboxRow]:
         """The oldest submissions, with the elements of an array as one of them."""
         outbox = self.recorder.outbox
         chosen: list[str] = []
@@ -124,7 +120,7 @@ class Dispatcher:
             element = None if entry is None else entry.job.element
             group = ("job", row.job_id) if element is None else ("array", element.array)
             known = groups.get(group, 0)
-            if known >= cluster.elements or (not known and len(groups) >= cluster.submissions):
+            if known >= sizes.elements or (not known and len(groups) >= sizes.submissions):
                 outbox.offer(row.token)
             else:
                 groups[group] = known + 1

@@ -44,9 +44,6 @@ CARRIED_OVER = (
 )
 """Orders that still count when the launch they were meant for is gone."""
 
-REQUEUING = frozenset({"slurm"})
-"""Kinds of clusters that requeue a job themselves, as the same native job; the kind is the `by` of that requeue."""
-
 _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
 """Orders and decisions that the cluster carries out where the daemon decides."""
 
@@ -153,8 +150,11 @@ class UnitOfWork:
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
 
-    def follow(self, event: Event) -> None:
-        """Reduce an event of the launch's journal; an order that appears there is no longer owed."""
+    def follow(self, event: Event, requeued_by: str = "") -> None:
+        """Reduce an event of the launch's journal; an order that appears there is no longer owed.
+
+        `requeued_by` is the `by` of the cluster's own requeues (`Traits.requeued_by`); empty where it makes none.
+        """
         if isinstance(event, events.LaunchLost):
             orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
             passes = event.cause != Cause.CANCEL.value and event.launch == self.job.launch and merely_waits(self.job)
@@ -166,7 +166,7 @@ class UnitOfWork:
         launch = self.job.launch
         self.advance(event)
         self.back = self.back or (self.requeued and self.job.launch == launch + 1 and not self.job.over)
-        self.requeued = isinstance(event, events.Requeue) and event.by in REQUEUING
+        self.requeued = bool(requeued_by) and isinstance(event, events.Requeue) and event.by == requeued_by
         if isinstance(event, CARRIED_OVER):
             document = event_to_document(event)
             for row in self.open_rows():

@@ -6,9 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from overspan.adapters.abilities import Arrays as NativeArrays
 from overspan.adapters.abilities import Throttle
-from overspan.adapters.contract import Adapter
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -164,15 +162,11 @@ class ArrayElements:
 
     def _find_keeper(self, cluster: str) -> Throttle | None:
         """The adapter of a cluster that enforces throttles itself."""
-        adapter = self._find_adapter(cluster)
-        return adapter if isinstance(adapter, Throttle) else None
-
-    def _find_adapter(self, cluster: str) -> Adapter | None:
-        found = self.clusters.find(cluster)
         try:
-            return None if found is None else found.adapter
+            adapter = self.clusters.get(cluster).adapter
         except OverspanError:
             return None
+        return adapter if isinstance(adapter, Throttle) else None
 
     def _enforces(self, cluster: str) -> bool:
         """Whether elements may wait for their throttle on the cluster: not where they would take up limited slots."""
@@ -180,8 +174,8 @@ class ArrayElements:
 
     def _find_step(self, cluster: str) -> int:
         """How many elements wait on the cluster: all that it takes as one where it has arrays of its own."""
-        adapter = self._find_adapter(cluster)
-        return adapter.elements if isinstance(adapter, NativeArrays) and self._is_open(cluster) else AHEAD
+        sizes = self.clusters.find_traits(cluster).arrays
+        return sizes.elements if sizes is not None and self._is_open(cluster) else AHEAD
 
     def _is_open(self, cluster: str) -> bool:
         """Whether any number of jobs may wait on the cluster."""

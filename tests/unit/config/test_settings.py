@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from overspan.adapters.installed import check_kind
 from overspan.bridge.config.settings import Settings, load_settings
 from overspan.bridge.config.yaml_positions import read_positioned
-from overspan.bridge.controller.core.clusters import Clusters, check_kind
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.controller.alternatives import LIST, cluster_of, watch
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
@@ -19,7 +21,8 @@ NEVER = "Requested node configuration is not available"
 class JudgingCluster(FakeCluster):
     """A cluster whose verdict is waited for."""
 
-    verdict_seconds = 60.0
+    def state(self) -> dict[str, Any]:
+        return {"verdict_seconds": 60.0}
 
 
 async def again(bench: Bench) -> None:

@@ -229,6 +229,9 @@ class NotingCluster(FakeCluster):
     def notes(self, job: Job) -> tuple[str, ...]:
         return ("pods end after 14 days",)
 
+    def state(self) -> dict[str, Any]:
+        return {"known_nodes": self.known_nodes}
+
     def known_nodes(self) -> tuple[Node, ...]:
         return (Node("n1", "pods", "idle", cpus=4, cpus_used=0, memory=8000, memory_used=0),)
 
