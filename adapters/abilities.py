@@ -1,6 +1,7 @@
-"""Optional abilities of an adapter beyond the contract, and the records that they exchange.
+"""Optional abilities of an adapter beyond the contract, and the records that they and the traits exchange.
 
-Each ability is a Protocol that the controller looks up once with isinstance.
+Each ability is a Protocol that the controller looks up with isinstance. What one kind of cluster alone has is a field
+of its `Traits`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from overspan.adapters.contract import Adapter, Decider, Node, Refusal, Unmet
+from overspan.adapters.contract import Refusal
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 
@@ -147,6 +148,17 @@ class StepEntrance:
     guard: tuple[str, ...]
 
 
+class Written(NamedTuple):
+    """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
+
+    With a folder, relative paths are below it. An empty `error` shares the output's file.
+    """
+
+    folder: str = ""
+    output: str = ""
+    error: str = ""
+
+
 @runtime_checkable
 class Troubles(Protocol):
     """The adapter can report what is wrong with single launches."""
@@ -154,25 +166,6 @@ class Troubles(Protocol):
     def troubles(self) -> Sequence[str]:
         """A sentence for each present or recent problem. Answers from memory; the cluster is not asked."""
         ...
-
-
-@runtime_checkable
-class Deciders(Protocol):
-    """The decider differs between launches, and the handle tells which; `Adapter.decider` is the default."""
-
-    def decider_of(self, handle: str) -> Decider:
-        """Who decides about a launch of this cluster."""
-
-
-@runtime_checkable
-class Limits(Protocol):
-    """The cluster enforces wall times itself for launches that the daemon decides about.
-
-    A new limit is ordered there first; it is in force once the cluster reports the order as carried out.
-    """
-
-    def keeps_limits(self, handle: str) -> bool:
-        """Whether the cluster enforces the wall time of a launch."""
 
 
 @runtime_checkable
@@ -189,14 +182,6 @@ class Barrier(Protocol):
 
 
 @runtime_checkable
-class Patience(Protocol):
-    """The cluster's default for how long it may keep a job waiting that could fail over to another candidate."""
-
-    def patience(self, job: Job) -> float | None:
-        """Seconds from the submission; None for no limit."""
-
-
-@runtime_checkable
 class Check(Protocol):
     """The adapter can diagnose its cluster: what works, and how to fix the rest."""
 
@@ -205,53 +190,11 @@ class Check(Protocol):
 
 
 @runtime_checkable
-class Login(Protocol):
-    """Logging in to the cluster may ask for passwords and codes, which only a terminal can answer."""
-
-    async def login(self) -> Invitation:
-        """What to run on the user's terminal."""
-
-
-@runtime_checkable
-class Personal(Protocol):
-    """The cluster is accessed as the owner of each job (`JobSpec.origin`), and otherwise as the user who asks.
-
-    A shared daemon uses only such adapters. Handles contain their owner.
-    """
-
-    def as_user(self, user: str) -> Adapter:
-        """The adapter that accesses the cluster as that user."""
-
-
-@runtime_checkable
 class Exec(Protocol):
     """Users can have a shell beside the work."""
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run on the user's terminal. Conflict where there is nothing to enter, InvalidRequest, Unreachable."""
-
-
-@runtime_checkable
-class NativeAllocations(Protocol):
-    """Allocations without a script are native jobs, and their steps are the cluster's own srun's.
-
-    Such a launch ends by the signals of `model.allocations`; the cluster does not notice when its client is gone.
-    """
-
-    async def prepare_step(self, request: StepRequest) -> StepEntrance:
-        """What to run for a step. InvalidRequest for a launch that takes none, Unreachable."""
-        ...
-
-
-@runtime_checkable
-class Import(Protocol):
-    """The adapter can watch jobs that it did not submit.
-
-    `submit` takes a launch whose spec has `adopted` set as that job, and never makes a new one of it.
-    """
-
-    async def find_job(self, native: str) -> Foreign:
-        """The facts of a native job. NotFound, InvalidRequest, Denied and Conflict in the cluster's terms."""
 
 
 @runtime_checkable
@@ -271,57 +214,11 @@ class Admission(Protocol):
 
 
 @runtime_checkable
-class Verdict(Protocol):
-    """The cluster itself validates each submission: submitters wait for its answer, and there is no trial before."""
-
-    verdict_seconds: float
-    """How long a submitter waits at most."""
-
-
-@runtime_checkable
 class Notes(Protocol):
     """The adapter can name the options of a job that have no effect on its cluster."""
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """One sentence for each such option, shown to the submitter."""
-
-
-@runtime_checkable
-class Partitions(Protocol):
-    """The settings define the cluster's partitions; a job that lists several gets the first that accepts it."""
-
-    def default_partition(self) -> str:
-        """The partition of jobs that name none."""
-
-
-@runtime_checkable
-class KnownNodes(Protocol):
-    """The cluster accepts jobs that fit none of its nodes; the adapter remembers the nodes' sizes."""
-
-    def known_nodes(self) -> Sequence[Node]:
-        """The nodes as last seen, from memory; none before the first look, or where nodes may be added."""
-
-
-@runtime_checkable
-class Arrays(Protocol):
-    """The cluster has native arrays: elements that are submitted together become one submission there."""
-
-    elements: int
-    """How many elements of an array one submission may have."""
-    submissions: int
-    """How many submissions (an array counts as one) make a batch: their answers are known after the last one."""
-
-
-@runtime_checkable
-class Dependencies(Protocol):
-    """The cluster has native dependencies, so that a dependent job can be submitted before its needs are met.
-
-    A launch or order with `needs` takes effect only if the cluster would surely decide each of them as Overspan does.
-    Where that is no longer certain on arrival, the adapter refuses it for a while, with the reason Dependency.
-    """
-
-    def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
-        """Whether the cluster can wait for all of these. Answers from memory; the cluster is not asked."""
 
 
 @runtime_checkable
@@ -348,14 +245,6 @@ class Steps(Protocol):
 
 
 @runtime_checkable
-class Forget(Protocol):
-    """The adapter keeps files of ended jobs, which expire."""
-
-    async def forget(self, before: float) -> int:
-        """Remove the files of jobs that ended before that time; returns how many jobs."""
-
-
-@runtime_checkable
 class Located(Protocol):
     """The adapter can identify the cluster behind its settings: handles mean nothing on another one.
 
@@ -364,33 +253,6 @@ class Located(Protocol):
 
     def place(self) -> str:
         """The cluster's identity as a text, equal for equal settings; contacts nothing. Raises Unreachable."""
-
-
-class Written(NamedTuple):
-    """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
-
-    With a folder, relative paths are below it. An empty `error` shares the output's file.
-    """
-
-    folder: str = ""
-    output: str = ""
-    error: str = ""
-
-
-@runtime_checkable
-class Writes(Protocol):
-    """Launches there use other directories than the submitter's paths say."""
-
-    def find_written(self, handle: str) -> Written:
-        """The paths of a launch, from its handle alone; contacts nothing."""
-
-
-@runtime_checkable
-class Numbered(Protocol):
-    """The adapter identifies launches by their job ids, so an id must not be used again."""
-
-    def find_last_number(self) -> int:
-        """The highest id of a job that has left anything there; 0 for none."""
 
 
 @runtime_checkable
@@ -404,14 +266,6 @@ class Release(Protocol):
         configuration may be one cluster, and a cluster that left the configuration keeps its launches. What this
         process submits during the call stays as well. Raises Unreachable: call again then.
         """
-
-
-@runtime_checkable
-class Ceilings(Protocol):
-    """The objects of a launch have a fixed end, some time after its wall times, that cannot be extended."""
-
-    async def longest_time(self, handle: str, task: str) -> int | None:
-        """The longest wall time in seconds that a running launch's task can be given; None for any."""
 
 
 @runtime_checkable

@@ -1,7 +1,8 @@
 """The contract of an adapter: five batch methods over one cluster, all async and idempotent by token.
 
 Adapters translate. They never decide policy, never touch the store and never know the controller. Launches and orders
-go in; lifecycle events come out. Optional methods are in abilities.py.
+go in; lifecycle events come out. What differs between clusters is stated in `traits`; optional methods are in
+abilities.py.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
+
+if TYPE_CHECKING:
+    from overspan.adapters.traits import Traits
 
 FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
@@ -64,7 +68,7 @@ class Launch:
     throttle: int | None = None
     """For an array element, how many of its array may run at once. Only a `Throttle` adapter reads it."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
-    """What the job still waits for; empty unless the adapter is a `Dependencies`."""
+    """What the job still waits for; empty unless the adapter states `waits_for`."""
     wanted: bool = field(default=True, kw_only=True)
     """False where the job was cancelled: find what an earlier call created, else refuse with `NOT_HERE`.
 
@@ -143,7 +147,7 @@ class Order:
     handle: str
     event: Event
     needs: tuple[Unmet, ...] = ()
-    """The unmet dependencies of a SetDependency, which only a `Dependencies` adapter gets."""
+    """The unmet dependencies of a SetDependency, which only an adapter that states `waits_for` gets."""
     again: bool = False
     """Whether it is in doubt: an earlier daemon may have had it carried out without learning of that."""
 
@@ -234,7 +238,11 @@ class Adapter(Protocol):
     """The code for one kind of cluster, opened on one cluster."""
 
     name: str
-    decider: Decider
+    """The cluster's name in the configuration."""
+
+    @property
+    def traits(self) -> Traits:
+        """What the daemon has to know of the cluster before it asks anything."""
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Start each launch, or find the one that its token already started; one answer each, in order.
@@ -274,7 +282,7 @@ class ClusterConfig:
     state: str = ""
     """Directory on this machine for the adapter's own files, created with the first write."""
     personal: bool = False
-    """The daemon serves several users: the adapter has to be `Personal`."""
+    """The daemon serves several users: the adapter has to state `as_user`."""
 
 
 class Opener(Protocol):

@@ -63,6 +63,7 @@ from overspan.adapters.kubernetes.observation.sizes import PORTION, Sizes
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
+from overspan.adapters.traits import Traits
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -80,8 +81,6 @@ TROUBLE_SECONDS = 10.0
 
 class KubernetesCluster:
     """One namespace of one cluster. Nothing is contacted before its first use."""
-
-    decider = Decider.DAEMON
 
     def __init__(self, config: ClusterConfig, connection: Connection | None = None) -> None:
         self.name = config.name
@@ -102,6 +101,14 @@ class KubernetesCluster:
         self._foresight = Foresight(self._connection)
         self._installations: set[str] = set()
         """This daemon's, as far as it has told them."""
+        self.traits = Traits(
+            decider=Decider.DAEMON,
+            warns_of_preemption=True,
+            patience=self.patience,
+            default_partition=self.default_partition,
+            known_nodes=self.known_nodes,
+            longest_time=self.longest_time,
+        )
         self._rung: Rung | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False

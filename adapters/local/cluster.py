@@ -13,7 +13,6 @@ from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Step
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
-    Decider,
     Launch,
     LogPart,
     LogRequest,
@@ -35,6 +34,7 @@ from overspan.adapters.local.lost_launches import list_recent
 from overspan.adapters.local.planning import render_plan
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.steps import list_steps
+from overspan.adapters.traits import Traits
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
@@ -50,14 +50,20 @@ LOOK_SECONDS = 1.0
 class LocalCluster:
     """Real processes on this machine. Everything it knows is in its root: a second opening finds it there."""
 
-    decider = Decider.SUPERVISOR
-
     def __init__(self, config: ClusterConfig) -> None:
-        if not config.root:
+        root = config.root or config.state
+        if not root:
             raise InvalidRequest(f"clusters.{config.name}: a local cluster needs a root directory", remedy="set `root`")
         self.name = config.name
-        self._root = os.path.abspath(config.root)
+        self._root = os.path.abspath(root)
         self._settings = read_settings(config)
+        self.traits = Traits(
+            this_machine=True,
+            gives_back=True,
+            default_partition=lambda: self._settings.partitions[0].name,
+            find_last_number=self.find_last_number,
+            forget=self.forget,
+        )
         self._node = socket.gethostname().partition(".")[0]
         self._dispatch = self._make_dispatch()
         self._wake = Wake(f"{self._root}/wake", self._note_growth)

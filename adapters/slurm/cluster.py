@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from overspan.adapters.abilities import (
     Entrance,
@@ -50,6 +51,7 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch, next_kill
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
@@ -79,21 +81,25 @@ from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
+from overspan.adapters.traits import ArraySizes, Traits
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
+TRAITS = Traits(
+    gives_back=True,
+    requeued_by=BY_SLURM,
+    own_queue=True,
+    verdict_seconds=VERDICT_SECONDS,
+    arrays=ArraySizes(elements=MOST, submissions=BATCH),
+)
+"""What holds for every Slurm cluster."""
 _TRIAL = "trial"
 
 
 class SlurmCluster:
     """One Slurm cluster. Nothing is contacted before its first use."""
-
-    decider = Decider.SUPERVISOR
-    verdict_seconds = VERDICT_SECONDS
-    elements = MOST
-    submissions = BATCH
 
     def __init__(self, config: ClusterConfig, transport: Transport | None = None) -> None:
         self.name = config.name
@@ -117,6 +123,16 @@ class SlurmCluster:
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
         self.watch.apart = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
+        self.traits = replace(
+            TRAITS,
+            decider_of=self.decider_of,
+            keeps_limits=self.keeps_limits,
+            waits_for=self.waits_for,
+            find_written=self.find_written,
+            login=self.login,
+            find_job=self.find_job,
+            prepare_step=self.prepare_step,
+        )
         self._closed = False
         self._troubled = False
         self._gap = self._hang = ""
@@ -168,7 +184,7 @@ class SlurmCluster:
 
     def decider_of(self, handle: str) -> Decider:
         """Who decides for a launch: the daemon for sets, since a set's supervisor knows only its own task."""
-        return Decider.DAEMON if is_set_handle(handle) else self.decider
+        return Decider.DAEMON if is_set_handle(handle) else Decider.SUPERVISOR
 
     def keeps_limits(self, handle: str) -> bool:
         """True for sets, whose native jobs have time limits; in an allocation the supervisor keeps wall times."""

@@ -111,11 +111,8 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
             version=overspan.__version__,
             pid=os.getpid(),
             host=socket.gethostname(),
-            state_dir=controller.parts.state_dir,
-            since=controller.since,
+            **controller.describe(),
             formats=FORMATS,
-            clusters=len(controller.clusters),
-            problems=controller.problems,
         )
 
     @router.post("/shutdown", summary="End the daemon; jobs go on")

@@ -65,10 +65,8 @@ async def _identify(request: Request) -> Requester:
 
 
 async def _find_owner(request: Request, ref: str) -> tuple[str, bool]:
-    """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""
     controller: Controller = request.app.state.controller
-    entry = (await controller.directory.find(ref)).entry
-    return entry.user, controller.recorder.registry.get(entry.job.id) is not None
+    return await controller.find_owner(ref)
 
 
 async def _identify_viewer(

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from overspan.adapters.installed import check_kind
 from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
 from overspan.bridge.config.command_wrappers import ensure_wrappers
 from overspan.bridge.config.paths import (
@@ -30,7 +31,6 @@ from overspan.bridge.config.paths import (
     make_shared_folders,
 )
 from overspan.bridge.config.settings import Settings, load_settings
-from overspan.bridge.controller.core.clusters import check_kind
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 

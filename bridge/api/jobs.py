@@ -60,16 +60,16 @@ def build_job_routes(controller: Controller) -> APIRouter:
 def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
     async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        return _accept(await controller.submitter.submit(_submission(body, by)))
+        return _accept(await controller.submit(_submission(body, by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
         body = body or ResubmitBody()
-        return _accept(await controller.resubmitter.resubmit(ref, body.failed, body.token))
+        return _accept(await controller.resubmit(ref, body.failed, body.token))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: Anyone) -> Response:
-        text, notes = await controller.submitter.plan(_submission(body, by))
+        text, notes = await controller.plan(_submission(body, by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")
@@ -194,46 +194,46 @@ def _add_cancel(router: APIRouter, controller: Controller) -> None:
 
 
 def _add_orders(router: APIRouter, controller: Controller) -> None:
-    give = controller.orders.give
+    orders = controller.orders
 
     @router.post("/jobs/{ref}/hold", summary="Do not start a job")
     async def hold(ref: Ref, by: Owner, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Hold(at, by.name))
+        await orders.give(ref, lambda at, task: events.Hold(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/release", summary="End a hold")
     async def release(ref: Ref, by: Owner, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Release(at, by.name))
+        await orders.give(ref, lambda at, task: events.Release(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/requeue", summary="Put a job back into the queue")
     async def requeue(ref: Ref, by: Owner, body: Annotated[RequeueBody | None, Body()] = None) -> Response:
         held = body is not None and body.hold
-        await give(ref, lambda at, task: events.Requeue(at, by.name, held))
+        await orders.give(ref, lambda at, task: events.Requeue(at, by.name, held))
         return answer()
 
     @router.post("/jobs/{ref}/suspend", summary="Stop a job's processes without ending them")
     async def suspend(ref: Ref, by: Owner, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Suspend(at, by.name))
+        await orders.give(ref, lambda at, task: events.Suspend(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/resume", summary="Let a suspended job go on")
     async def resume(ref: Ref, by: Owner, body: Empty = None) -> Response:
-        await give(ref, lambda at, task: events.Resume(at, by.name))
+        await orders.give(ref, lambda at, task: events.Resume(at, by.name))
         return answer()
 
     @router.post("/jobs/{ref}/top", summary="Put a waiting job before the user's others")
     async def top(ref: Ref, by: Owner, body: Empty = None) -> Response:
-        await controller.orders.top(ref, by.name)
+        await orders.top(ref, by.name)
         return answer()
 
     @router.post("/jobs/{ref}/restart", summary="Start a task, or all, again in place")
     async def restart(ref: Ref, by: Owner, body: Annotated[RestartBody | None, Body()] = None) -> Response:
         name = (body.task if body is not None else None) or ""
-        await give(ref, lambda at, task: events.Restart(at, task, by.name), name)
+        await orders.give(ref, lambda at, task: events.Restart(at, task, by.name), name)
         return answer()
 
     @router.post("/jobs/{ref}/update", summary="Change limits and labels")
     async def update(ref: Ref, body: UpdateBody, by: Owner) -> Response:
-        await controller.orders.update(ref, Update(body.given(), by.name))
+        await orders.update(ref, Update(body.given(), by.name))
         return answer()

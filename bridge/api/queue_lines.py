@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.views.listing import Selection, list_queue
+from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.listings.fields import DEFAULT_FORMAT, LETTERS
 from overspan.bridge.listings.layout import parse_letters, render, write_header
 from overspan.bridge.listings.rows import CORE, JobRow, rows_from_document
@@ -52,18 +52,17 @@ class QueueLines:
 
     def _order(self, selection: Selection, now: float) -> list[_TableLine]:
         """The lines as squeue sorts them."""
-        registry = self._controller.recorder.registry
-        self._controller.settle_queue(now)
-        revision, order = self._orders.get(selection, (-1, []))
+        revision = self._controller.settle_queue(now)
+        written, order = self._orders.get(selection, (-1, []))
         # Jobs that are over leave the listing by the clock.
-        if revision == registry.revision and not selection.states:
+        if revision == written and not selection.states:
             return order
-        order = self._sort([self._line(row, now) for row in list_queue(registry, selection, now)], now)
+        order = self._sort([self._line(row, now) for row in self._controller.list_rows(selection, now)], now)
         self._orders.pop(selection, None)
-        self._orders[selection] = (registry.revision, order)
+        self._orders[selection] = (revision, order)
         if len(self._orders) > _KEPT:
             del self._orders[next(iter(self._orders))]
-        if len(self._lines) > 2 * len(registry) + _SPARE:
+        if len(self._lines) > 2 * self._controller.count_jobs() + _SPARE:
             self._lines.clear()
         return order
 

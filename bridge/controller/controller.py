@@ -10,17 +10,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overspan.adapters.abilities import Check, Finding, Numbered, Troubles
+from overspan.adapters.abilities import Check, Finding, Troubles
 from overspan.adapters.contract import Node
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
+from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
-from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.core.releases import LaunchReleases
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
@@ -37,7 +38,7 @@ from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
-from overspan.bridge.controller.submission.submitter import Reader, Submitter
+from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
 from overspan.bridge.controller.views.details import describe_end, describe_job
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -47,6 +48,7 @@ from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.spec import Form
+from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,11 @@ class ControllerParts:
 
 
 class Controller:
-    """One per daemon. `open` starts it, `close` stops it; the work goes on without it."""
+    """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
+
+    The API calls its methods and those of seven ports: `access`, `allocations`, `crontabs`, `logs`, `orders`,
+    `orphans` and `schedules`. All other attributes are parts inside.
+    """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
         self.parts = parts
@@ -88,13 +94,13 @@ class Controller:
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
-        self.clusters = Clusters(settings, parts.state_dir, parts.opener_of, personal=parts.personal)
-        completion = Completion(installation, self.clusters.keeps_limits, self.clusters.patience_of)
-        self.recorder = Recorder(parts.repository, parts.timers, parts.clock, completion)
-        self.recorder.decider_of = self.clusters.decider_of
-        self.recorder.registry.written_of = self.clusters.written_of
-        self.arrays = ArrayElements(self.recorder, self.clusters, settings.clusters)
-        self.dependencies = DependencyTracker(self.recorder, self.clusters, settings.clusters)
+        # A cluster asks which jobs it has, and jobs ask their cluster: `_has_launches` closes the circle.
+        self.clusters = Clusters(
+            settings, parts.state_dir, parts.opener_of, personal=parts.personal, has_launches=self._has_launches
+        )
+        self.recorder = _make_recorder(parts, self.clusters, installation)
+        self.arrays = ArrayElements(self.recorder, self.clusters)
+        self.dependencies = DependencyTracker(self.recorder)
         self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
@@ -113,9 +119,33 @@ class Controller:
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
+        self._subscribe()
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
         """A warning that the database was lost, and history with it; empty if it was not."""
+
+    def _has_launches(self, name: str) -> bool:
+        return self.locations.has_launches(name)
+
+    def _subscribe(self) -> None:
+        """Who acts on what. The order is that of the calls: `tests/unit/controller/test_changes.py` pins it."""
+        changes = self.recorder.changes
+        changes.committed.subscribe(
+            self.arrays.follow,
+            self.dependencies.follow,
+            self.joined_jobs.follow,
+            self.failover.follow,
+            self.allocations.follow,
+            self.schedules.follow,
+            self.dispatcher.follow,
+            self.releases.follow,
+        )
+        changes.withdrawn.subscribe(self.joined_jobs.forget)
+        changes.owed.subscribe(self.dispatcher.wake)
+        changes.watched.subscribe(self.observer.wake)
+        changes.before_send.subscribe(self.releases.note)
+        changes.after_send.subscribe(self.releases.sent)
+        changes.unreached.subscribe(self.failover.leave_soon)
 
     @classmethod
     async def open(cls, parts: ControllerParts) -> Controller:
@@ -131,8 +161,6 @@ class Controller:
     async def start(self) -> None:
         """Load the jobs, make the calls that are owed, watch what runs. Raises InvalidRequest for wrong settings."""
         self.clusters.open_local()
-        self.recorder.notifications.owed = self.dispatcher.wake
-        self.recorder.notifications.watched = self.observer.wake
         await self._reserve_numbers()
         await self.locations.load()
         await self.recorder.load()
@@ -150,8 +178,8 @@ class Controller:
     async def _reserve_numbers(self) -> None:
         """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
         for cluster in self.clusters:
-            if cluster.opened and isinstance(adapter := cluster.open(), Numbered):
-                last = adapter.find_last_number()
+            if cluster.opened and (find_last_number := cluster.traits.find_last_number) is not None:
+                last = find_last_number()
                 if await self.parts.repository.reserve_ids(last + 1):
                     text = f"{cluster.name} has runs of jobs up to {last} that the database does not know:"
                     self._lost = f"{text} history is missing, and new jobs begin at {last + 1}"
@@ -159,9 +187,10 @@ class Controller:
 
     def end_waits(self) -> None:
         """End all waits for jobs and all event streams."""
-        self.closing = self.allocations.closing = True
-        self.recorder.notifications.jobs.wake_all()
-        self.recorder.notifications.timeline.wake()
+        self.closing = True
+        self.allocations.end_holds()
+        self.recorder.changes.jobs.wake_all()
+        self.recorder.changes.timeline.wake()
 
     async def close(self) -> None:
         """Stop the loops, finish the writes under way; the store stays open."""
@@ -174,6 +203,15 @@ class Controller:
         self.parts.timers.close()
         await self.recorder.close()
         await self.clusters.close()
+
+    def describe(self) -> dict[str, Any]:
+        """Where the daemon keeps its state, since when it runs (epoch seconds), and what hinders it."""
+        return {
+            "state_dir": self.parts.state_dir,
+            "since": self.since,
+            "clusters": len(self.clusters),
+            "problems": self.problems,
+        }
 
     @property
     def problems(self) -> list[str]:
@@ -188,18 +226,44 @@ class Controller:
         found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
         return found + [_say(trouble) for trouble in self.locations.list_troubles().values()]
 
+    # --- submitting ---------------------------------------------------------------------------------------------------
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Make a job, or a schedule of a file with `cron`. Raises InvalidRequest, Rejected and StoreFailed."""
+        return await self.submitter.submit(submission, self.schedules.create)
+
+    async def resubmit(self, ref: str, failed: bool, token: str) -> Submitted:
+        """Make a new job of an old one; of an array, with `failed`, of the elements that failed. See `Resubmitter`."""
+        return await self.resubmitter.resubmit(ref, failed, token)
+
+    async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """What the cluster would be sent, and the notes; with no effect. Raises as `submit`."""
+        return await self.submitter.plan(submission)
+
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def queue(self, selection: Selection) -> bytes:
         """The queue as the API sends it."""
         now = self.clock()
         self.settle_queue(now)
-        return self._listing(list_queue(self.recorder.registry, selection, now), selection.columns, now)
+        return self._listing(self.list_rows(selection, now), selection.columns, now)
 
-    def settle_queue(self, now: float) -> None:
-        """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others."""
+    def settle_queue(self, now: float) -> int:
+        """Bring up to date what the queue shows and no event changes: jobs that leave it, and what hinders others.
+
+        Gives the queue's revision, which grows with every change of a row.
+        """
         self.recorder.registry.forget_finished(now)
         self.obstacles.refresh()
+        return self.recorder.registry.revision
+
+    def list_rows(self, selection: Selection, now: float) -> list[bytes]:
+        """The queue's rows alone, encoded, as they were settled last."""
+        return list_queue(self.recorder.registry, selection, now)
+
+    def count_jobs(self) -> int:
+        """How many jobs are in memory: all that are not over, and those that ended a short while ago."""
+        return len(self.recorder.registry)
 
     async def queue_with_steps(self, selection: Selection, within: str = "") -> bytes:
         """The queue, and the steps of its jobs; of one user's only, where `within` names one."""
@@ -243,6 +307,11 @@ class Controller:
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
+    async def find_owner(self, ref: str) -> tuple[str, bool]:
+        """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""
+        entry = (await self.directory.find(ref)).entry
+        return entry.user, self.recorder.registry.get(entry.job.id) is not None
+
     async def script(self, ref: str) -> str:
         """The batch script, or the job file, of a job."""
         spec = (await self.directory.find(ref)).entry.job.spec
@@ -267,7 +336,7 @@ class Controller:
             left = deadline - loop.time()
             if end["over"] or left <= 0 or self.closing:
                 return end
-            await self.recorder.notifications.jobs.wait(job_id, left)
+            await self.recorder.changes.jobs.wait(job_id, left)
             if target.waiting:
                 # An element that waited may have become a job.
                 target = await self.directory.find(ref)
@@ -277,7 +346,7 @@ class Controller:
 
         Of one user's jobs only, where `within` names one.
         """
-        wakeup = self.recorder.notifications.timeline
+        wakeup = self.recorder.changes.timeline
         seq = self.parts.repository.last_seq if since is None else since
         while not self.closing:
             seen = wakeup.count
@@ -420,6 +489,13 @@ class Controller:
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)
+
+
+def _make_recorder(parts: ControllerParts, clusters: Clusters, installation: str) -> Recorder:
+    registry = Registry(clusters.written_of)
+    resolver = DependencyResolver(registry, parts.repository, clusters, parts.clock)
+    completion = Completion(installation, clusters, resolver)
+    return Recorder(parts.repository, parts.timers, parts.clock, registry, completion)
 
 
 def _say(trouble: OverspanError) -> str:

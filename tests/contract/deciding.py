@@ -23,6 +23,7 @@ from overspan.adapters.contract import (
     Report,
 )
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
+from overspan.adapters.traits import Traits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.events import Event
@@ -53,7 +54,7 @@ class Memory:
 class DaemonSide:
     """Decides for an adapter; as an adapter its cursors count what was told."""
 
-    decider = Decider.DAEMON
+    traits = Traits(decider=Decider.DAEMON)
 
     def __init__(self, adapter: KubernetesCluster, memory: Memory) -> None:
         self.adapter = adapter

@@ -20,6 +20,7 @@ from overspan.adapters.contract import (
     Refusal,
     Report,
 )
+from overspan.adapters.traits import Traits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import NotFound
@@ -65,7 +66,7 @@ class FakeAdapter:
     """Carries out decisions by writing down that they came true."""
 
     name = "fake"
-    decider = Decider.SUPERVISOR
+    traits = Traits(decider=Decider.SUPERVISOR)
 
     def __init__(self, world: FakeWorld) -> None:
         self.world = world

@@ -131,7 +131,7 @@ class Daemon:
     async def submit(self, text: str, kind: str = "job_file") -> int:
         """Submit a job file or a batch script; gives the job's number."""
         submission = Submission(kind, text, "job", command=("sbatch", "job"), directory="/home/ada", user="ada")
-        return (await self.controller.submitter.submit(submission)).id
+        return (await self.controller.submit(submission)).id
 
     async def job(self, number: int) -> Job:
         """A job as the store has it."""

@@ -10,7 +10,6 @@ from tests.simulation.clockwork import Chaos, wall_time
 from overspan.adapters.contract import (
     NOT_HERE,
     Accepted,
-    Decider,
     Launch,
     LogPart,
     LogRequest,
@@ -20,6 +19,7 @@ from overspan.adapters.contract import (
     Refusal,
     Report,
 )
+from overspan.adapters.traits import Traits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -155,7 +155,7 @@ class Work:
 class Machine:
     """The adapter and the cluster behind it."""
 
-    decider = Decider.SUPERVISOR
+    traits = Traits(this_machine=True, gives_back=True, default_partition=lambda: "local")
 
     def __init__(self, chaos: Chaos, name: str = "local", other: Machine | None = None) -> None:
         self.chaos = chaos

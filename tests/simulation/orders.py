@@ -72,6 +72,6 @@ class Orders:
 
 async def _submit(daemon: Controller, submission: Submission) -> Any:
     try:
-        return await daemon.submitter.submit(submission)
+        return await daemon.submit(submission)
     except InvalidRequest as error:
         raise AssertionError(f"a submission is wrong: {error.message}") from error

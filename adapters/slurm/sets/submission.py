@@ -1,4 +1,4 @@
-"""Submits sets: every native job held, exactly once for its own token; then all are released, unless the job is held."""
+"""Submits sets: every native job held, once for its own token; then all are released, unless the job is held."""
 
 from __future__ import annotations
 

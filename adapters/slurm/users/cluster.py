@@ -28,12 +28,10 @@ from overspan.adapters.contract import (
     Unmet,
 )
 from overspan.adapters.identities import AccountDatabase
-from overspan.adapters.slurm.cluster import VERDICT_SECONDS, SlurmCluster
+from overspan.adapters.slurm.cluster import TRAITS, SlurmCluster
 from overspan.adapters.slurm.files.logs import find_written
 from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe_place, read_settings
-from overspan.adapters.slurm.submission.arrays import MOST
-from overspan.adapters.slurm.submission.submitter import BATCH
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.users.concurrent_calls import ConcurrentCalls
 from overspan.adapters.slurm.users.handles import (
@@ -61,11 +59,6 @@ _WAITS = "what it waits for is another user's: Overspan waits for it"
 class SharedCluster:
     """One cluster, reached as each user. Nothing is contacted before its first use."""
 
-    decider = Decider.SUPERVISOR
-    verdict_seconds = VERDICT_SECONDS
-    elements = MOST
-    submissions = BATCH
-
     def __init__(self, config: ClusterConfig, accounts: AccountDatabase | None = None) -> None:
         self.name = config.name
         self._config = replace(config, personal=False)
@@ -81,6 +74,15 @@ class SharedCluster:
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
         self._looked = False
+        self.traits = replace(
+            TRAITS,
+            decider_of=self.decider_of,
+            keeps_limits=self.keeps_limits,
+            waits_for=self.waits_for,
+            find_written=self.find_written,
+            prepare_step=self.prepare_step,
+            as_user=self.as_user,
+        )
 
     def place(self) -> str:
         """Where its commands run, and the folder of the run directories."""
@@ -132,7 +134,7 @@ class SharedCluster:
 
     def decider_of(self, handle: str) -> Decider:
         """Who decides for a launch, as SlurmCluster says."""
-        return Decider.DAEMON if is_set_handle(split_owner(handle)[1]) else self.decider
+        return Decider.DAEMON if is_set_handle(split_owner(handle)[1]) else Decider.SUPERVISOR
 
     def keeps_limits(self, handle: str) -> bool:
         """Whether Slurm enforces a launch's wall times, as SlurmCluster says."""

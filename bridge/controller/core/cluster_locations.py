@@ -33,8 +33,7 @@ class ClusterLocations:
     async def load(self) -> None:
         """Read the places of launches, before any call to a cluster. Raises StoreFailed."""
         for cluster in self.clusters:
-            cluster.home = await self._recorder.repository.meta(_key(cluster.name)) or ""
-            cluster.has_launches = lambda name=cluster.name: self._has_launches(name)  # type: ignore[misc]
+            cluster.settle(await self._recorder.repository.meta(_key(cluster.name)) or "")
 
     async def look_for_absent(self) -> None:
         """Read the places of clusters that the configuration does not name. Raises StoreFailed."""
@@ -121,7 +120,8 @@ class ClusterLocations:
             return True
         return any(bid.handle in watched and bid.launch == trace.launch for bid in entry.job.bids)
 
-    def _has_launches(self, name: str) -> bool:
+    def has_launches(self, name: str) -> bool:
+        """Whether a cluster has, or may have, launches that are not over."""
         if self._recorder.registry.watched(name):
             return True
         return bool(self._list_in_doubt(name))
@@ -134,7 +134,7 @@ class ClusterLocations:
 
     async def _set(self, cluster: Cluster, home: str) -> None:
         await self._recorder.repository.set_meta(_key(cluster.name), home)
-        cluster.home = home
+        cluster.settle(home)
 
 
 def _key(cluster: str) -> str:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
-import importlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 
-from overspan.adapters.abilities import (
-    Barrier,
-    Deciders,
-    Forget,
-    Limits,
-    Located,
-    Partitions,
-    Patience,
-    Personal,
-    Writes,
-    Written,
-)
+from overspan.adapters.abilities import Barrier, Located, Written
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
+from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
+from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
@@ -34,22 +22,10 @@ from overspan.bridge.model.resources import GpuDefaults
 
 log = logging.getLogger(__name__)
 
-LOCAL = "local"
-GROUP = "overspan.adapters"
-BUILT_IN: Mapping[str, str] = {
-    "local": "overspan.adapters.local:open_cluster",
-    "slurm": "overspan.adapters.slurm.opening:open_configured",
-    "kubernetes": "overspan.adapters.kubernetes:open_cluster",
-}
-"""Adapters that need no entry point, so that a source tree works as it is."""
-
 OpenerOf = Callable[[str], Opener]
 
-GIVE_BACK = frozenset({LOCAL, "slurm"})
-"""Kinds of clusters where an `Expire` ends a launch only while it waits, and is reported only once it certainly did.
-
-On other clusters a launch is withdrawn for failover only if it waits behind a barrier (`Barrier`).
-"""
+UNKNOWN = Traits()
+"""Of a cluster that cannot be asked; its supervisors decide, and ask nothing of the daemon."""
 ANSWER_SECONDS = 5.0
 """Seconds within which a cluster has to answer to count as up, when a job can go to another."""
 HEARD_SECONDS = 2.0
@@ -78,9 +54,10 @@ class Cluster:
     """Where the setting stands that a message of the adapter's is about."""
     has_launches: Callable[[], bool] = lambda: False
     """Whether it has, or may have, launches that are not over."""
+    limited: bool = False
+    """Whether the settings limit how many jobs may be there at once."""
     _place: str = ""
     _adapter: Adapter | None = None
-    _partition: str | None = None
     _asking: asyncio.Task[tuple[str, bool]] | None = None
     _heard_at: float | None = None
     _unobserved: bool = False
@@ -106,13 +83,13 @@ class Cluster:
     @property
     def gives_back(self) -> bool:
         """Whether a waiting launch can be withdrawn for certain."""
-        return self.config.kind in GIVE_BACK or self.holds_back
+        return self.traits.gives_back or self.holds_back
 
     @property
     def holds_back(self) -> bool:
         """Whether launches wait there behind a barrier, so that a decision of the daemon alone ends them."""
         try:
-            return self.config.kind not in GIVE_BACK and isinstance(self.adapter, Barrier)
+            return not self.traits.gives_back and isinstance(self.adapter, Barrier)
         except OverspanError:
             return False
 
@@ -132,6 +109,10 @@ class Cluster:
             return False
         return self.has_launches() and self.home != self.place
 
+    def settle(self, home: str) -> None:
+        """Note the place where its launches are now; empty where it has none."""
+        self.home = home
+
     @property
     def adapter(self) -> Adapter:
         """The adapter. Raises Unreachable when it cannot be opened, or would ask another place about its launches."""
@@ -148,12 +129,7 @@ class Cluster:
         if self._adapter is None:
             try:
                 opened = self.opener_of(self.config.kind)(self.config)
-                if self.config.personal and not isinstance(opened, Personal):
-                    raise InvalidRequest(
-                        f"the shared daemon cannot use the cluster {self.name}: clusters of the kind"
-                        f" {self.config.kind} are not reached as each user",
-                        remedy="a daemon of your own can: put SPAN_SERVER= before the command",
-                    )
+                _check_traits(opened, self.config)
                 self._adapter = opened
             except OverspanError as error:
                 if isinstance(error, InvalidRequest) and error.place is None:
@@ -167,28 +143,16 @@ class Cluster:
     def adapter_for(self, user: str) -> Adapter:
         """The adapter as a user has it, for what is asked without a job. Raises as `adapter` does."""
         adapter = self.adapter
-        return adapter.as_user(user) if isinstance(adapter, Personal) else adapter
+        as_user = adapter.traits.as_user
+        return adapter if as_user is None else as_user(user)
 
     @property
-    def has_partitions(self) -> bool:
-        """Whether its partitions are known from its settings."""
+    def traits(self) -> Traits:
+        """What its adapter states of it, wherever that leads; nothing where it cannot be opened."""
         try:
-            return self.config.kind == LOCAL or isinstance(self.adapter, Partitions)
+            return self.open().traits
         except OverspanError:
-            return False
-
-    async def find_default_partition(self) -> str:
-        """The partition of jobs that name none; asked for once, empty where it is not known."""
-        if self._partition is None:
-            try:
-                adapter = self.adapter
-                if isinstance(adapter, Partitions):
-                    return str(adapter.default_partition())
-                nodes = await adapter.nodes()
-            except OverspanError:
-                return ""
-            self._partition = next((node.partition for node in nodes if node.default), "")
-        return self._partition
+            return UNKNOWN
 
     async def find_trouble(self, now: float) -> str:
         """Why nothing can be sent there now: it cannot be opened, or does not answer. Empty where it does.
@@ -284,7 +248,13 @@ class Clusters:
     """All clusters by name, and the default one."""
 
     def __init__(
-        self, settings: Settings, state_dir: str, opener_of: OpenerOf | None = None, *, personal: bool = False
+        self,
+        settings: Settings,
+        state_dir: str,
+        opener_of: OpenerOf | None = None,
+        *,
+        personal: bool = False,
+        has_launches: Callable[[str], bool] = lambda name: False,
     ) -> None:
         finder = opener_of or find_opener
         configs = list(_configure(settings, state_dir, personal))
@@ -294,6 +264,8 @@ class Clusters:
                 finder,
                 _read_gpu_defaults(settings, config.name),
                 place_of=functools.partial(settings.find_place, config.name),
+                has_launches=functools.partial(has_launches, config.name),
+                limited=_is_limited(settings, config.name),
             )
             for config in configs
         }
@@ -320,37 +292,28 @@ class Clusters:
         """The kind of each cluster, by name."""
         return {cluster.name: cluster.config.kind for cluster in self}
 
-    def decider_of(self, name: str, handle: str) -> Decider:
-        """Who decides about a launch there; the supervisor, which asks nothing of the daemon, when unknown."""
+    def find_traits(self, name: str) -> Traits:
+        """What the adapter of a cluster states; nothing where it may not be asked now, as one that is displaced."""
         try:
-            adapter = self.get(name).adapter
+            return self.get(name).adapter.traits
         except OverspanError:
-            return Decider.SUPERVISOR
-        return adapter.decider_of(handle) if isinstance(adapter, Deciders) else adapter.decider
+            return UNKNOWN
+
+    def decider_of(self, name: str, handle: str) -> Decider:
+        """Who decides about a launch there."""
+        return self.find_traits(name).find_decider(handle)
 
     def written_of(self, name: str, handle: str) -> Written:
         """Where a launch there works and writes."""
-        try:
-            adapter = self.get(name).adapter if handle else None
-        except OverspanError:
-            return Written()
-        return adapter.find_written(handle) if isinstance(adapter, Writes) else Written()
+        return self.find_traits(name).find_written(handle) if handle else Written()
 
     def keeps_limits(self, name: str, handle: str) -> bool:
         """Whether only the cluster can change the wall time of a launch there."""
-        try:
-            adapter = self.get(name).adapter
-        except OverspanError:
-            return False
-        return isinstance(adapter, Limits) and adapter.keeps_limits(handle)
+        return self.find_traits(name).keeps_limits(handle)
 
     def patience_of(self, name: str, job: Job) -> float | None:
         """How long a cluster has to start a job that could go elsewhere, by its own settings; None: for ever."""
-        try:
-            adapter = self.get(name).adapter
-        except OverspanError:
-            return None
-        return adapter.patience(job) if isinstance(adapter, Patience) else None
+        return self.find_traits(name).patience(job)
 
     def list_racers(self, job: Job) -> tuple[str, ...]:
         """The clusters of a job's list that may race for it; none where there are not two of them."""
@@ -370,14 +333,14 @@ class Clusters:
     def open_local(self) -> None:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""
         for cluster in self:
-            if cluster.config.kind == LOCAL and not cluster.opened and not cluster.config.personal:
+            if is_this_machine(cluster.config.kind) and not cluster.opened and not cluster.config.personal:
                 cluster.open()
 
     async def forget(self, before: float) -> None:
         """Have opened clusters remove what is left of jobs that ended before that time."""
         for cluster in self:
-            if cluster.opened and isinstance(adapter := cluster.open(), Forget):
-                await adapter.forget(before)
+            if cluster.opened and (forget := cluster.traits.forget) is not None:
+                await forget(before)
 
     async def close(self) -> None:
         """Close every adapter that was opened."""
@@ -392,36 +355,24 @@ def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:
     return GpuDefaults(own.cpus_per_gpu, own.memory_per_cpu)
 
 
-def find_opener(kind: str) -> Opener:
-    """The function that opens clusters of a kind. Raises InvalidRequest when no adapter is installed for it."""
-    target = BUILT_IN.get(kind)
-    if target is not None:
-        module, _, name = target.partition(":")
-        opener: Opener = getattr(importlib.import_module(module), name)
-        return opener
-    for entry in entry_points(group=GROUP, name=kind):
-        loaded: Opener = entry.load()
-        return loaded
-    raise InvalidRequest(
-        f"no adapter is installed for clusters of kind {kind!r}",
-        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
-    )
+def _is_limited(settings: Settings, name: str) -> bool:
+    own = settings.clusters.get(name)
+    return own is not None and (own.max_running is not None or own.max_submitted is not None)
 
 
-def check_kind(kind: str) -> None:
-    """Raise InvalidRequest for a kind of cluster that no adapter is installed for; nothing is imported."""
-    if kind in BUILT_IN or kind in installed_kinds():
-        return
-    found = difflib.get_close_matches(kind, sorted(installed_kinds()), 1)
-    raise InvalidRequest(
-        f"no adapter is installed for clusters of kind {kind!r}" + (f"; did you mean {found[0]!r}?" if found else ""),
-        remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
-    )
-
-
-def installed_kinds() -> set[str]:
-    """The kinds that an adapter is installed for."""
-    return {*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}
+def _check_traits(adapter: Adapter, config: ClusterConfig) -> None:
+    """Refuse an adapter that states no traits, or cannot be used by a daemon of several users."""
+    if not isinstance(getattr(adapter, "traits", None), Traits):
+        raise InvalidRequest(
+            f"the adapter for clusters of kind {config.kind!r} states no traits: it is for another version of Overspan",
+            remedy="install a version of its package that is for this one; docs/adapters.md says what it has to state",
+        )
+    if config.personal and adapter.traits.as_user is None:
+        raise InvalidRequest(
+            f"the shared daemon cannot use the cluster {config.name}: clusters of the kind"
+            f" {config.kind} are not reached as each user",
+            remedy="a daemon of your own can: put SPAN_SERVER= before the command",
+        )
 
 
 def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[ClusterConfig]:
@@ -432,10 +383,10 @@ def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[C
     """
     found = {name: (part.kind, part.own, part.root) for name, part in settings.clusters.items()}
     if not personal:
-        found.setdefault("local", ("local", {}, ""))
+        found.setdefault(LOCAL, (LOCAL, {}, ""))
     for name, (kind, own, root) in found.items():
         state = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state, personal)
+        yield ClusterConfig(name, kind, own, root, state, personal)
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
@@ -449,4 +400,4 @@ def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:
         return settings.default_cluster
     if LOCAL not in clusters and len(clusters) == 1:
         return next(iter(clusters))
-    return "slurm" if "slurm" in clusters else "local"
+    return "slurm" if "slurm" in clusters else LOCAL

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from overspan.adapters.abilities import Arrays
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
+from overspan.adapters.traits import ArraySizes
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
@@ -72,8 +72,7 @@ class Dispatcher:
         self.clusters = locations.clusters
         self.backoff = backoff
         self.environment = environment or {}
-        self.job_limits = JobLimits(recorder, limits or {})
-        recorder.followers.append(self._follow)
+        self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
         self._failures: Counter[QueueKey] = Counter()
@@ -97,7 +96,7 @@ class Dispatcher:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Wake the submissions of clusters where the change of a job frees a slot or reorders the queue."""
         places = entry.places()
         left = () if before is None else (before.cluster, *(bid.cluster for bid in before.bids))
@@ -111,18 +110,14 @@ class Dispatcher:
     def _take(self, key: QueueKey) -> list[OutboxRow]:
         if self.job_limits.limits(key):
             return self.job_limits.take(key, BATCH)
-        cluster = self.clusters.find(key[0])
-        try:
-            adapter = None if cluster is None else cluster.adapter
-        except OverspanError:
-            adapter = None
-        if isinstance(adapter, Arrays) and key[1] == SUBMIT:
-            return self._take_whole(key, adapter)
+        sizes = self.clusters.find_traits(key[0]).arrays
+        if sizes is not None and key[1] == SUBMIT:
+            return self._take_whole(key, sizes)
         # What is ordered of all elements of an array is one order there.
-        most = max(BATCH, adapter.elements) if isinstance(adapter, Arrays) else BATCH
+        most = BATCH if sizes is None else max(BATCH, sizes.elements)
         return self.recorder.outbox.take(key, self.recorder.clock(), most)
 
-    def _take_whole(self, key: QueueKey, cluster: Arrays) -> list[OutboxRow]:
+    def _take_whole(self, key: QueueKey, sizes: ArraySizes) -> list[OutboxRow]:
         """The oldest submissions, with the elements of an array as one of them."""
         outbox = self.recorder.outbox
         chosen: list[str] = []
@@ -132,7 +127,7 @@ class Dispatcher:
             element = None if entry is None else entry.job.element
             group = ("job", row.job_id) if element is None else ("array", element.array)
             known = groups.get(group, 0)
-            if known >= cluster.elements or (not known and len(groups) >= cluster.submissions):
+            if known >= sizes.elements or (not known and len(groups) >= sizes.submissions):
                 outbox.offer(row.token)
             else:
                 groups[group] = known + 1
@@ -208,7 +203,7 @@ class Dispatcher:
         outbox = self.recorder.outbox
         here = [row for row in rows if row.kind == SUBMIT and outbox.owes(row.token) and not outbox.tried(row.token)]
         if here:
-            self.recorder.notifications.unreached([row.job_id for row in here])
+            self.recorder.changes.unreached.publish([row.job_id for row in here])
 
     async def _arrive(self, cluster: Cluster | None, rows: list[OutboxRow]) -> None:
         """Check that a cluster's name still means the place of its launches. Raises Unreachable; nothing is sent."""
@@ -270,7 +265,7 @@ class Dispatcher:
                 taken.add(row.token)
                 _accept(unit, row, answer, now)
 
-        await self.recorder.notifications.sending(cluster.name)
+        await self.recorder.changes.before_send.publish(cluster.name)
         try:
             call = cluster.adapter.submit([launch for _, launch in launches]) if launches else None
             pairs = await self._hear(cluster, [row for row, _ in launches], call)
@@ -279,7 +274,7 @@ class Dispatcher:
             await self._conclude(pairs, write)
         finally:
             left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
-            self.recorder.notifications.sent(cluster.name, any(left))
+            self.recorder.changes.after_send.publish(cluster.name, any(left))
 
     def _is_cancelled(self, row: OutboxRow) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
+from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
@@ -166,19 +167,19 @@ class Observer:
         """Store what is told; whether a grant has to be told again, because its launch is owed a hold."""
         watched = self.recorder.registry.watched(cluster.name)
         reports = {watched[report.handle]: report for report in observation.reports if report.handle in watched}
-        now, decides = self.recorder.clock(), self.recorder.decider_of
+        now, traits = self.recorder.clock(), cluster.traits
         put_off: set[int] = set()
 
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:
                 report = reports[unit.job.id]
-                daemon = decides(cluster.name, report.handle) is Decider.DAEMON
+                daemon = traits.find_decider(report.handle) is Decider.DAEMON
                 is_launch = unit.entry.handle == report.handle and unit.entry.watched
                 if is_launch and daemon and unit.is_hold_owed and _tells_grant(report):
                     # Behind its barrier nothing has started, and the cluster's answer decides whether it may.
                     put_off.add(unit.job.id)
                 elif is_launch or follow_bid(unit, cluster.name, report, now):
-                    follow_report(unit, report, now, dated=daemon)
+                    follow_report(unit, report, now, traits)
 
         if reports:
             await self.recorder.change(reports, work)
@@ -208,17 +209,17 @@ def _tells_grant(report: Report) -> bool:
     return any(isinstance(event, Granted) for event in report.events)
 
 
-def follow_report(unit: UnitOfWork, report: Report, now: float, *, dated: bool = False) -> None:
+def follow_report(unit: UnitOfWork, report: Report, now: float, traits: Traits) -> None:
     """Apply a launch's report to the unit, up to its end or to the job's next launch.
 
-    `dated`: the daemon decides, so events whose time is off by more than SKEW are dated now.
+    Where the daemon decides, events whose time is off by more than SKEW are dated now.
     """
-    launch = unit.job.launch
+    launch, dated = unit.job.launch, traits.find_decider(report.handle) is Decider.DAEMON
     for event in report.events:
         if unit.job.launch != launch:
             break
         try:
-            unit.follow(date_report(unit.job, event, now, SKEW) if dated else event)
+            unit.follow(date_report(unit.job, event, now, SKEW) if dated else event, traits.requeued_by)
         except Exception:
             # One malformed event must not stop the others.
             log.exception("job %d: the event %r changes nothing", unit.job.id, event, extra={"job": unit.job.id})

@@ -9,31 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from overspan.adapters.contract import Decider
-from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
-from overspan.bridge.controller.core.outbox import SUBMIT, Outbox, QueueKey
+from overspan.bridge.controller.core.changes import Changes
+from overspan.bridge.controller.core.outbox import SUBMIT, Outbox
 from overspan.bridge.controller.core.registry import NOWHERE, JobEntry, Registry, entry_of, join_handle, split_handle
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.core.timers import Timers
 from overspan.bridge.controller.core.unit_of_work import (
     Completion,
-    DeciderOf,
     UnitOfWork,
     is_start,
     open_unit,
     submitted,
 )
-from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
 from overspan.bridge.controller.views.rows import job_row
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
 from overspan.bridge.model.ids import IndexRange
-from overspan.bridge.model.job import Job, new_element
+from overspan.bridge.model.job import new_element
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, JobQuery, NewJob, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
@@ -44,8 +41,6 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 Ranges = tuple[IndexRange, ...]
 Work = Callable[[list[UnitOfWork]], T]
-Follower = Callable[[Job | None, JobEntry], None]
-"""Called after a change of a job is committed: with its facts before (None for a job new in memory) and its entry."""
 
 _AT_ONCE = 500
 """Jobs of one transaction."""
@@ -53,38 +48,20 @@ RETRY_SECONDS = 5.0
 """How long after a failed write something that is due is tried again."""
 
 
-@dataclass
-class Notifications:
-    """What is called or woken once a change is committed."""
-
-    jobs: JobWakeups = field(default_factory=JobWakeups)
-    timeline: Wakeup = field(default_factory=Wakeup)
-    owed: Callable[[QueueKey], None] = lambda key: None
-    sending: Callable[[str], Awaitable[None]] = lambda cluster: asyncio.sleep(0)
-    """Awaited before launches are sent to a cluster."""
-    sent: Callable[[str, bool], None] = lambda cluster, overtaken: None
-    """Called when the answers to those launches are stored; `overtaken`: some launches are no longer wanted."""
-    watched: Callable[[str], None] = lambda cluster: None
-    withdrawn: Callable[[Job], None] = lambda job: None
-    """Called when a refused job was deleted."""
-    unreached: Callable[[list[int]], None] = lambda job_ids: None
-    """Called with jobs whose cluster does not answer and certainly has not received them."""
-
-
 class Recorder:
     """Changes jobs in the store, then in memory."""
 
-    def __init__(self, repository: Repository, timers: Timers, clock: Clock, completion: Completion) -> None:
+    def __init__(
+        self, repository: Repository, timers: Timers, clock: Clock, registry: Registry, completion: Completion
+    ) -> None:
         self.repository = repository
         self.timers = timers
         self.clock = clock
+        self.registry = registry
         self.completion = completion
-        self.registry = Registry()
+        self.dependency_resolver = completion.resolver
         self.outbox = Outbox()
-        self.notifications = Notifications()
-        self.followers: list[Follower] = []
-        self.decider_of: DeciderOf = lambda cluster, handle: Decider.SUPERVISOR
-        self.dependency_resolver = DependencyResolver()
+        self.changes = Changes()
         self._jumped = 0.0
         """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -93,7 +70,7 @@ class Recorder:
         """Load the stored jobs and outbox, then do what fell due while no daemon ran."""
         live, owed = await self.repository.load_live(), await self.repository.outbox()
         damages = self.repository.damages
-        self.registry.aside = frozenset(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
+        self.registry.set_aside(one for damage in damages for one in (damage.job_id, damage.array_id) if one)
         for stored in live:
             if stored.job.id not in self.registry.aside:
                 self.registry.add(entry_of(stored))
@@ -106,7 +83,7 @@ class Recorder:
                 # An earlier process may have made the call before it died. Repeating it under its token finds out.
                 self.outbox.add(row._replace(next_try_at=0.0), tried=True)
         for entry in list(self.registry):
-            self._tell(None, entry)
+            self.changes.committed.publish(None, entry)
         await self.change([entry.job.id for entry in self.registry], lambda units: None)
 
     async def change(self, job_ids: Iterable[int], work: Work[T], *, urgent: bool = False) -> T:
@@ -213,7 +190,7 @@ class Recorder:
             result = work(units)
             now = self.clock()
             for unit in units:
-                self.completion.complete(unit, now, self.decider_of, self.dependency_resolver)
+                self.completion.complete(unit, now)
             await self._commit([unit for unit in units if unit.changed], urgent)
             for unit in units:
                 self._rearm(unit)
@@ -223,10 +200,9 @@ class Recorder:
     def _move_times(self, unit: UnitOfWork, jumped: float, now: float) -> None:
         """Shift a job's times by a clock jump, unless its decider does that itself."""
         seconds = jumped - unit.entry.jumped
-        decider = self.decider_of(unit.cluster, unit.newest_handle) if seconds and unit.launched else None
         if not seconds:
             return
-        if is_moved(unit.job) and (unit.job.granted_at is None or decider is Decider.DAEMON):
+        if is_moved(unit.job) and (unit.job.granted_at is None or self.completion.decides(unit)):
             unit.advance(events.ClockSet(now, seconds))
             unit.jumped = jumped
         else:
@@ -314,8 +290,8 @@ class Recorder:
             if await self.repository.withdraw(job_id):
                 self.registry.remove(job_id)
                 self.timers.drop(f"job:{job_id}")
-                self.notifications.withdrawn(entry.job)
-                self.notifications.jobs.wake(job_id)
+                self.changes.withdrawn.publish(entry.job)
+                self.changes.jobs.wake(job_id)
 
     def _open_new(self, entries: list[JobEntry]) -> list[UnitOfWork]:
         now = self.clock()
@@ -324,7 +300,7 @@ class Recorder:
             entry.jumped = self._jumped
             unit = UnitOfWork(entry, entry.job, [])
             unit.timeline.append(submitted(entry.job))
-            self.completion.complete(unit, now, self.decider_of, self.dependency_resolver)
+            self.completion.complete(unit, now)
             units.append(unit)
         return units
 
@@ -366,7 +342,7 @@ class Recorder:
             self.outbox.done(token)
         for row in unit.add:
             self.outbox.add(row)
-            self.notifications.owed((row.cluster, row.kind))
+            self.changes.owed.publish((row.cluster, row.kind))
         if self.outbox.submit_of(entry.job.id, entry.cluster) is None:
             entry.retry_at = None
         known = {bid.handle for bid in entry.job.bids}
@@ -374,19 +350,15 @@ class Recorder:
         # Encoded at each change, so that a listing of the queue need not encode all rows at once.
         job_row(entry)
         if entry.watched and not watched:
-            self.notifications.watched(entry.cluster)
+            self.changes.watched.publish(entry.cluster)
         for bid in entry.job.bids:
             if bid.handle and bid.handle not in known:
-                self.notifications.watched(bid.cluster)
-        self.notifications.jobs.wake(entry.job.id)
+                self.changes.watched.publish(bid.cluster)
+        self.changes.jobs.wake(entry.job.id)
         if unit.timeline:
-            self.notifications.timeline.wake()
+            self.changes.timeline.wake()
             _log_moves(entry, unit.timeline)
-        self._tell(before, entry)
-
-    def _tell(self, before: Job | None, entry: JobEntry) -> None:
-        for follower in self.followers:
-            follower(before, entry)
+        self.changes.committed.publish(before, entry)
 
     def _arm(self, job_id: int, at: float | None) -> None:
         if at is None:

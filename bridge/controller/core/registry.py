@@ -20,6 +20,8 @@ KEEP_FINISHED = 2000
 
 NOWHERE = Written()
 """What is known of where a launch works and writes before it has a handle."""
+WrittenOf = Callable[[str, str], Written]
+"""Where a launch works and writes, by its cluster and its handle."""
 
 
 @dataclass(slots=True)
@@ -120,7 +122,8 @@ class JobLock:
 class Registry:
     """Entries by job id, and which handles are watched on each cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, written_of: WrittenOf = lambda cluster, handle: NOWHERE) -> None:
+        self._written_of = written_of
         self._entries: dict[int, JobEntry] = {}
         self._finished: deque[tuple[float, int]] = deque()
         self._watched: dict[str, dict[str, int]] = {}
@@ -128,7 +131,6 @@ class Registry:
         self._elements: dict[int, dict[int, JobEntry]] = {}
         self._locks: dict[int, JobLock] = {}
         self.live = 0
-        self.written_of: Callable[[str, str], Written] = lambda cluster, handle: NOWHERE
         self.aside: frozenset[int] = frozenset()
         """Jobs whose stored rows, or whose owed calls, cannot be read: the daemon leaves them alone."""
         self.revision = 0
@@ -148,6 +150,10 @@ class Registry:
         """The job that a raw id belongs to: the second and later tasks of a job have raw ids of their own."""
         return self._owners.get(raw_id, raw_id)
 
+    def set_aside(self, job_ids: Iterable[int]) -> None:
+        """Name the jobs whose stored rows cannot be read."""
+        self.aside = frozenset(job_ids)
+
     def elements(self, array_id: int) -> Mapping[int, JobEntry]:
         """The elements of an array that are jobs in memory, by index."""
         return self._elements.get(array_id, {})
@@ -160,7 +166,7 @@ class Registry:
 
     def locate(self, entry: JobEntry) -> None:
         """Set the work and output paths of the entry's launch."""
-        entry.written = self.written_of(entry.cluster, entry.handle)
+        entry.written = self._written_of(entry.cluster, entry.handle)
 
     def add(self, entry: JobEntry) -> None:
         """Add an entry."""

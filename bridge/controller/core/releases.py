@@ -37,9 +37,6 @@ class LaunchReleases:
         self.recorder = recorder
         self.clusters = clusters
         self.backoff = backoff
-        recorder.followers.append(self._follow)
-        recorder.notifications.sending = self._note
-        recorder.notifications.sent = self._sent
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wakeups: dict[str, Wakeup] = {}
         self._noted: set[str] = set()
@@ -60,7 +57,7 @@ class LaunchReleases:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
 
-    async def _note(self, name: str) -> None:
+    async def note(self, name: str) -> None:
         """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         cluster = self.clusters.get(name)
         if name not in self._noted and isinstance(cluster.adapter, Release):
@@ -68,13 +65,13 @@ class LaunchReleases:
             self._noted.add(name)
         self._sending[name] += 1
 
-    def _sent(self, name: str, overtaken: bool) -> None:
+    def sent(self, name: str, overtaken: bool) -> None:
         """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
         self._sending[name] -= 1
         if overtaken and name in self._noted:
             self._wake(name)
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Release the launch or bid that a job has left: it ended, or began another one."""
         if before is None:
             return

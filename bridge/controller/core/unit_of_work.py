@@ -7,10 +7,10 @@ from the random tokens of orders.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
@@ -44,9 +44,6 @@ CARRIED_OVER = (
 )
 """Orders that still count when the launch they were meant for is gone."""
 
-REQUEUING = frozenset({"slurm"})
-"""Kinds of clusters that requeue a job themselves, as the same native job; the kind is the `by` of that requeue."""
-
 _FOR_CLUSTER = (*events.DECISIONS, events.Signal, events.Suspend, events.Resume)
 """Orders and decisions that the cluster carries out where the daemon decides."""
 
@@ -67,8 +64,17 @@ _MANY = 10_000
 """More decisions at once than this can only be an endless loop."""
 
 
-DeciderOf = Callable[[str, str], Decider]
-"""Who decides about a launch, by its cluster and its handle."""
+class LaunchRules(Protocol):
+    """What the rules depend on of each cluster; `Clusters` has them from its adapters."""
+
+    def decider_of(self, name: str, handle: str) -> Decider:
+        """Who decides about a launch, by its cluster and its handle."""
+
+    def keeps_limits(self, name: str, handle: str) -> bool:
+        """Whether only the cluster can change the launch's wall time."""
+
+    def patience_of(self, name: str, job: Job) -> float | None:
+        """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
 
 @dataclass(slots=True)
@@ -149,8 +155,11 @@ class UnitOfWork:
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
 
-    def follow(self, event: Event) -> None:
-        """Reduce an event of the launch's journal; an order that appears there is no longer owed."""
+    def follow(self, event: Event, requeued_by: str = "") -> None:
+        """Reduce an event of the launch's journal; an order that appears there is no longer owed.
+
+        `requeued_by` is the `by` of the cluster's own requeues (`Traits.requeued_by`); empty where it makes none.
+        """
         if isinstance(event, events.LaunchLost):
             orders = [event_from_document(dict(row.payload["event"])) for row in self.open_rows() if row.kind == ORDER]
             passes = event.cause != Cause.CANCEL.value and event.launch == self.job.launch and merely_waits(self.job)
@@ -162,7 +171,7 @@ class UnitOfWork:
         launch = self.job.launch
         self.advance(event)
         self.back = self.back or (self.requeued and self.job.launch == launch + 1 and not self.job.over)
-        self.requeued = isinstance(event, events.Requeue) and event.by in REQUEUING
+        self.requeued = bool(requeued_by) and isinstance(event, events.Requeue) and event.by == requeued_by
         if isinstance(event, CARRIED_OVER):
             document = event_to_document(event)
             for row in self.open_rows():
@@ -261,18 +270,16 @@ class Completion:
 
     installation: str
     """Part of each token: it tells jobs of the same number of two daemons apart on one cluster."""
-    keeps_limits: Callable[[str, str], bool] = lambda cluster, handle: False
-    """Whether only the cluster can change a launch's wall time, by the cluster and the launch's handle."""
-    patience_of: Callable[[str, Job], float | None] = lambda cluster, job: None
-    """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
+    clusters: LaunchRules
+    resolver: DependencyResolver
 
-    def complete(self, unit: UnitOfWork, now: float, decider_of: DeciderOf, resolver: DependencyResolver) -> None:
+    def complete(self, unit: UnitOfWork, now: float) -> None:
         """Decide and submit until nothing more is due now; `unit.wake_at` is when to look again."""
         unit.wake_at = None
         self._clear(unit)
         if unit.back and not unit.job.over:
             self._take_back(unit, now)
-        decides = unit.launched and decider_of(unit.cluster, unit.newest_handle) is Decider.DAEMON
+        decides = self.decides(unit)
         if not unit.dispatched:
             unit.absorb_orders()
         elif decides:
@@ -283,12 +290,16 @@ class Completion:
             self._expire(unit, now)
         if not unit.dispatched:
             needs = unit.job.dependency.needs
-            self._submit(unit, now, bool(needs) and resolver.waits_there(unit.entry, unit.job, unit.cluster))
+            self._submit(unit, now, bool(needs) and self.resolver.waits_there(unit.entry, unit.job, unit.cluster))
         self._enter(unit, now)
         self._clear(unit)
         if unit.cluster != unit.entry.cluster and not (unit.handle and unit.launched):
             # A handle means nothing on another cluster.
             unit.handle = unit.native_id = unit.cursor = ""
+
+    def decides(self, unit: UnitOfWork) -> bool:
+        """Whether the daemon decides about the present launch."""
+        return unit.launched and self.clusters.decider_of(unit.cluster, unit.newest_handle) is Decider.DAEMON
 
     def _take_back(self, unit: UnitOfWork, now: float) -> None:
         """Owe the submission of a launch that its cluster has requeued itself; the call finds it."""
@@ -312,7 +323,7 @@ class Completion:
                 unit.add.append(row._replace(token=uuid.uuid4().hex, payload=payload))
 
     def _is_limited(self, unit: UnitOfWork) -> bool:
-        return self.keeps_limits(unit.cluster, unit.newest_handle)
+        return self.clusters.keeps_limits(unit.cluster, unit.newest_handle)
 
     def _decide(self, unit: UnitOfWork, now: float) -> None:
         for _ in range(_MANY):
@@ -345,7 +356,7 @@ class Completion:
             if not submits and unit.job.array is None:
                 self._owe(unit, unit.cluster, unit.job.launch, now)
                 if unit.job.cluster:
-                    patience = self.patience_of(unit.job.cluster, unit.job)
+                    patience = self.clusters.patience_of(unit.job.cluster, unit.job)
                     unit.advance(events.Offer(now, unit.job.cluster, patience))
             return
         for row in submits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from overspan.adapters.abilities import Entrance, Exec, Import, Invitation, Login, ShellRequest
+from overspan.adapters.abilities import Entrance, Exec, Invitation, ShellRequest
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -42,11 +42,8 @@ class Access:
 
     async def login(self, name: str, user: str = "") -> Invitation:
         """What opens the way to a cluster, for that user where it is reached as each. NotFound for no such cluster."""
-        adapter = self._clusters.get(name).adapter_for(user)
-        if not isinstance(adapter, Login):
-            return Invitation(f"{name}: there is nothing to log in to")
-        invitation: Invitation = await adapter.login()
-        return invitation
+        login = self._clusters.get(name).adapter_for(user).traits.login
+        return Invitation(f"{name}: there is nothing to log in to") if login is None else await login()
 
     async def enter(self, ref: str, parameters: ShellParameters) -> tuple[Entrance, str]:
         """What to run for a shell at a member of a job, and where that is, for the user to read.
@@ -77,13 +74,13 @@ class Access:
         Raises NotFound, InvalidRequest, Denied, Conflict for one that is watched already, Rejected, Unreachable.
         """
         cluster = self._clusters.get(name)
-        adapter = cluster.adapter_for(user)
-        if not isinstance(adapter, Import):
+        find_job = cluster.adapter_for(user).traits.find_job
+        if find_job is None:
             raise InvalidRequest(
                 f"the cluster {cluster.name} cannot watch jobs of others",
                 remedy="clusters of the kind slurm can",
             )
-        foreign = await adapter.find_job(native)
+        foreign = await find_job(native)
         spec = replace(foreign.spec, clusters=(cluster.name,))
         if cluster.config.personal:
             # Whose job it is says who asks, not what commands in that user's name have printed.

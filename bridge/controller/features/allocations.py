@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from overspan.adapters.abilities import NativeAllocations, StepEntrance, StepRequest
+from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -60,8 +60,7 @@ class Allocations:
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
         """When allocations without a client are ended, by job."""
-        self.closing = False
-        recorder.followers.append(self._follow)
+        self._closing = False
 
     async def hold(self, ref: str) -> AsyncGenerator[bytes]:
         """Hold an allocation for as long as the client reads these lines. Raises NotFound.
@@ -74,13 +73,13 @@ class Allocations:
         self._holders[job_id] += 1
         self._drop(job_id)
         try:
-            while not self.closing:
+            while not self._closing:
                 entry = self._recorder.registry.get(job_id)
                 if entry is None or entry.job.over:
                     yield b"over\n"
                     return
                 yield b"\n"
-                await self._recorder.notifications.jobs.wait(job_id, ALIVE_SECONDS)
+                await self._recorder.changes.jobs.wait(job_id, ALIVE_SECONDS)
         finally:
             self._holders[job_id] -= 1
             if not self._holders[job_id]:
@@ -95,15 +94,20 @@ class Allocations:
         target = await self._directory.find(ref)
         entry = target.entry
         check_open(target, entry.job.tasks[0])
-        adapter = self._clusters.get(entry.cluster).adapter
-        if not isinstance(adapter, NativeAllocations):
+        prepare_step = self._clusters.get(entry.cluster).adapter.traits.prepare_step
+        if prepare_step is None:
             raise InvalidRequest(
                 f"the cluster {entry.cluster} takes no steps from outside of a job",
                 remedy="run srun in the job: in its batch script or its tasks",
             )
-        return await adapter.prepare_step(StepRequest(entry.handle, **vars(parameters)))
+        return await prepare_step(StepRequest(entry.handle, **vars(parameters)))
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def end_holds(self) -> None:
+        """End the requests of all clients, for the end of the daemon; no allocation ends by that."""
+        self._closing = True
+
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """Give an allocation that has no client some seconds; forget one that is over."""
         job_id = entry.job.id
         if entry.job.over or entry.job.ending is not None or not self._is_guarded(entry):
             self._drop(job_id)
@@ -111,19 +115,15 @@ class Allocations:
             self._arm(job_id, COME_SECONDS)
 
     def _is_guarded(self, entry: JobEntry) -> bool:
-        """Whether it is an allocation that ends with its client, on a cluster that would not notice."""
-        if not is_held(entry.job.spec.tasks[0]):
-            return False
-        cluster = self._clusters.find(entry.cluster)
-        try:
-            return cluster is not None and isinstance(cluster.adapter, NativeAllocations)
-        except OverspanError:
-            # Its cluster cannot be asked anything at present: nothing is known of its client there either.
-            return False
+        """Whether it is an allocation that ends with its client, on a cluster that would not notice.
+
+        Not while its cluster cannot be asked anything: nothing is known of its client there either.
+        """
+        return is_held(entry.job.spec.tasks[0]) and self._clusters.find_traits(entry.cluster).prepare_step is not None
 
     def _arm(self, job_id: int, seconds: float) -> None:
         entry = self._recorder.registry.get(job_id)
-        if self.closing or entry is None or entry.job.over or not self._is_guarded(entry):
+        if self._closing or entry is None or entry.job.over or not self._is_guarded(entry):
             return
         self._due[job_id] = self._recorder.clock() + seconds
 

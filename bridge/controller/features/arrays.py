@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.abilities import Arrays as NativeArrays
 from overspan.adapters.abilities import Throttle
-from overspan.adapters.contract import Adapter
-from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.controller.features.job_limits import make_slot_queue
 from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
@@ -66,14 +61,10 @@ class _Count:
 class ArrayElements:
     """Reconciles every array that is not over: makes its elements jobs in time, and ends it after the last."""
 
-    def __init__(
-        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
-    ) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
         self.recorder = recorder
         self.clusters = clusters
-        self._limits = limits or {}
         self._counts: dict[int, _Count] = {}
-        recorder.followers.append(self.follow)
 
     async def load(self) -> None:
         """Count the elements that ended before this daemon started, then go on."""
@@ -171,15 +162,11 @@ class ArrayElements:
 
     def _find_keeper(self, cluster: str) -> Throttle | None:
         """The adapter of a cluster that enforces throttles itself."""
-        adapter = self._find_adapter(cluster)
-        return adapter if isinstance(adapter, Throttle) else None
-
-    def _find_adapter(self, cluster: str) -> Adapter | None:
-        found = self.clusters.find(cluster)
         try:
-            return None if found is None else found.adapter
+            adapter = self.clusters.get(cluster).adapter
         except OverspanError:
             return None
+        return adapter if isinstance(adapter, Throttle) else None
 
     def _enforces(self, cluster: str) -> bool:
         """Whether elements may wait for their throttle on the cluster: not where they would take up limited slots."""
@@ -187,13 +174,13 @@ class ArrayElements:
 
     def _find_step(self, cluster: str) -> int:
         """How many elements wait on the cluster: all that it takes as one where it has arrays of its own."""
-        adapter = self._find_adapter(cluster)
-        return adapter.elements if isinstance(adapter, NativeArrays) and self._is_open(cluster) else AHEAD
+        sizes = self.clusters.find_traits(cluster).arrays
+        return sizes.elements if sizes is not None and self._is_open(cluster) else AHEAD
 
     def _is_open(self, cluster: str) -> bool:
         """Whether any number of jobs may wait on the cluster."""
-        limits = self._limits.get(cluster)
-        return limits is None or make_slot_queue(limits) is None
+        found = self.clusters.find(cluster)
+        return found is None or not found.limited
 
     def _close(self, units: list[UnitOfWork], count: _Count) -> None:
         for unit in units:

@@ -6,124 +6,34 @@ A cluster that can wait for a dependency itself gets the job at once, if it has 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
-from overspan.adapters.abilities import Dependencies as NativeDependencies
-from overspan.adapters.contract import Awaited, Unmet
-from overspan.bridge.config.settings import ClusterSettings
-from overspan.bridge.controller.core.clusters import Clusters
-from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
+from overspan.bridge.controller.core.dependency_resolver import name_of
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
-from overspan.bridge.controller.core.registry import JobEntry, entry_of
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.controller.features.job_limits import make_slot_queue
-from overspan.bridge.lifecycle.dependencies import Predecessor, list_unmet, predecessor_of, resolve
+from overspan.bridge.lifecycle.dependencies import resolve
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.job import Job, Resolution
-from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import DependencyKind
 from overspan.bridge.model.states import State
-from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)
-
-_OPEN = Predecessor(None, None)
 
 _Key = int | tuple[str, str]
 """What a dependency names: a job, or (singleton) all jobs of a user and name."""
 
 
-class DependencyTracker(DependencyResolver):
+class DependencyTracker:
     """An index of which jobs wait for which. It follows from the jobs, so it is not stored."""
 
-    def __init__(
-        self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings] | None = None
-    ) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.clusters = clusters
-        self._limits = limits or {}
+        self._resolver = recorder.dependency_resolver
         self._handles: dict[int, str] = {}
         """The handles of awaited jobs, as their dependents last saw them."""
         self._waiting: dict[_Key, set[int]] = {}
         self._keys: dict[int, set[_Key]] = {}
-        recorder.followers.append(self.follow)
-        recorder.dependency_resolver = self
-
-    # --- what a cluster waits for itself ------------------------------------------------------------------------------
-
-    def list_unmet(self, entry: JobEntry, job: Job, cluster: str) -> tuple[Unmet, ...]:
-        """What the entry's job, by these facts of it, still waits for, with the jobs that the cluster has."""
-        return tuple(
-            Unmet(need, self._list_awaited(entry, need, cluster) if unknown else ())
-            for need, unknown in list_unmet(job, self.recorder.clock())
-        )
-
-    def waits_there(self, entry: JobEntry, job: Job, cluster: str) -> bool:
-        """Whether a cluster itself can wait for all that is not met.
-
-        Not for elements, which are drawn when they may start; not for jobs with a choice of clusters, whose time on
-        one counts; and not where who waits would take a slot from who could run.
-        """
-        if job.array is not None or job.element is not None or job.spec.choice:
-            return False
-        adapter = self._find_waiter(cluster)
-        needs = self.list_unmet(entry, job, cluster) if adapter is not None else ()
-        return adapter is not None and all(unmet.jobs for unmet in needs) and adapter.waits_for(job, needs)
-
-    async def preview(self, entry: JobEntry, dependency: Dependency) -> Job:
-        """The entry's job with another dependency, with what is settled of that already. Raises StoreFailed."""
-        now = self.recorder.clock()
-        resolved = []
-        for number, need in enumerate(dependency.needs):
-            outcome = resolve(need, await self._find(entry, need), now)
-            if outcome is not None:
-                resolved.append(Resolution(number, outcome[0]))
-        return replace(entry.job, dependency=dependency, resolved=tuple(resolved))
-
-    async def list_unknown(self, dependency: Dependency) -> list[int]:
-        """The jobs that a dependency names and that are unknown, or were forgotten. Raises StoreFailed."""
-        registry = self.recorder.registry
-        unknown = []
-        for number in dict.fromkeys(need.job for need in dependency.needs if need.kind is not DependencyKind.SINGLETON):
-            job_id = registry.owner(number)
-            if (
-                number
-                and job_id not in registry.aside
-                and registry.get(job_id) is None
-                and await self._stored(job_id) is None
-            ):
-                unknown.append(number)
-        return unknown
-
-    def _find_waiter(self, name: str) -> NativeDependencies | None:
-        """The adapter of a cluster that waits for jobs itself, where any number of them may wait there."""
-        cluster, limits = self.clusters.find(name), self._limits.get(name)
-        if cluster is None or (limits is not None and make_slot_queue(limits) is not None):
-            return None
-        try:
-            adapter = cluster.adapter
-        except OverspanError:
-            return None
-        return adapter if isinstance(adapter, NativeDependencies) else None
-
-    def _list_awaited(self, entry: JobEntry, need: JobNeed, cluster: str) -> tuple[Awaited, ...]:
-        """The jobs that a need is about; none unless the cluster has each of them as a whole."""
-        registry = self.recorder.registry
-        found: list[JobEntry | None]
-        if need.kind is DependencyKind.SINGLETON:
-            found = list(self._list_elders(entry))
-        elif need.task is not None or registry.owner(need.job) != need.job:
-            return ()
-        elif need.element is not None:
-            found = [registry.elements(need.job).get(need.element)]
-        else:
-            found = [registry.get(need.job)]
-        if not all(one is not None and one.watched and one.cluster == cluster for one in found):
-            return ()
-        return tuple(Awaited(one.job, one.handle) for one in found if one is not None)
-
-    # --- what is settled ----------------------------------------------------------------------------------------------
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: it may wait for others, and others for it."""
@@ -151,7 +61,7 @@ class DependencyTracker(DependencyResolver):
             return
         for need in job.dependency.needs:
             singleton = need.kind is DependencyKind.SINGLETON
-            key = _name(entry) if singleton else self.recorder.registry.owner(need.job)
+            key = name_of(entry) if singleton else self.recorder.registry.owner(need.job)
             self._waiting.setdefault(key, set()).add(job.id)
             self._keys.setdefault(job.id, set()).add(key)
         found = [self.recorder.registry.get(need.job) for need in job.dependency.needs]
@@ -177,7 +87,7 @@ class DependencyTracker(DependencyResolver):
         now = self.recorder.clock()
         news = []
         for number in open_needs(entry.job):
-            outcome = resolve(dependency.needs[number], await self._find(entry, dependency.needs[number]), now)
+            outcome = resolve(dependency.needs[number], await self._resolver.find(entry, dependency.needs[number]), now)
             if outcome is not None:
                 news.append(events.Resolved(now, number, outcome[0]))
 
@@ -202,7 +112,7 @@ class DependencyTracker(DependencyResolver):
         if entry.launched:
             return False
         owed = self.recorder.outbox.submit_of(entry.job.id, entry.cluster) is not None
-        return owed is not self.waits_there(entry, entry.job, entry.cluster)
+        return owed is not self._resolver.waits_there(entry, entry.job, entry.cluster)
 
     def _hurry(self, job_id: int) -> None:
         """Retry a submission now that was deferred because the state of the job it waits for was unknown."""
@@ -210,7 +120,7 @@ class DependencyTracker(DependencyResolver):
         row = None if entry is None else outbox.submit_of(job_id, entry.cluster)
         if row is not None and row.tries and not outbox.tried(row.token):
             outbox.offer(row.token)
-            self.recorder.notifications.owed((row.cluster, row.kind))
+            self.recorder.changes.owed.publish((row.cluster, row.kind))
 
     def _drop(self, job_id: int) -> None:
         """Drop a job from the index."""
@@ -218,51 +128,6 @@ class DependencyTracker(DependencyResolver):
             self._waiting[key].discard(job_id)
             if not self._waiting[key]:
                 del self._waiting[key]
-
-    async def _find(self, entry: JobEntry, need: JobNeed) -> Predecessor | None:
-        """The state of the job that a need names; None if it is unknown, or was forgotten."""
-        registry = self.recorder.registry
-        if need.kind is DependencyKind.SINGLETON:
-            return _OPEN if any(True for _ in self._list_elders(entry)) else None
-        job_id = registry.owner(need.job)
-        if job_id in registry.aside:
-            # Its state cannot be read, so jobs that depend on it go on waiting.
-            return _OPEN
-        found = registry.get(job_id) or await self._stored(job_id)
-        if found is None:
-            return None
-        if need.kind is DependencyKind.AFTERCORR and entry.job.array is not None and found.job.array is not None:
-            # Each element waits for its own counterpart.
-            return None
-        task = need.job - job_id if need.task is None and need.job != job_id else need.task
-        if need.element is None or found.job.array is None:
-            return predecessor_of(found.job, task)
-        element = registry.elements(job_id).get(need.element)
-        if element is not None:
-            return predecessor_of(element.job)
-        array = found.job.array
-        if any(need.element in part.values() for part in array.waiting):
-            return _OPEN
-        if any(need.element in part.values() for part in array.cancelled):
-            return Predecessor(None, self.recorder.clock())
-        return await self._stored_element(job_id, need.element)
-
-    def _list_elders(self, entry: JobEntry) -> Iterator[JobEntry]:
-        """Earlier jobs of the same name and user that are not over."""
-        name = _name(entry)
-        for other in self.recorder.registry:
-            if other.job.id < entry.job.id and not other.job.over and _name(other) == name:
-                yield other
-
-    async def _stored(self, job_id: int) -> JobEntry | None:
-        found = await self.recorder.repository.find(JobQuery(ids=(job_id,)))
-        return entry_of(found[0]) if found else None
-
-    async def _stored_element(self, array: int, index: int) -> Predecessor | None:
-        for stored in await self.recorder.repository.find(JobQuery(arrays=(array,))):
-            if stored.job.element is not None and stored.job.element.index == index:
-                return predecessor_of(stored.job)
-        return None
 
 
 def open_needs(job: Job) -> list[int]:
@@ -280,9 +145,5 @@ def _starts(job: Job) -> int:
 
 def _list_keys(entry: JobEntry) -> list[_Key]:
     """The keys by which other jobs may wait for a job."""
-    keys: list[_Key] = [entry.job.id, _name(entry)]
+    keys: list[_Key] = [entry.job.id, name_of(entry)]
     return keys if entry.job.element is None else [*keys, entry.job.element.array]
-
-
-def _name(entry: JobEntry) -> tuple[str, str]:
-    return entry.user, entry.job.labels.get("name", entry.job.spec.name)

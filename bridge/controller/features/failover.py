@@ -35,10 +35,9 @@ class Failover:
         self._clusters = clusters
         self._again: dict[int, float] = {}
         """The earliest time of the next try, for jobs that could not move."""
-        recorder.followers.append(self._follow)
-        recorder.notifications.unreached = self._leave_soon
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """Arm the timer of a job that waits and has a choice of clusters."""
         if not entry.job.cluster:
             return
         at = failover_time(entry.job)
@@ -114,11 +113,11 @@ class Failover:
             unit.order(now, event)
         return True
 
-    def _leave_soon(self, job_ids: Sequence[int]) -> None:
+    def leave_soon(self, job_ids: Sequence[int]) -> None:
+        """Move jobs, in the background, that never reached their cluster, which is down."""
         self._recorder.spawn(self._leave(job_ids), "leaving a cluster that does not answer")
 
     async def _leave(self, job_ids: Sequence[int]) -> None:
-        """Move jobs at once that never reached their cluster, which is down."""
         troubles: dict[str, str] = {}
         for job_id in job_ids:
             entry = self._recorder.registry.get(job_id)

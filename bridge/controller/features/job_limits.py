@@ -12,10 +12,11 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.core.unit_of_work import REQUEUING, UnitOfWork
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.lifecycle.bids import note_bid
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
@@ -99,10 +100,10 @@ def make_slot_queue(settings: ClusterSettings) -> SlotQueue | None:
 class JobLimits:
     """The slot queues of all limited clusters."""
 
-    def __init__(self, recorder: Recorder, clusters: Mapping[str, ClusterSettings]) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters, limits: Mapping[str, ClusterSettings]) -> None:
         self.recorder = recorder
-        queues = {name: make_slot_queue(settings) for name, settings in clusters.items()}
-        self._requeuing = {name for name, settings in clusters.items() if settings.kind in REQUEUING}
+        self._clusters = clusters
+        queues = {name: make_slot_queue(settings) for name, settings in limits.items()}
         self._queues = {name: queue for name, queue in queues.items() if queue is not None}
 
     def limits(self, key: QueueKey) -> bool:
@@ -132,7 +133,8 @@ class JobLimits:
         former = (
             bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
         )
-        return former and row.cluster in self._requeuing
+        cluster = self._clusters.find(row.cluster) if former else None
+        return cluster is not None and bool(cluster.traits.requeued_by)
 
     def leave(self, cluster: str, job_id: int) -> bool:
         """Free what a job had on a cluster that it has left; whether a job may now be submitted there."""

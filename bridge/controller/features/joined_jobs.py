@@ -25,8 +25,6 @@ class JoinedJobs:
         self._members: dict[int, set[int]] = {}
         self._ended: dict[int, set[int]] = {}
         """Ended jobs that had joined a group, for the groups that were asked for."""
-        recorder.followers.append(self.follow)
-        recorder.notifications.withdrawn = self._withdraw
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: it may have joined a group, or be one that ends."""
@@ -47,7 +45,7 @@ class JoinedJobs:
         if job.id in self._members and self._ends(job.id):
             self._sweep(job.id)
 
-    def _withdraw(self, job: Job) -> None:
+    def forget(self, job: Job) -> None:
         """A job that was to join a group is no job any more."""
         if job.spec.parent in self._ended:
             self._ended[job.spec.parent].discard(job.id)

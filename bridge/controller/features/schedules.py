@@ -88,8 +88,6 @@ class Schedules:
         self.orders = orders
         self._kept: dict[int, ScheduleEntry] = {}
         self._live: dict[int, set[int]] = {}
-        recorder.followers.append(self._follow)
-        submitter.schedule = self.create
 
     def __iter__(self) -> Iterator[ScheduleEntry]:
         return iter(list(self._kept.values()))
@@ -222,7 +220,7 @@ class Schedules:
         """The jobs of a schedule that are not over, oldest first."""
         return sorted(self._live.get(schedule_id, ()))
 
-    def _follow(self, before: Job | None, entry: JobEntry) -> None:
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Keep count of the live runs; the end of one may let a missed one begin."""
         job = entry.job
         cron = job.spec.cron
@@ -316,7 +314,7 @@ class Schedules:
             return replace(stored, version=stored.version + 1, facts=made(facts, job_id, now))
 
         cron = replace(facts.schedule, id=stored.id, due=at)
-        answer = await self.submitter.submit(decode(Submission, dict(stored.request)), ScheduledRun(cron, record))
+        answer = await self.submitter.make_run(decode(Submission, dict(stored.request)), ScheduledRun(cron, record))
         kept.stored = record(answer.id)
         return answer
 

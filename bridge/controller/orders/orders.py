@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Admission, Ceilings, Verdict
+from overspan.adapters.abilities import Admission
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import ORDER
@@ -146,10 +146,10 @@ class JobOrders:
         """Put a waiting job before all others of its user that wait. Rejected where the queue is the cluster's own."""
         target = await self.directory.find(ref)
         cluster = self.clusters.find(target.entry.cluster)
-        if cluster is not None and isinstance(cluster.adapter, Verdict):
+        if cluster is not None and cluster.adapter.traits.own_queue:
             # Priorities are numbers of its own there: one of ours would put the job last.
             raise Rejected(
-                f"the order of the waiting jobs on {target.entry.cluster} is that of Slurm's own queue",
+                f"the order of the waiting jobs on {target.entry.cluster} is that of the cluster's own queue",
                 remedy=f"`span scontrol update JobId={ref} nice=N` on the jobs that may wait puts this one before them",
             )
         mine = [entry.job for entry in self.recorder.registry if entry.user == target.entry.user and not entry.job.over]
@@ -421,7 +421,8 @@ async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None
     entry = target.entry
     job = entry.job
     cluster = clusters.find(entry.cluster)
-    if cluster is None or job.over or not entry.watched or not isinstance(cluster.adapter, Ceilings):
+    longest_time = None if cluster is None or job.over or not entry.watched else cluster.adapter.traits.longest_time
+    if longest_time is None:
         return
     for task in job.tasks:
         spec = job.spec_of(task.name)
@@ -429,7 +430,7 @@ async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None
         grows = present is not None and (seconds is None or seconds > present)
         if task.over or target.task not in ("", task.name) or not (grows or (present is None and seconds)):
             continue
-        longest = await cluster.adapter.longest_time(entry.handle, task.name)
+        longest = await longest_time(entry.handle, task.name)
         if longest is not None and (seconds is None or seconds > longest):
             # scontrol prints the message alone, so the way is in it.
             way = _name_way(job.id, waits=job.granted_at is None)

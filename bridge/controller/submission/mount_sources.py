@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from overspan.bridge.controller.core.clusters import LOCAL, Cluster
+from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.readers.submission import Submission
@@ -17,7 +17,7 @@ def check_sources(spec: JobSpec, cluster: Cluster, submission: Submission) -> Jo
     Only on this machine, and only for a daemon that sees what the submitter sees: elsewhere the cluster says it. What
     a task waits for may yet make its sources.
     """
-    here = cluster.config.kind == LOCAL and submission.uid == os.geteuid()
+    here = cluster.traits.this_machine and submission.uid == os.geteuid()
     waits = bool(spec.dependency.needs) or spec.begin is not None or spec.cron is not None
     if spec.mount_places and here and not waits:
         missing = [

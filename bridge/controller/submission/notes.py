@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from overspan.adapters.abilities import KnownNodes, Notes
-from overspan.bridge.controller.core.clusters import LOCAL, Cluster, Clusters
+from overspan.adapters.abilities import Notes
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
@@ -27,11 +27,8 @@ def list_standing(job: Job, cluster: Cluster) -> tuple[str, ...]:
 
 def note_size(job: Job, cluster: Cluster) -> tuple[str, ...]:
     """A sentence where no node that is known is large enough, on a cluster that takes such a job and lets it wait."""
-    try:
-        adapter = cluster.adapter
-    except OverspanError:
-        return ()
-    misfit = find_misfit(job, adapter.known_nodes()) if isinstance(adapter, KnownNodes) else ""
+    known_nodes = cluster.traits.known_nodes
+    misfit = find_misfit(job, known_nodes()) if known_nodes is not None else ""
     return (f"{misfit}; the job waits until there is such a node",) if misfit else ()
 
 
@@ -46,9 +43,9 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
             notes.append("failover_after has no effect on an array: its cluster is chosen at the submission")
         else:
             notes += _note_keepers(spec.clusters, clusters)
-    if spec.start_timeout is not None and cluster.config.kind == LOCAL:
+    if spec.start_timeout is not None and cluster.traits.this_machine:
         notes.append("start_timeout has no effect on this machine, which gives a job all it needs at once")
-    if any(task.on_preemption for task in spec.tasks) and cluster.config.kind != "kubernetes":
+    if any(task.on_preemption for task in spec.tasks) and not cluster.traits.warns_of_preemption:
         notes.append(f"on_preemption has no effect on {cluster.name}: what is preempted there is told by TERM")
     return tuple(notes)
 

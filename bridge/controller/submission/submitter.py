@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from overspan.adapters.abilities import Admission, Plan, Verdict
+from overspan.adapters.abilities import Admission, Plan
 from overspan.bridge.config.settings import DaemonLimits
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -21,7 +21,7 @@ from overspan.bridge.controller.submission.notes import StandingNotes, list_note
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
@@ -95,28 +95,34 @@ class Submitter:
         self.clusters = clusters
         self.limits = limits
         self.reader = reader
-        self.schedule: Scheduling | None = None
         self._standing = StandingNotes()
 
-    async def submit(self, submission: Submission, run: ScheduledRun | None = None) -> Submitted:
-        """Make the job, or a schedule of a file with `cron` unless this is a run of one.
+    async def submit(self, submission: Submission, schedule: Scheduling) -> Submitted:
+        """Make the job; of a file with `cron`, what `schedule` makes.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.
         """
-        return await self.take(await self._read(submission), submission, run)
+        return await self.take(await self._read(submission), submission, schedule=schedule)
+
+    async def make_run(self, submission: Submission, run: ScheduledRun) -> Submitted:
+        """Make the job of a schedule's run; raises as `submit`."""
+        return await self.take(await self._read(submission), submission, run=run)
 
     async def take(
-        self, reading: ParsedSubmission, submission: Submission, run: ScheduledRun | None = None
+        self,
+        reading: ParsedSubmission,
+        submission: Submission,
+        *,
+        run: ScheduledRun | None = None,
+        schedule: Scheduling | None = None,
     ) -> Submitted:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
         taken = await self._find_taken(reading, submission)
         if taken is not None:
             return taken
         reading, cluster, job, standing = await self._settle(reading, submission)
-        if job.spec.cron is not None and run is None and self.schedule is not None:
-            return await self.schedule(
-                submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only
-            )
+        if job.spec.cron is not None and schedule is not None:
+            return await schedule(submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only)
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
         first = await self.recorder.repository.next_ids(len(job.tasks))
@@ -157,13 +163,8 @@ class Submitter:
     async def _hear(self, entry: JobEntry, kind: str) -> None:
         """Wait for the verdict of a cluster that gives one. Raises Rejected in its words; then there is no job."""
         name = entry.cluster
-        try:
-            adapter = self.clusters.get(name).adapter
-        except OverspanError:
-            return
-        if not isinstance(adapter, Verdict):
-            return
-        refusal = await await_verdict(self.recorder, self.clusters, entry, adapter.verdict_seconds)
+        seconds = self.clusters.find_traits(name).verdict_seconds
+        refusal = None if seconds is None else await await_verdict(self.recorder, self.clusters, entry, seconds)
         if refusal is None:
             return
         remedy = f"`span sinfo -M {name}` shows what is there"
@@ -274,16 +275,16 @@ class Submitter:
                     place=Place(submission.file) if submission.file else None,
                 )
         choice = spec.choice
-        own = cluster.has_partitions
-        if not spec.partition and own and not choice:
+        default_partition = self.clusters.find_traits(cluster.name).default_partition
+        if not spec.partition and default_partition is not None and not choice:
             # Here it is known where the job will run; elsewhere the choice is the cluster's own.
-            spec = replace(spec, partition=await cluster.find_default_partition())
+            spec = replace(spec, partition=default_partition())
         job = new_job(0, spec, self.recorder.clock())
         if choice and spec.array is None:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
             await _admit(cluster, job, submission.kind, trial=self._is_sent_later(job, cluster))
-            if "," in spec.partition and own:
+            if "," in spec.partition and default_partition is not None:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job
 
@@ -368,7 +369,7 @@ async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
     `trial`: also where the cluster gives a verdict on what it is sent.
     """
     adapter = cluster.adapter
-    if not isinstance(adapter, Admission) or (isinstance(adapter, Verdict) and not trial):
+    if not isinstance(adapter, Admission) or (adapter.traits.verdict_seconds is not None and not trial):
         return
     admission: Callable[[Job], Awaitable[Any]] = adapter.admit
     try:

@@ -25,7 +25,7 @@ async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry,
         cluster = clusters.find(entry.cluster)
         if left <= 0 or cluster is None or cluster.stale_since is not None:
             return None
-        await recorder.notifications.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
+        await recorder.changes.jobs.wait(entry.job.id, min(left, _LOOK_SECONDS))
     return entry.refusal or None
 
 

@@ -10,11 +10,25 @@ from tests.system.conftest import Span
 ADAPTER = """\
 from tests.contract.fake import FakeAdapter, FakeWorld
 
+from overspan.adapters.traits import Traits
 
-def open_cluster(config):
-    adapter = FakeAdapter(FakeWorld())
-    adapter.name = config.name
-    return adapter
+
+class Memory(FakeAdapter):
+    def __init__(self, config):
+        super().__init__(FakeWorld())
+        self.name = config.name
+        self.traits = Traits(default_partition=lambda: "quick", own_queue=True)
+
+
+class Bare(FakeAdapter):
+    traits = None
+
+
+open_cluster = Memory
+
+
+def open_bare(config):
+    return Bare(FakeWorld())
 """
 
 
@@ -25,9 +39,13 @@ def memory(span: Span, tmp_path: Path) -> Span:
     about = packages / "overspan_memory-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: overspan-memory\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[overspan.adapters]\nmemory = overspan_memory:open_cluster\n")
+    (about / "entry_points.txt").write_text(
+        "[overspan.adapters]\nmemory = overspan_memory:open_cluster\nbare = overspan_memory:open_bare\n"
+    )
     (packages / "overspan_memory.py").write_text(ADAPTER)
-    span.config.write_text("clusters:\n  mem: {kind: memory}\n  local: {kind: local, cpus: 4, memory: 4G}\n")
+    span.config.write_text(
+        "clusters:\n  mem: {kind: memory}\n  bare: {kind: bare}\n  local: {kind: local, cpus: 4, memory: 4G}\n"
+    )
     root = Path(__file__).parents[3]
     # A daemon of its own process reads the path; the others are forked.
     span.run("ping", environment={"PYTHONPATH": f"{packages}:{root}"})
@@ -58,3 +76,21 @@ def test_what_runs_there_is_listed_and_cancelled(memory: Span) -> None:
 def test_what_can_never_run_there_is_told_in_its_words(memory: Span) -> None:
     done = memory.run("sbatch", "-M", "mem", "-c", "64", "--wrap", "exit 0", check=False)
     assert "too large" in done.stderr + memory.run("show", "1", check=False).stdout
+
+
+def test_its_traits_count_as_those_of_the_built_in_ones(memory: Span) -> None:
+    job = memory.submit("run: for ever", "-M", "mem")
+    memory.until(job, "RUNNING")
+    assert memory.run("squeue", "-M", "mem", "-h", "-o", "%i %P").stdout.split() == [str(job), "quick"]
+    refused = memory.run("scontrol", "top", str(job), check=False)
+    assert refused.returncode != 0 and "on mem is that of" in refused.stderr
+    memory.run("scancel", str(job))
+    memory.until(job, "CANCELLED")
+
+
+def test_one_that_states_no_traits_is_refused_with_the_way_out(memory: Span) -> None:
+    done = memory.run("sbatch", "-M", "bare", "--wrap", "true", check=False)
+    assert "clusters of kind 'bare' states no traits: it is for another version of Overspan" in done.stderr
+    assert "install a version of its package" in done.stderr
+    good = memory.submit("run: exit 0", "-M", "mem")
+    memory.until(good, "COMPLETED")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from overspan.adapters.installed import check_kind
 from overspan.bridge.config.settings import Settings, load_settings
-from overspan.bridge.controller.core.clusters import Clusters, check_kind
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import InvalidRequest, Place
 
 

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.controller.fake_repository import FakeRepository
 
@@ -23,6 +24,7 @@ from overspan.adapters.contract import (
     Refusal,
     Report,
 )
+from overspan.adapters.traits import ArraySizes, Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller, ControllerParts
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Reader
@@ -86,6 +88,14 @@ class FakeClock:
                 found[1]()
 
 
+STATED: Mapping[str, Traits] = {
+    "local": Traits(this_machine=True, gives_back=True, default_partition=lambda: "local"),
+    "slurm": Traits(gives_back=True, requeued_by="slurm"),
+    "kubernetes": Traits(warns_of_preemption=True),
+}
+"""What a cluster states for the kind that the settings give it."""
+
+
 class FakeCluster:
     """A cluster whose launches do what the test writes into their journals."""
 
@@ -93,6 +103,7 @@ class FakeCluster:
 
     def __init__(self, name: str = "local") -> None:
         self.name = name
+        self.kind = "local"
         self.handles: dict[str, str] = {}
         self.launched: list[Job] = []
         self.submits = 0
@@ -109,6 +120,14 @@ class FakeCluster:
         self.gate: asyncio.Event | None = None
         self.closed = False
         self._news = asyncio.Event()
+
+    @property
+    def traits(self) -> Traits:
+        return replace(STATED.get(self.kind, Traits()), decider=self.decider, **self.state())
+
+    def state(self) -> dict[str, Any]:
+        """What the cluster of a test states beyond its kind."""
+        return {}
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self.submits += 1
@@ -220,8 +239,8 @@ class ThrottlingCluster(FakeCluster):
 class NativeCluster(ThrottlingCluster):
     """A cluster with arrays of its own; it takes down what it was given at once."""
 
-    elements = 50
-    submissions = 3
+    def state(self) -> dict[str, Any]:
+        return {"arrays": ArraySizes(elements=50, submissions=3)}
 
     def __init__(self, name: str = "local") -> None:
         super().__init__(name)
@@ -262,7 +281,9 @@ class Bench:
         return self.controller
 
     def _open(self, config: ClusterConfig) -> FakeCluster:
-        return self.others.get(config.name, self.cluster)
+        cluster = self.others.get(config.name, self.cluster)
+        cluster.kind = config.kind
+        return cluster
 
     async def kill(self) -> None:
         """End the controller's loops at once, as kill -9 would; the repository and the cluster stay as they are."""
@@ -276,7 +297,7 @@ class Bench:
     async def submit(self, text: str = "one", **more: object) -> int:
         """Submit a job and give its number."""
         submission = replace(Submission("script", text, user="me"), **more)  # type: ignore[arg-type]
-        return (await self.controller.submitter.submit(submission)).id
+        return (await self.controller.submit(submission)).id
 
     def job(self, job_id: int = 1) -> Job:
         """The job in memory."""

@@ -53,7 +53,7 @@ async def quiet(bench: Bench) -> None:
 
 async def schedule(bench: Bench, text: str = "one again") -> int:
     """Submit a job with a schedule; its number."""
-    answer = await bench.controller.submitter.submit(Submission("job_file", text, user="me", secrets={"KEY": "hush"}))
+    answer = await bench.controller.submit(Submission("job_file", text, user="me", secrets={"KEY": "hush"}))
     assert (answer.id, answer.next_due) == (0, NOON)
     await quiet(bench)
     return answer.schedule

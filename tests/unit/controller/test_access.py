@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, read, start_job, until
@@ -23,6 +24,9 @@ class OpenCluster(FakeCluster):
     """A cluster with a login, shells, and a foreign job 42."""
 
     refuses = ""
+
+    def state(self) -> dict[str, Any]:
+        return {"login": self.login, "find_job": self.find_job}
 
     async def enter(self, request: ShellRequest) -> Entrance:
         return Entrance((request.handle, request.task, str(request.node), request.host, *request.command))

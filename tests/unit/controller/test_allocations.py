@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, start_job, turn, until
@@ -19,6 +20,9 @@ from overspan.bridge.readers.submission import Submission
 
 class StepCluster(FakeCluster):
     """A cluster with steps of its own."""
+
+    def state(self) -> dict[str, Any]:
+        return {"prepare_step": self.prepare_step}
 
     async def prepare_step(self, request: StepRequest) -> StepEntrance:
         return StepEntrance((request.handle, *request.words), ("guard", str(request.own)))

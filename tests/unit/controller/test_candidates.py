@@ -194,7 +194,7 @@ def test_of_several_alternatives_on_one_cluster_the_first_that_can_ever_fit_is_t
             return Refusal("", NEVER) if (demand(job)[1] or 0) > 2 else None
 
         near.admit = admit  # type: ignore[method-assign]
-        answer = await bench.controller.submitter.submit(Submission(JOB_FILE, SAME, user="me"))
+        answer = await bench.controller.submit(Submission(JOB_FILE, SAME, user="me"))
         await until(lambda: bool(near.launched))
         assert (answer.cluster, demand(bench.job())[1]) == ("near", 2)
         assert [demand(job)[1] for job in near.launched] == [2]
@@ -244,7 +244,7 @@ def submit(text: str, kind: str = JOB_FILE, argv: tuple[str, ...] = ()) -> tuple
         bench.controller.submitter.reader = lambda submission, kinds, now: ParsedSubmission(
             read_submission(submission, kinds, now)
         )
-        answer = await bench.controller.submitter.submit(Submission(kind, text, argv=argv, user="me"))
+        answer = await bench.controller.submit(Submission(kind, text, argv=argv, user="me"))
         await until(lambda: bool(near.launched))
         found.append((near.launched[0], answer.notes))
 
@@ -297,7 +297,7 @@ def test_each_cluster_has_defaults_of_its_own() -> None:
 def test_what_no_node_could_ever_hold_is_passed_over_where_the_cluster_would_take_it_and_wait() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         # Its one node has two CPUs, and like Slurm it takes any job.
-        answer = await bench.controller.submitter.submit(Submission(JOB_FILE, SAME, user="me"))
+        answer = await bench.controller.submit(Submission(JOB_FILE, SAME, user="me"))
         await until(lambda: bool(near.launched))
         assert demand(bench.job())[1] == 2
         lacks = [f"near: no node has {cpus} CPUs for one: the largest, me, has 2 CPUs, 1000 MiB" for cpus in (64, 8)]

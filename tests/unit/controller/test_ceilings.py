@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, until
 
@@ -15,6 +17,9 @@ class LowCluster(FakeCluster):
     def __init__(self) -> None:
         super().__init__()
         self.asks = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"longest_time": self.longest_time}
 
     async def longest_time(self, handle: str, task: str) -> int | None:
         self.asks += 1

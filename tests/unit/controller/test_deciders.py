@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.unit.controller.fakes import Bench, FakeCluster, give_order, play, turn, until
 
 from overspan.adapters.contract import Decider
@@ -10,6 +12,9 @@ from overspan.bridge.model import events
 
 class MixedCluster(FakeCluster):
     """A cluster where the daemon decides about every second job."""
+
+    def state(self) -> dict[str, Any]:
+        return {"decider_of": self.decider_of}
 
     def decider_of(self, handle: str) -> Decider:
         return Decider.DAEMON if int(handle.partition(".")[0]) % 2 == 0 else Decider.SUPERVISOR
@@ -58,6 +63,9 @@ def test_the_queue_of_the_cluster_is_told_of_what_waits_in_it() -> None:
 
 class Limited(MixedCluster):
     """A cluster that keeps wall times of its own for what the daemon decides."""
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "keeps_limits": self.keeps_limits}
 
     def keeps_limits(self, handle: str) -> bool:
         return self.decider_of(handle) is Decider.DAEMON

@@ -217,10 +217,10 @@ def test_a_job_that_nobody_knows_is_noted() -> None:
     async def scene(bench: Bench) -> None:
         first = await bench.submit("one")
         wanted = f"one needs=afterok:{first}:99999,afterany:88888"
-        answer = await bench.controller.submitter.submit(Submission("script", wanted, user="me"))
+        answer = await bench.controller.submit(Submission("script", wanted, user="me"))
         said = "no job {} is known, so the need of it counts as met, as in Slurm"
         assert answer.notes == (said.format(99999), said.format(88888))
-        known = await bench.controller.submitter.submit(Submission("script", f"one needs=afterok:{first}", user="me"))
+        known = await bench.controller.submit(Submission("script", f"one needs=afterok:{first}", user="me"))
         assert known.notes == ()
 
     play(scene)

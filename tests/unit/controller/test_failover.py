@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.controller.alternatives import LIST, cluster_of, watch
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, turn, until
@@ -19,7 +21,8 @@ NEVER = "Requested node configuration is not available"
 class JudgingCluster(FakeCluster):
     """A cluster whose verdict is waited for."""
 
-    verdict_seconds = 60.0
+    def state(self) -> dict[str, Any]:
+        return {"verdict_seconds": 60.0}
 
 
 async def again(bench: Bench) -> None:
@@ -39,13 +42,13 @@ def test_each_refusal_is_told_with_what_fixes_it() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.impossible, near.remedy = "the namespace x does not exist", "`kubectl create namespace x`"
         with pytest.raises(Rejected) as caught:
-            await bench.controller.submitter.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
+            await bench.controller.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
         assert caught.value.remedy == near.remedy
-        answer = await bench.controller.submitter.submit(Submission("job_file", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("job_file", LIST, user="me"))
         assert answer.notes == (f"local: {near.impossible}; {near.remedy}; it goes to far",)
         near.remedy = ""
         with pytest.raises(Rejected) as caught:
-            await bench.controller.submitter.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
+            await bench.controller.submit(Submission("job_file", "run: echo\ncluster: local\n", user="me"))
         assert caught.value.remedy == "`span sinfo -M local` shows what its nodes and partitions have"
 
     watch(scene)
@@ -56,7 +59,7 @@ def test_each_refusal_is_told_with_what_fixes_it() -> None:
 
 def test_the_first_that_takes_the_job_has_it() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
-        answer = await bench.controller.submitter.submit(Submission("script", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("script", LIST, user="me"))
         assert (answer.cluster, answer.notes) == ("local", ())
         await until(lambda: near.submits == 1)
         assert far.submits == 0
@@ -67,7 +70,7 @@ def test_the_first_that_takes_the_job_has_it() -> None:
 def test_a_refusal_leads_to_the_next_and_is_told() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.impossible = NEVER
-        answer = await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("file", LIST, user="me"))
         assert (answer.cluster, answer.notes) == ("far", (f"local: {NEVER}; it goes to far",))
         await until(lambda: far.submits == 1)
         assert (near.submits, cluster_of(bench), bench.job().restarts) == (0, "far", 0)
@@ -80,7 +83,7 @@ def test_what_all_refuse_is_refused_in_each_ones_words() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.impossible, far.impossible = NEVER, "invalid partition specified: gpu"
         with pytest.raises(Rejected) as caught:
-            await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+            await bench.controller.submit(Submission("file", LIST, user="me"))
         assert caught.value.message == f"local: {NEVER}\nfar: invalid partition specified: gpu"
         assert bench.repository.transactions == 0
 
@@ -90,7 +93,7 @@ def test_what_all_refuse_is_refused_in_each_ones_words() -> None:
 def test_a_cluster_that_is_down_is_passed_over() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.fail(True)
-        answer = await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("file", LIST, user="me"))
         assert (answer.cluster, answer.notes) == ("far", ("local: no route to the cluster; it goes to far",))
         await until(lambda: far.submits == 1)
 
@@ -101,7 +104,7 @@ def test_where_all_are_down_the_first_has_the_job() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.fail(True)
         far.fail(True)
-        answer = await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("file", LIST, user="me"))
         note = "local: no route to the cluster; far: no route to the cluster; it waits for local"
         assert (answer.cluster, answer.notes) == ("local", (note,))
         await turn()
@@ -118,7 +121,7 @@ def test_where_all_are_down_the_first_has_the_job() -> None:
 def test_a_verdict_leads_to_the_next() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.refusals = [Refusal("", "Invalid qos specification")]
-        answer = await bench.controller.submitter.submit(Submission("script", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("script", LIST, user="me"))
         assert answer.cluster == cluster_of(bench) == "far"
         assert list(bench.controller.recorder.registry.watched("far")) == ["1.1"]
         assert "goes to the cluster far: Invalid qos specification" in await texts(bench)
@@ -136,7 +139,7 @@ def test_the_last_verdict_is_the_end_in_the_words_of_all() -> None:
         near.refusals = [Refusal("", "Invalid qos specification")]
         far.refusals = [Refusal("", "Invalid account")]
         with pytest.raises(Rejected) as caught:
-            await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+            await bench.controller.submit(Submission("file", LIST, user="me"))
         assert caught.value.message == "local: Invalid qos specification\nfar: Invalid account"
         assert (bench.repository.jobs, bench.repository.rows) == ({}, {})
 
@@ -318,7 +321,7 @@ def test_a_cancel_on_the_way_is_obeyed_by_whoever_has_the_job() -> None:
 
 def test_where_nothing_can_be_had_back_a_job_stays() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
-        answer = await bench.controller.submitter.submit(Submission("file", LIST, user="me"))
+        answer = await bench.controller.submit(Submission("file", LIST, user="me"))
         assert answer.notes == ("failover_after has no effect once local has queued the job",)
         await until(lambda: "1.0" in near.journals)
         bench.clock.advance(600)
@@ -378,7 +381,7 @@ def test_many_jobs_ask_once_whether_a_cluster_answers() -> None:
 def test_an_array_stays_where_it_was_submitted() -> None:
     async def scene(bench: Bench, near: FakeCluster, far: FakeCluster) -> None:
         near.impossible = NEVER
-        answer = await bench.controller.submitter.submit(Submission("file", f"{LIST} array=0-1", user="me"))
+        answer = await bench.controller.submit(Submission("file", f"{LIST} array=0-1", user="me"))
         assert answer.cluster == "far"
         assert "failover_after has no effect on an array: its cluster is chosen at the submission" in answer.notes
         await until(lambda: len(far.launched) == 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, start_job, turn, until
@@ -27,6 +28,9 @@ class WaitingCluster(FakeCluster):
         self.over: set[str] = set()
         """Handles of which the cluster knows that they are over."""
         self.deaf = False
+
+    def state(self) -> dict[str, Any]:
+        return {"waits_for": self.waits_for}
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         return not any(one.job.spec.name.startswith("x") for unmet in needs for one in unmet.jobs)

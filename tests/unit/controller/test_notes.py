@@ -14,7 +14,7 @@ async def _notes(bench: Bench, cluster: str) -> tuple[str, ...]:
     spec = JobSpec(name="one", tasks=(TaskSpec("a", run="true", on_preemption="save"),), clusters=(cluster,))
     bench.reader = lambda submission, kinds, now: ParsedSubmission(spec, {"wait": False})
     await bench.start()
-    answer = await bench.controller.submitter.submit(Submission("script", "one", user="me"))
+    answer = await bench.controller.submit(Submission("script", "one", user="me"))
     return tuple(answer.notes)
 
 

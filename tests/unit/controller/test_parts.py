@@ -11,8 +11,9 @@ from tests.unit.controller.fakes import FakeCluster, turn
 
 from overspan.adapters.abilities import Admission, Plan
 from overspan.adapters.contract import Adapter, ClusterConfig
+from overspan.adapters.installed import find_opener
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.core.clusters import Clusters, find_opener
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import Outbox
 from overspan.bridge.controller.core.registry import JobEntry, Registry, join_handle, split_handle
 from overspan.bridge.controller.core.wakeups import JobWakeups, Wakeup
@@ -39,7 +40,7 @@ def test_without_configuration_there_is_local(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", "/nowhere")
     clusters = Clusters(Settings(), "/state")
     assert clusters.kinds() == {"local": "local"} and clusters.default == "local"
-    assert clusters.get("").config.root == "/state/clusters/local"
+    assert clusters.get("").place == "local /state/clusters/local"
 
 
 def test_the_default_cluster_is_never_chosen_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,15 +178,16 @@ def test_a_cluster_in_its_place_is_used_without_a_look_for_its_launches() -> Non
     """Each call of each job asks for the adapter; the look goes through all that is owed."""
     looks: list[bool] = []
 
-    def look() -> bool:
+    def look(name: str) -> bool:
         looks.append(True)
         return True
 
-    cluster = Clusters(_settings(near="near"), "/state", lambda kind: lambda config: FakeCluster()).get("near")
-    cluster.home = cluster.place
-    cluster.has_launches = look
+    settings = _settings(near="near")
+    clusters = Clusters(settings, "/state", lambda kind: lambda config: FakeCluster(), has_launches=look)
+    cluster = clusters.get("near")
+    cluster.settle(cluster.place)
     assert cluster.adapter is cluster.adapter and looks == []
-    cluster.home = "near elsewhere"
+    cluster.settle("near elsewhere")
     with pytest.raises(Unreachable, match="jobs of near are at near elsewhere"):
         _ = cluster.adapter
     assert looks

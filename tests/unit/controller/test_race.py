@@ -255,7 +255,7 @@ def test_a_bid_counts_among_those_of_its_cluster() -> None:
 def test_who_cannot_wait_takes_no_part() -> None:
     async def scene(bench: Bench, near: Racer, far: Racer) -> None:
         far.obstacle = "it starts a job by itself"
-        answer = await bench.controller.submitter.submit(Submission("file", RACE, user="me"))
+        answer = await bench.controller.submit(Submission("file", RACE, user="me"))
         assert answer.notes == (
             "far takes no part in the race: it starts a job by itself",
             "race has no effect with fewer than two clusters: they are tried in order",
@@ -263,7 +263,7 @@ def test_who_cannot_wait_takes_no_part() -> None:
         await until(lambda: "1.0" in near.journals)
         await turn()
         assert (bench.job().racers, bench.job().bids, far.launched) == ((), (), [])
-        array = await bench.controller.submitter.submit(Submission("file", f"{RACE} array=0-1", user="me"))
+        array = await bench.controller.submit(Submission("file", f"{RACE} array=0-1", user="me"))
         assert array.notes == ("race has no effect on an array: its cluster is chosen at the submission",)
 
     watch(scene)

@@ -57,7 +57,7 @@ def test_each_time_is_one_job_of_its_own() -> None:
 def test_a_file_that_is_sent_again_makes_one_schedule_whose_runs_are_jobs_of_their_own() -> None:
     async def scene(bench: Bench) -> None:
         sent = Submission("job_file", "one again", user="me", token="0a1b")
-        answers = [await bench.controller.submitter.submit(sent) for _ in range(2)]
+        answers = [await bench.controller.submit(sent) for _ in range(2)]
         assert [answer.schedule for answer in answers] == [1, 1]
         await pass_hours(bench, 0.5)
         await finish(bench, 1)
@@ -326,7 +326,7 @@ def test_what_would_be_refused_makes_no_schedule() -> None:
             await schedule(bench)
         bench.cluster.impossible = ""
         submission = Submission("job_file", "one again", user="me", test_only=True)
-        assert (await bench.controller.submitter.submit(submission)).schedule == 0
+        assert (await bench.controller.submit(submission)).schedule == 0
         assert bench.repository.schedule_rows == {} and bench.repository.transactions == 0
 
     play(scene)

@@ -39,7 +39,7 @@ def test_a_job_from_submission_to_end() -> None:
 
 def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> None:
     async def scene(bench: Bench) -> None:
-        answer = await bench.controller.submitter.submit(Submission("script", "a b c", user="me"))
+        answer = await bench.controller.submit(Submission("script", "a b c", user="me"))
         assert (answer.id, answer.task_ids, answer.cluster) == (1, ("1+0", "1+1", "1+2"), "local")
         assert [row.kind for row in bench.repository.rows.values()] == ["submit"]
         assert await bench.submit() == 4
@@ -50,16 +50,16 @@ def test_the_answer_comes_after_the_commit_and_with_the_submission_owed() -> Non
 def test_a_submission_that_is_sent_again_makes_one_job() -> None:
     async def scene(bench: Bench) -> None:
         sent = Submission("script", "a b", user="me", token="0a1b")
-        first = await bench.controller.submitter.submit(sent)
+        first = await bench.controller.submit(sent)
         # Its cluster would not have it any more; it has it.
         bench.cluster.impossible = "Requested node configuration is not available"
-        assert await bench.controller.submitter.submit(sent) == first
+        assert await bench.controller.submit(sent) == first
         await bench.kill()
         await bench.start()
-        assert await bench.controller.submitter.submit(sent) == first
+        assert await bench.controller.submit(sent) == first
         bench.cluster.impossible = ""
         others = (replace(sent, token="0a1c"), replace(sent, user="you", token="0a1d"), replace(sent, token=""))
-        assert len({(await bench.controller.submitter.submit(other)).id for other in others}) == 3
+        assert len({(await bench.controller.submit(other)).id for other in others}) == 3
         assert len(bench.repository.jobs) == 4
 
     play(scene)
@@ -191,7 +191,7 @@ def test_an_unreachable_cluster_is_stale_and_nothing_fails() -> None:
         cluster = bench.controller.clusters.get("local")
         await until(lambda: cluster.stale_since is not None)
         why = f"cluster local has not answered since {format_timestamp(START)}: no route to the cluster"
-        answer = await bench.controller.submitter.submit(Submission("script", "three", user="me"))
+        answer = await bench.controller.submit(Submission("script", "three", user="me"))
         assert answer.notes == (f"the job waits: {why}",)
         assert (await bench.controller.orders.cancel(CancelRequest(("1",)))).note == f"what was asked waits: {why}"
         # Nobody there knows of it, so it has ended.
@@ -229,6 +229,9 @@ class NotingCluster(FakeCluster):
     def notes(self, job: Job) -> tuple[str, ...]:
         return ("pods end after 14 days",)
 
+    def state(self) -> dict[str, Any]:
+        return {"known_nodes": self.known_nodes}
+
     def known_nodes(self) -> tuple[Node, ...]:
         return (Node("n1", "pods", "idle", cpus=4, cpus_used=0, memory=8000, memory_used=0),)
 
@@ -236,7 +239,7 @@ class NotingCluster(FakeCluster):
 def test_a_note_that_holds_for_every_job_is_told_once_a_day() -> None:
     async def scene(bench: Bench) -> None:
         async def submit(user: str) -> tuple[str, ...]:
-            return (await bench.controller.submitter.submit(Submission("script", "one", user=user))).notes
+            return (await bench.controller.submit(Submission("script", "one", user=user))).notes
 
         assert await submit("me") == ("pods end after 14 days",)
         assert await submit("me") == ()

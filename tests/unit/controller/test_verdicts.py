@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, play, until
@@ -25,7 +26,8 @@ from overspan.bridge.store.schedule_records import ScheduleFacts, StoredSchedule
 class JudgingCluster(FakeCluster):
     """A cluster whose answer is waited for; it makes no trial."""
 
-    verdict_seconds = 60.0
+    def state(self) -> dict[str, Any]:
+        return {"verdict_seconds": 60.0}
 
     async def admit(self, job: object) -> Refusal | None:
         raise AssertionError("no trial is made where the verdict is waited for")
@@ -144,7 +146,7 @@ def test_a_refused_run_of_a_schedule_is_kept() -> None:
         bench.repository.schedule_rows[7] = stored
         run = ScheduledRun(schedule, lambda number: replace(stored, version=1))
         with pytest.raises(Rejected):
-            await bench.controller.submitter.submit(Submission("script", "one", user="me"), run)
+            await bench.controller.submitter.make_run(Submission("script", "one", user="me"), run)
         assert bench.job().state is State.FAILED
 
     play(scene, JudgingCluster())

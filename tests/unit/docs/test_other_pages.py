@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 
@@ -14,6 +15,7 @@ from overspan.adapters import abilities, contract
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local.settings import read_settings
 from overspan.adapters.slurm.settings import read_settings as read_slurm_settings
+from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import ClusterSettings, DaemonLimits, PollIntervals, Settings
 from overspan.bridge.model import errors
 from overspan.bridge.model.errors import InvalidRequest
@@ -92,7 +94,8 @@ def test_the_contract_is_whole() -> None:
         if getattr(ability, "_is_protocol", False) and name not in ("Adapter", "Opener", "Protocol")
         for member in methods(ability) | set(inspect.get_annotations(ability))
     }
-    assert words == methods(contract.Adapter) | set(contract.Adapter.__annotations__) | optional
+    stated = {f"traits.{field.name}" for field in dataclasses.fields(Traits)}
+    assert words == methods(contract.Adapter) | set(contract.Adapter.__annotations__) | {"traits"} | optional | stated
 
 
 @pytest.mark.parametrize("page", [ADAPTERS, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)

@@ -95,7 +95,7 @@ def test_a_dataclass_compares_and_hashes_by_its_values() -> None:
 def test_a_dataclass_describes_itself_and_keeps_its_own_methods() -> None:
     assert repr(Box("a")) == "Box(name='a', size=Size(width=1, height=2.0), labels={}, weight=None)"
     assert str(Size(1)) == "1 x 2.0"
-    assert Size.__match_args__ == ("width", "height")  # type: ignore[attr-defined]
+    assert Size.__match_args__ == ("width", "height")
 
 
 def test_functions_of_the_standard_library_take_a_dataclass() -> None:

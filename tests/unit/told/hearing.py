@@ -14,10 +14,10 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.controller.fakes import Bench
 
 from overspan.adapters.contract import ClusterConfig
+from overspan.adapters.installed import find_opener
 from overspan.bridge.cli.commands.show import job_text
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.core.clusters import find_opener
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.parsing import read
 from overspan.bridge.controller.submission.submitter import Submitted
@@ -103,7 +103,7 @@ async def submit(controller: Controller, text: str, *words: str, **more: Any) ->
     kind = SCRIPT if text.startswith("#!") else JOB_FILE
     submission = Submission(kind, text, "job", argv=words, directory="/home/ada", user="ada", **more)
     try:
-        done: Submitted = await controller.submitter.submit(submission)
+        done: Submitted = await controller.submit(submission)
     except OverspanError as error:
         return 0, {"submit": str(error)}
     return done.id, {"submit": "\n".join(done.notes)}

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
 
-from overspan.adapters.abilities import Finding, Import, Login
+from overspan.adapters.abilities import Finding
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
 from overspan.adapters.slurm.access.login import invite
@@ -190,4 +190,4 @@ class TestLogin:
 
     def test_the_adapter_has_the_abilities(self) -> None:
         cluster = open_cluster(ClusterConfig("c", "slurm"))
-        assert isinstance(cluster, Login) and isinstance(cluster, Import)
+        assert cluster.traits.login == cluster.login and cluster.traits.find_job == cluster.find_job

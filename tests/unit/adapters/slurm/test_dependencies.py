@@ -11,7 +11,6 @@ from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
 
-from overspan.adapters.abilities import Dependencies as NativeDependencies
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
 from overspan.adapters.slurm.commands.queries import Site
@@ -196,7 +195,7 @@ class TestTheLastLook:
         # The submission is put off, and from then on it is known.
         assert asyncio.run(predecessors.list_open([(unmet(),)])) == [False]
         assert predecessors.waits_for(JOB, ()) and not predecessors.waits_for(JOB, (unmet(),))
-        assert isinstance(SlurmCluster(ClusterConfig("rig", "slurm")), NativeDependencies)
+        assert SlurmCluster(ClusterConfig("rig", "slurm")).traits.waits_for is not None
 
 
 class TestChange:

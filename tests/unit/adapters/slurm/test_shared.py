@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from overspan.adapters import abilities
-from overspan.adapters.abilities import Personal, Trace
+from overspan.adapters.abilities import Trace
 from overspan.adapters.contract import (
     Accepted,
     Awaited,
@@ -28,6 +28,7 @@ from overspan.adapters.contract import (
     Unmet,
 )
 from overspan.adapters.identities import KEPT_SECONDS, AccountDatabase, Identity, find_identity, name_owner
+from overspan.adapters.installed import find_opener
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.opening import open_configured
 from overspan.adapters.slurm.transports import processes
@@ -36,8 +37,9 @@ from overspan.adapters.slurm.transports.processes import feed_process
 from overspan.adapters.slurm.users import concurrent_calls, observation
 from overspan.adapters.slurm.users.cluster import SharedCluster
 from overspan.adapters.slurm.users.handles import join_owner, split_owner
+from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.core.clusters import Clusters, find_opener
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, new_job
@@ -306,12 +308,15 @@ def test_what_launches_have_left_is_found_and_ended_as_their_owner() -> None:
 def test_it_can_what_the_cluster_of_one_user_can() -> None:
     shared, single = SharedCluster(CONFIG), SlurmCluster(ClusterConfig("rig", "slurm"))
     # The first are asked of `as_user`; a copy that lost a race could not be taken back for certain.
-    others = {"Check", "Login", "Import", "Barrier"}
+    others = {"Check", "Barrier"}
     kinds = {name: kind for name, kind in vars(abilities).items() if getattr(kind, "_is_runtime_protocol", False)}
-    assert "Arrays" in kinds
+    assert "Throttle" in kinds
     missing = {name for name, kind in kinds.items() if isinstance(single, kind) and not isinstance(shared, kind)}
     assert missing <= others
-    assert isinstance(shared, Personal) and isinstance(shared.as_user("ada"), SlurmCluster)
+    stated = {field.name for field in fields(Traits) if getattr(single.traits, field.name) != field.default}
+    both = {name for name in stated if getattr(shared.traits, name) != getattr(Traits(), name)}
+    assert "arrays" in both and stated - both == {"login", "find_job"}
+    assert shared.traits.as_user == shared.as_user and isinstance(shared.as_user("ada"), SlurmCluster)
 
 
 @pytest.mark.parametrize(
