@@ -13,11 +13,14 @@ from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
+from overspan.adapters.kubernetes.launches import soft_gang
+from overspan.adapters.kubernetes.launches.soft_gang import Gatherer, Move
 from overspan.adapters.kubernetes.launches.start_timeouts import GATED, judge_wait
 from overspan.adapters.kubernetes.observation import projection
 from overspan.adapters.kubernetes.observation.launch_progress import Story
 from overspan.adapters.kubernetes.observation.projection import Cursor, view_pods
 from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Unreachable
@@ -182,6 +185,22 @@ async def _look_until_granted(bench: Bench, cluster: KubernetesCluster) -> str:
         for report in (await cluster.observe(bench.cursors, 0.2)).reports:
             if any(isinstance(event, Granted) for event in report.events):
                 return report.cursor
+
+
+def test_a_group_whose_grant_may_be_stored_gives_nothing_back(
+    bench: Bench, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.submit(cluster, solo())
+            bench.place(*bench.pods())
+            await _look_until_granted(bench, cluster)
+            monkeypatch.setattr(soft_gang, "choose_move", lambda *_: Move.GIVE_BACK)
+            (found,) = cluster.launches.stories.values()
+            await Gatherer(cluster.launches, settings).look([found], time.time())
+            assert not list(bench.sent("DELETE", "/pods/"))
+
+    play(story)
 
 
 def test_no_grant_is_told_while_the_pods_are_being_given_back(bench: Bench) -> None:
