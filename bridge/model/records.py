@@ -51,7 +51,7 @@ else:
 
         def __init__(self: Any, *values: Any, **named: Any) -> None:
             prepare(kind)
-            self.__init__(*values, **named)
+            kind.__init__(self, *values, **named)
 
         kind.__match_args__ = names
         kind._record_defaults = defaults

@@ -134,6 +134,34 @@ def test_another_version_of_python_compiles_each_source_once(tmp_path: Path) -> 
     assert len(names) == len(set(names))
 
 
+COMPILES = f"""
+import builtins
+compile_text, texts = builtins.compile, []
+
+def note(text, *words, **options):
+    texts.append(text)
+    return compile_text(text, *words, **options)
+
+builtins.compile = note
+{RUN}
+print(texts, sorted({{"dataclasses", "inspect"}} & sys.modules.keys()))
+"""
+
+
+def test_a_start_compiles_no_annotation_and_needs_no_dataclasses(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-S", "-c", COMPILES, build_archive(str(tmp_path)), str(tmp_path)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[] []\n"
+
+
+def test_its_classes_are_those_that_are_quick_to_define() -> None:
+    slow = {("dataclasses", "dataclass"), ("dataclasses", "replace"), ("typing", "NamedTuple")}
+    for path, source in read_sources().items():
+        if path != "overspan/bridge/model/records.py":
+            imports = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+            found = {(node.module, name.name) for node in imports for name in node.names}
+            assert not found & slow, path
+
+
 def test_it_starts_and_says_when_another_serves(tmp_path: Path) -> None:
     import fcntl
 

@@ -172,9 +172,18 @@ def test_what_makes_objects_is_compiled_with_the_first_or_before() -> None:
     class Early:
         a: int
 
+    @records.dataclass(frozen=True)
+    class Parent:
+        a: int
+
     class Late(records.NamedTuple):
         a: int
 
+    class Heir(Parent):
+        def __init__(self) -> None:
+            super().__init__(5)
+
+    assert Heir().a == 5
     before = Early.__init__, Late.__new__
     records.prepare(Early, int)
     assert Early.__init__ is not before[0] and Late.__new__ is before[1]
