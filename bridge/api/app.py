@@ -64,11 +64,11 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
 
     @router.get("/clusters", summary="The configured clusters")
     async def clusters(by: Anyone) -> Response:
-        return answer(clusters=controller.list_clusters())
+        return answer(clusters=controller.health.list_clusters())
 
     @router.get("/nodes", summary="Nodes with capacity, use and state")
     async def nodes(by: Anyone, clusters: Annotated[str, Query(max_length=4096)] = "") -> Response:
-        found, health = await controller.nodes([name for name in clusters.split(",") if name])
+        found, health = await controller.health.nodes([name for name in clusters.split(",") if name])
         rows = [{"cluster": cluster, **_node_document(node)} for cluster, node in found]
         return answer(now=controller.clock(), clusters=health, nodes=rows)
 
@@ -76,7 +76,7 @@ def _build_cluster_routes(controller: Controller) -> APIRouter:
     async def check(
         name: Annotated[str, Path(max_length=256)], by: Anyone, body: Annotated[EmptyBody | None, Body()] = None
     ) -> Response:
-        findings = await controller.check(name, by.name)
+        findings = await controller.health.check(name, by.name)
         return answer(findings=[vars(finding) for finding in findings])
 
     @router.post("/clusters/{name}/fsck", summary="What launches have left on a cluster; remove it if asked")

@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overspan.adapters.abilities import Check, Finding, Troubles
-from overspan.adapters.contract import Node
+from overspan.adapters.abilities import Troubles
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
-from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
+from overspan.bridge.controller.core.clusters import Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.observation import Observer
@@ -39,6 +38,7 @@ from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
+from overspan.bridge.controller.views.cluster_health import ClusterHealth, word_trouble
 from overspan.bridge.controller.views.details import describe_end, describe_job
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -46,7 +46,7 @@ from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
-from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.spec import Form
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -83,14 +83,13 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of seven ports: `access`, `allocations`, `crontabs`, `logs`, `orders`,
-    `orphans` and `schedules`. All other attributes are parts inside.
+    The API calls its methods and those of eight ports: `access`, `allocations`, `crontabs`, `health`, `logs`,
+    `orders`, `orphans` and `schedules`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
         self.parts = parts
         self.clock = parts.clock
-        self.since = parts.clock()
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
@@ -107,6 +106,7 @@ class Controller:
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
+        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock())
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
@@ -208,7 +208,7 @@ class Controller:
         """Where the daemon keeps its state, since when it runs (epoch seconds), and what hinders it."""
         return {
             "state_dir": self.parts.state_dir,
-            "since": self.since,
+            "since": self.health.since,
             "clusters": len(self.clusters),
             "problems": self.problems,
         }
@@ -217,14 +217,14 @@ class Controller:
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
         trouble = self.parts.repository.trouble
-        found = [_say(trouble)] if trouble is not None else []
+        found = [word_trouble(trouble)] if trouble is not None else []
         for cluster in self.clusters:
             # What it says of its own runs is so wherever its jobs are.
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
         found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
-        return found + [_say(trouble) for trouble in self.locations.list_troubles().values()]
+        return found + [word_trouble(trouble) for trouble in self.locations.list_troubles().values()]
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class Controller:
             "stale_why": why,
         }
         troubles = {} if entry.job.over else self.locations.list_troubles()
-        told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
+        told = [word_trouble(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
@@ -368,68 +368,6 @@ class Controller:
         own |= {found.job.id for found in stored}
         return [row for row in rows if row.job_id in own]
 
-    # --- clusters -----------------------------------------------------------------------------------------------------
-
-    def list_clusters(self) -> list[dict[str, Any]]:
-        """Every cluster with its health and how many live jobs it has: those configured, and others that have any."""
-        counts: dict[str, int] = {}
-        for entry in self.recorder.registry:
-            if not entry.job.over:
-                counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
-        troubles = self.locations.list_troubles()
-        configured = [
-            {
-                "name": cluster.name,
-                "kind": cluster.config.kind,
-                "default": cluster.name == self.clusters.default,
-                "state": _name_state(cluster, cluster.name in troubles),
-                "since": cluster.stale_since,
-                "message": _say(troubles[cluster.name]) if cluster.name in troubles else cluster.message,
-                "jobs": counts.get(cluster.name, 0),
-            }
-            for cluster in self.clusters
-        ]
-        return configured + [
-            {
-                "name": name,
-                "kind": "",
-                "default": False,
-                "state": "unconfigured",
-                "since": self.since,
-                "message": _say(troubles[name]),
-                "jobs": count,
-            }
-            for name, count in sorted(self.locations.count_absent().items())
-        ]
-
-    async def nodes(self, names: Sequence[str]) -> tuple[list[tuple[str, Node]], list[dict[str, str]]]:
-        """Nodes of these clusters (none named: the default one and those in use), and each cluster with its trouble."""
-        if names:
-            chosen = [self.clusters.get(name) for name in dict.fromkeys(names)]
-        else:
-            chosen = [cluster for cluster in self.clusters if cluster.opened or cluster.name == self.clusters.default]
-        nodes: list[tuple[str, Node]] = []
-        answers: list[dict[str, str]] = []
-        for cluster in chosen:
-            message = ""
-            try:
-                nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
-            except OverspanError as error:
-                message = error.message
-            answers.append({"name": cluster.name, "message": message})
-        return nodes, answers
-
-    async def check(self, name: str, user: str = "") -> list[Finding]:
-        """What works on a cluster, for that user where it is reached as each, and what to do about the rest."""
-        trouble = self.locations.find_trouble(name)
-        if trouble is not None:
-            return [Finding("place", False, trouble.message, trouble.remedy)]
-        adapter = self.clusters.get(name).adapter_for(user)
-        if not isinstance(adapter, Check):
-            raise InvalidRequest(f"the cluster {name} cannot be checked")
-        findings: list[Finding] = await adapter.check()
-        return findings
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _listing(
@@ -442,22 +380,7 @@ class Controller:
 
     def describe_listing(self, columns: Sequence[str], now: float) -> dict[str, Any]:
         """What stands before the rows of a listing."""
-        stale = [
-            {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
-            for cluster in self.clusters
-            if cluster.stale_since is not None
-        ]
-        stale += [
-            {"cluster": cluster.name, "since": cluster.gap_since, "message": cluster.gap, "partial": True}
-            for cluster in self.clusters
-            if cluster.stale_since is None and cluster.gap
-        ]
-        stale += [
-            {"cluster": name, "since": self.since, "message": _say(trouble)}
-            for name, trouble in self.locations.list_troubles().items()
-            if self.clusters.find(name) is None
-        ]
-        return {"format": 1, "now": now, "columns": columns, "stale": stale}
+        return {"format": 1, "now": now, "columns": columns, "stale": self.health.list_stale()}
 
     async def apply_clock_jump(self) -> None:
         """Shift all due times if the machine's clock was set, so that delays stay as long as they were.
@@ -469,8 +392,8 @@ class Controller:
         if not seconds:
             return
         log.warning("%s", describe_jump(seconds))
-        self.since += seconds
         self.parts.timers.move(seconds)
+        self.health.move_clock(seconds)
         for cluster in self.clusters:
             cluster.move_clock(seconds)
         self.failover.move_clock(seconds)
@@ -496,14 +419,3 @@ def _make_recorder(parts: ControllerParts, clusters: Clusters, installation: str
     resolver = DependencyResolver(registry, parts.repository, clusters, parts.clock)
     completion = Completion(installation, clusters, resolver)
     return Recorder(parts.repository, parts.timers, parts.clock, registry, completion)
-
-
-def _say(trouble: OverspanError) -> str:
-    """A trouble and its remedy, in one line."""
-    return f"{trouble.message}; {trouble.remedy}" if trouble.remedy else trouble.message
-
-
-def _name_state(cluster: Cluster, displaced: bool) -> str:
-    if displaced:
-        return "displaced"
-    return "stale" if cluster.stale_since is not None else "up" if cluster.opened else "idle"

@@ -15,12 +15,14 @@ from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
+from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.logs import Logs
 
 PORTS = {
     "access": Access,
     "allocations": Allocations,
     "crontabs": Crontabs,
+    "health": ClusterHealth,
     "logs": Logs,
     "orders": JobOrders,
     "orphans": OrphanCheck,

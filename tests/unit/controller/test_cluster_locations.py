@@ -89,8 +89,8 @@ async def restart(bench: Bench, kinds: Mapping[str, str] | None = None, **cluste
 async def told(bench: Bench, name: str, number: int) -> list[str]:
     """What is said of a cluster by ping, clusters, check, show and squeue, each in one text."""
     boss = bench.controller
-    rows = [str(row["message"]) for row in boss.list_clusters() if row["name"] == name]
-    found = [f"{one.seen} {one.remedy}" for one in await boss.check(name) if not one.works]
+    rows = [str(row["message"]) for row in boss.health.list_clusters() if row["name"] == name]
+    found = [f"{one.seen} {one.remedy}" for one in await boss.health.check(name) if not one.works]
     shown = (await boss.job(str(number)))["notes"]
     listed = boss.queue(Selection()).decode()
     return [*boss.problems, *rows, *found, *shown, listed]
@@ -327,7 +327,7 @@ def test_a_submission_in_doubt_is_not_made_in_another_place() -> None:
 def test_a_name_without_jobs_is_unknown() -> None:
     async def scene(bench: Bench, home: Namespace) -> None:
         with pytest.raises(Exception, match="no cluster 'nowhere'"):
-            await bench.controller.check("nowhere")
+            await bench.controller.health.check("nowhere")
         assert bench.controller.problems == []
 
     watch(scene)

@@ -86,7 +86,7 @@ class Opened(Bench):
 
 async def hear(controller: Controller, number: int | None = None) -> Told:
     """What the daemon says now, and of a job."""
-    clusters = [f"{row['name']} {row['state']}: {row['message']}" for row in controller.list_clusters()]
+    clusters = [f"{row['name']} {row['state']}: {row['message']}" for row in controller.health.list_clusters()]
     told = {"ping": "\n".join(controller.problems), "clusters": "\n".join(clusters)}
     if number is not None:
         listing = json.loads(controller.queue(Selection(states=frozenset({"ALL"}), tasks=True)))

@@ -64,7 +64,7 @@ def miss_a_right(stage: Stage) -> Told:
         number = await start(bench, api)
         # No node would run the trial pod of a check that finds its namespace.
         api.objects.delete(Key("", "namespaces", "", "default"), {})
-        found = await bench.controller.check("kube")
+        found = await bench.controller.health.check("kube")
         said = await cancel(bench.controller, number, "USR1")
         await until(lambda: any("Signal" in line.text for line in bench.repository.lines), 20)
         checked = [f"{one.what} {one.works}: {one.seen}\n{one.remedy}" for one in found if not one.works]

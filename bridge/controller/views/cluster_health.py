@@ -1,0 +1,117 @@
+"""Health of the clusters: which answer, since when others do not, what their nodes have, and what works there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from overspan.adapters.abilities import Check, Finding
+from overspan.adapters.contract import Node
+from overspan.bridge.controller.core.cluster_locations import ClusterLocations
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.registry import Registry
+from overspan.bridge.model.errors import InvalidRequest, OverspanError
+
+
+class ClusterHealth:
+    """What is told of clusters; `since` is when the daemon started, epoch seconds."""
+
+    def __init__(self, registry: Registry, locations: ClusterLocations, since: float) -> None:
+        self._registry = registry
+        self._locations = locations
+        self._clusters = locations.clusters
+        self.since = since
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by so much."""
+        self.since += seconds
+
+    def list_stale(self) -> list[dict[str, Any]]:
+        """The clusters that do not answer, or not in full, and those that are not configured any more."""
+        stale = [
+            {"cluster": cluster.name, "since": cluster.stale_since, "message": cluster.message}
+            for cluster in self._clusters
+            if cluster.stale_since is not None
+        ]
+        stale += [
+            {"cluster": cluster.name, "since": cluster.gap_since, "message": cluster.gap, "partial": True}
+            for cluster in self._clusters
+            if cluster.stale_since is None and cluster.gap
+        ]
+        stale += [
+            {"cluster": name, "since": self.since, "message": word_trouble(trouble)}
+            for name, trouble in self._locations.list_troubles().items()
+            if self._clusters.find(name) is None
+        ]
+        return stale
+
+    def list_clusters(self) -> list[dict[str, Any]]:
+        """Every cluster with its health and how many live jobs it has: those configured, and others that have any."""
+        counts: dict[str, int] = {}
+        for entry in self._registry:
+            if not entry.job.over:
+                counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
+        troubles = self._locations.list_troubles()
+        configured = [
+            {
+                "name": cluster.name,
+                "kind": cluster.config.kind,
+                "default": cluster.name == self._clusters.default,
+                "state": _name_state(cluster, cluster.name in troubles),
+                "since": cluster.stale_since,
+                "message": word_trouble(troubles[cluster.name]) if cluster.name in troubles else cluster.message,
+                "jobs": counts.get(cluster.name, 0),
+            }
+            for cluster in self._clusters
+        ]
+        return configured + [
+            {
+                "name": name,
+                "kind": "",
+                "default": False,
+                "state": "unconfigured",
+                "since": self.since,
+                "message": word_trouble(troubles[name]),
+                "jobs": count,
+            }
+            for name, count in sorted(self._locations.count_absent().items())
+        ]
+
+    async def nodes(self, names: Sequence[str]) -> tuple[list[tuple[str, Node]], list[dict[str, str]]]:
+        """Nodes of these clusters (none named: the default one and those in use), and each cluster with its trouble."""
+        if names:
+            chosen = [self._clusters.get(name) for name in dict.fromkeys(names)]
+        else:
+            chosen = [cluster for cluster in self._clusters if cluster.opened or cluster.name == self._clusters.default]
+        nodes: list[tuple[str, Node]] = []
+        answers: list[dict[str, str]] = []
+        for cluster in chosen:
+            message = ""
+            try:
+                nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
+            except OverspanError as error:
+                message = error.message
+            answers.append({"name": cluster.name, "message": message})
+        return nodes, answers
+
+    async def check(self, name: str, user: str = "") -> list[Finding]:
+        """What works on a cluster, for that user where it is reached as each, and what to do about the rest."""
+        trouble = self._locations.find_trouble(name)
+        if trouble is not None:
+            return [Finding("place", False, trouble.message, trouble.remedy)]
+        adapter = self._clusters.get(name).adapter_for(user)
+        if not isinstance(adapter, Check):
+            raise InvalidRequest(f"the cluster {name} cannot be checked")
+        findings: list[Finding] = await adapter.check()
+        return findings
+
+
+def word_trouble(trouble: OverspanError) -> str:
+    """A trouble and its remedy, in one line."""
+    return f"{trouble.message}; {trouble.remedy}" if trouble.remedy else trouble.message
+
+
+def _name_state(cluster: Cluster, displaced: bool) -> str:
+    if displaced:
+        return "displaced"
+    return "stale" if cluster.stale_since is not None else "up" if cluster.opened else "idle"
