@@ -14,7 +14,7 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.controller.fakes import Bench
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.bridge.cli.commands.show import job_text
+from overspan.bridge.cli.jobs.show import job_text
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.core.clusters import find_opener
