@@ -16,7 +16,6 @@ import gc
 import importlib
 import json
 import os
-import pkgutil
 import select
 import signal
 import socket
@@ -218,11 +217,11 @@ def _end(work: Callable[[list[str]], int], words: list[str]) -> None:
 
 def import_commands() -> None:
     """Import what commands do."""
-    from overspan.bridge.cli import commands
+    from overspan.bridge.cli.program import COMMANDS
 
     importlib.import_module("overspan.bridge.client")
-    for module in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):
-        importlib.import_module(module.name)
+    for command in COMMANDS.values():
+        importlib.import_module(f"overspan.bridge.cli.{command.module}")
 
 
 def import_daemon() -> None:

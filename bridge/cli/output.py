@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.errors import OverspanError
+
+if TYPE_CHECKING:
+    from overspan.bridge.client import Listing
 
 DATE = "%a %b %d %H:%M:%S %Y"
 """How Slurm's commands write the time above a table."""
@@ -61,6 +64,33 @@ def report(call: Invocation, error: OverspanError) -> None:
         print(file=sys.stderr)
     for line in shown(error.remedy).splitlines():
         print(f"  {line}", file=sys.stderr)
+
+
+def tell_stale(call: Invocation, listing: Listing) -> None:
+    """Tell of clusters that do not answer, or not all of it."""
+    import time
+
+    for stale in listing.stale:
+        since = time.strftime("%H:%M:%S", time.localtime(stale.since))
+        why = f": {stale.message}" if stale.message else ""
+        if stale.partial:
+            say(call, f"cluster {stale.cluster}, since {since}{why}")
+            continue
+        say(call, f"cluster {stale.cluster} has not answered since {since}; its jobs are shown as they were{why}")
+
+
+def tell_missing(call: Invocation, listing: Listing) -> None:
+    """Tell of what a daemon of another version does not send: it is shown as if jobs had none."""
+    if not listing.missing:
+        return
+    from overspan import __version__
+
+    say(
+        call,
+        f"the daemon is of another version than this command ({__version__}) and does not tell"
+        f" {', '.join(listing.missing)}\n"
+        "  end it with `span shutdown` (jobs go on); the next command starts the installed one",
+    )
 
 
 def use_colour(stream: IO[str], environment: Mapping[str, str]) -> bool:

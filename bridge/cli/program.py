@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 
 
 class CommandEntry(NamedTuple):
-    """A command's module and its line in --help; without a summary it is not listed."""
+    """A command's module, by its room, and its line in --help; without a summary it is not listed."""
 
     module: str
     summary: str = ""
@@ -23,46 +23,46 @@ class CommandEntry(NamedTuple):
 _JOBS, _SLURM, _SITE = "jobs", "as in Slurm", "daemon and clusters"
 
 COMMANDS: dict[str, CommandEntry] = {
-    "submit": CommandEntry("submit", "submit a job file", _JOBS),
-    "plan": CommandEntry("plan", "print what would run, change nothing", _JOBS),
-    "show": CommandEntry("show", "tasks, attempts and history of a job", _JOBS),
-    "logs": CommandEntry("logs", "output of a job, task or node; -f follows", _JOBS),
-    "shell": CommandEntry("shell", "a shell beside a running job, or one command", _JOBS),
-    "wait": CommandEntry("wait", "wait for jobs, exit with their code", _JOBS),
-    "timeline": CommandEntry("timeline", "every change of state of a job", _JOBS),
-    "hold": CommandEntry("orders", "keep pending jobs from starting", _JOBS),
-    "release": CommandEntry("orders", "end a hold", _JOBS),
-    "requeue": CommandEntry("orders", "end jobs and queue them again", _JOBS),
-    "restart": CommandEntry("orders", "start a task, or a job, again in place", _JOBS),
-    "resubmit": CommandEntry("resubmit", "submit a job, or what failed of an array, again", _JOBS),
-    "cron": CommandEntry("cron", "recurring jobs: crontab, schedules", _JOBS),
-    "sbatch": CommandEntry("sbatch", "submit a batch script", _SLURM),
-    "srun": CommandEntry("srun", "run a program on the nodes of a job", _SLURM),
-    "salloc": CommandEntry("salloc", "hold nodes while a command runs here", _SLURM),
-    "squeue": CommandEntry("squeue", "jobs that wait or run", _SLURM),
-    "scancel": CommandEntry("scancel", "cancel or signal jobs or one task", _SLURM),
-    "sacct": CommandEntry("sacct", "all jobs, finished ones too", _SLURM),
-    "sinfo": CommandEntry("sinfo", "partitions and nodes", _SLURM),
-    "scontrol": CommandEntry("scontrol", "show and change jobs", _SLURM),
-    "sattach": CommandEntry("sattach"),
-    "sacctmgr": CommandEntry("compatibility"),
-    "sdiag": CommandEntry("compatibility"),
-    "sprio": CommandEntry("compatibility"),
-    "sshare": CommandEntry("compatibility"),
-    "sstat": CommandEntry("compatibility"),
-    "clusters": CommandEntry("clusters", "configured clusters", _SITE),
-    "check": CommandEntry("check", "what works on a cluster, and what to do about the rest", _SITE),
-    "login": CommandEntry("login", "open the connection to a cluster, here on the terminal", _SITE),
-    "import": CommandEntry("import_", "watch jobs that a cluster has already", _SITE),
-    "fsck": CommandEntry("fsck", "what launches left on a cluster; --release removes it", _SITE),
-    "ping": CommandEntry("ping", "is the daemon well", _SITE),
-    "daemon": CommandEntry("daemon", "run the daemon in the foreground", _SITE),
-    "shutdown": CommandEntry("shutdown", "end the daemon; jobs go on", _SITE),
-    "config": CommandEntry("config", "where configuration, state and socket are", _SITE),
-    "schema": CommandEntry("schema", "JSON Schema of the job file", _SITE),
-    "alias": CommandEntry("alias", "Slurm's names for these commands, for shells and PATH", _SITE),
-    "completion": CommandEntry("completion", "completion for bash, zsh, fish", _SITE),
-    "version": CommandEntry("version"),
+    "submit": CommandEntry("jobs.submit", "submit a job file", _JOBS),
+    "plan": CommandEntry("jobs.plan", "print what would run, change nothing", _JOBS),
+    "show": CommandEntry("jobs.show", "tasks, attempts and history of a job", _JOBS),
+    "logs": CommandEntry("jobs.logs", "output of a job, task or node; -f follows", _JOBS),
+    "shell": CommandEntry("jobs.shell", "a shell beside a running job, or one command", _JOBS),
+    "wait": CommandEntry("jobs.wait", "wait for jobs, exit with their code", _JOBS),
+    "timeline": CommandEntry("jobs.timeline", "every change of state of a job", _JOBS),
+    "hold": CommandEntry("jobs.orders", "keep pending jobs from starting", _JOBS),
+    "release": CommandEntry("jobs.orders", "end a hold", _JOBS),
+    "requeue": CommandEntry("jobs.orders", "end jobs and queue them again", _JOBS),
+    "restart": CommandEntry("jobs.orders", "start a task, or a job, again in place", _JOBS),
+    "resubmit": CommandEntry("jobs.resubmit", "submit a job, or what failed of an array, again", _JOBS),
+    "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
+    "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
+    "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),
+    "salloc": CommandEntry("slurm.salloc", "hold nodes while a command runs here", _SLURM),
+    "squeue": CommandEntry("slurm.squeue", "jobs that wait or run", _SLURM),
+    "scancel": CommandEntry("slurm.scancel", "cancel or signal jobs or one task", _SLURM),
+    "sacct": CommandEntry("slurm.sacct", "all jobs, finished ones too", _SLURM),
+    "sinfo": CommandEntry("slurm.sinfo", "partitions and nodes", _SLURM),
+    "scontrol": CommandEntry("slurm.scontrol", "show and change jobs", _SLURM),
+    "sattach": CommandEntry("slurm.sattach"),
+    "sacctmgr": CommandEntry("slurm.compatibility"),
+    "sdiag": CommandEntry("slurm.compatibility"),
+    "sprio": CommandEntry("slurm.compatibility"),
+    "sshare": CommandEntry("slurm.compatibility"),
+    "sstat": CommandEntry("slurm.compatibility"),
+    "clusters": CommandEntry("clusters.clusters", "configured clusters", _SITE),
+    "check": CommandEntry("clusters.check", "what works on a cluster, and what to do about the rest", _SITE),
+    "login": CommandEntry("clusters.login", "open the connection to a cluster, here on the terminal", _SITE),
+    "import": CommandEntry("clusters.import_", "watch jobs that a cluster has already", _SITE),
+    "fsck": CommandEntry("clusters.fsck", "what launches left on a cluster; --release removes it", _SITE),
+    "ping": CommandEntry("service.ping", "is the daemon well", _SITE),
+    "daemon": CommandEntry("service.daemon", "run the daemon in the foreground", _SITE),
+    "shutdown": CommandEntry("service.shutdown", "end the daemon; jobs go on", _SITE),
+    "config": CommandEntry("service.config", "where configuration, state and socket are", _SITE),
+    "schema": CommandEntry("service.schema", "JSON Schema of the job file", _SITE),
+    "alias": CommandEntry("service.alias", "Slurm's names for these commands, for shells and PATH", _SITE),
+    "completion": CommandEntry("service.completion", "completion for bash, zsh, fish", _SITE),
+    "version": CommandEntry("service.version"),
 }
 
 _EXAMPLES = """\
@@ -121,7 +121,7 @@ def _dispatch(call: Invocation) -> int:
             f"there is no command {call.verb!r}",
             remedy=f"did you mean `span {found[0]}`?" if found else "`span --help` lists the commands",
         )
-    module = import_module(f"overspan.bridge.cli.commands.{command.module}")
+    module = import_module(f"overspan.bridge.cli.{command.module}")
     code: int = module.run(call)
     return code
 

@@ -40,7 +40,7 @@ def read_words(
         write(usage + "\n")
         raise SystemExit(0)
     if words.has("version"):
-        from overspan.bridge.cli.commands.version import slurm_version
+        from overspan.bridge.cli.service.version import slurm_version
 
         write(slurm_version())
         raise SystemExit(0)

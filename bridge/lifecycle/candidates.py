@@ -37,7 +37,7 @@ def list_open(job: Job, cluster: str) -> tuple[Place, ...]:
 def take_place(job: Job, place: Place) -> Job:
     """The job on that candidate's cluster, asking for what the candidate says."""
     spec = job.spec.take(job.spec.places[place.candidate])
-    return replace(job, cluster=place.cluster, candidate=place.candidate, spec=spec)
+    return replace(job, cluster=place.cluster, candidate=place.candidate, spec=spec, partition="")
 
 
 def _number_of(job: Job, cluster: str, candidate: Optional[int]) -> Optional[int]:

@@ -24,7 +24,8 @@ def _queued(job: Job, event: events.Queued) -> Optional[Job]:
         return put_task(job, replace(task, reason=event.reason)) if task is not None and waits else None
     if job.state is not State.PENDING or job.granted_at is not None or job.held:
         return None
-    return replace(job, reason=event.reason, expected_start=event.until)
+    partition = event.partition or job.partition
+    return replace(job, reason=event.reason, expected_start=event.until, partition=partition)
 
 
 def _granted(job: Job, event: events.Granted) -> Optional[Job]:
@@ -34,7 +35,8 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     if job.granted_at is not None:
         return _move_members(job, placements)
     # The cluster that granted the resources runs the job; the other bids end here.
-    return replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
+    granted = replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
+    return replace(granted, partition=event.partition) if event.partition else granted
 
 
 def _move_members(job: Job, placements: tuple[Placement, ...]) -> Optional[Job]:

@@ -76,6 +76,7 @@ def reset(job: Job) -> Job:
         begin=None,
         backs_off=False,
         expected_start=None,
+        partition="",
         exit_code=0,
         signal=0,
         launch=job.next_launch,

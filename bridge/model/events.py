@@ -19,20 +19,23 @@ from overspan.bridge.model.records import NamedTuple
 class Queued(NamedTuple):
     """The cluster keeps the job waiting, for this reason in Slurm's words; `until` is its own estimate.
 
-    With a `task` it is that one's present attempt that does not start, in a job that has been granted.
+    With a `task` it is that one's present attempt that does not start, in a job that has been granted. `partition` is
+    the cluster's own name of the one that the job is in, where it tells that.
     """
 
     at: float
     reason: str
     until: Optional[float] = None
     task: str = ""
+    partition: str = ""
 
 
 class Granted(NamedTuple):
-    """The cluster gave the resources: (task, index, node, address, gpus) for each member."""
+    """The cluster gave the resources: (task, index, node, address, gpus) for each member, in its own partition."""
 
     at: float
     members: tuple[tuple[str, int, str, str, tuple[int, ...]], ...]
+    partition: str = ""
 
 
 class Refused(NamedTuple):

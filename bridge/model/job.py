@@ -266,6 +266,8 @@ class Job:
     resolved: tuple[Resolution, ...] = ()
     expected_start: Optional[float] = None
     """When the cluster thinks that the waiting job starts at the latest, where it says so."""
+    partition: str = ""
+    """The partition that the present launch is in, in its cluster's own words; empty where that has not told it."""
     array: Optional[Array] = None
     """Set for an array as a whole; its elements are jobs of their own, of the same spec."""
     element: Optional[Element] = None

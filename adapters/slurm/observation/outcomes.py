@@ -190,9 +190,11 @@ class NativeAttempt(NamedTuple):
     nodes: int = 1
 
 
-def queue_event(outcome: NativeOutcome, reason: str, at: float, until: float | None = None) -> Queued | None:
+def queue_event(
+    outcome: NativeOutcome, reason: str, at: float, until: float | None = None, partition: str = ""
+) -> Queued | None:
     """The event of a job that waits; None for one that does not."""
-    return Queued(at, reason, until) if outcome.phase is Phase.QUEUED else None
+    return Queued(at, reason, until, partition=partition) if outcome.phase is Phase.QUEUED else None
 
 
 def end_events(outcome: NativeOutcome, ran: NativeAttempt, at: float) -> tuple[Event, ...]:

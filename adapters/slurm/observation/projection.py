@@ -69,6 +69,7 @@ class NativeView:
     waits: bool = False
     native: int | None = None
     heard: float = 0.0
+    partition: str = ""
 
     @property
     def known_at(self) -> float:
@@ -119,6 +120,7 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
     waits = outcome.phase is Phase.QUEUED
     nodes = () if waits or (run and outcome.phase is Phase.ENDING) else record.nodes
     view = NativeView(outcome, record.reason, nodes, record.start, record.end, record.limit.seconds, asked)
+    view = replace(view, partition=record.partition)
     # Waiting elements share the array's id, and the last one to start keeps it: an id counts once there are nodes.
     own = record.array_index is not None and outcome.phase is not Phase.QUEUED and bool(record.nodes)
     return replace(view, native=record.raw) if own else view
@@ -137,7 +139,8 @@ def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> N
     if run < len(runs) - 1:
         return _view_past(record, runs[run + 1].submit or asked, asked, False)
     outcome = judge(record.state, record.reason, record.exit)
-    return NativeView(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+    view = NativeView(outcome, record.reason, record.nodes, record.start, record.end, record.limit.seconds, asked)
+    return replace(view, partition=record.partition)
 
 
 def view_ended_array(record: QueueRecord | None, runs: Sequence[AccountingRecord], asked: float) -> NativeView | None:
@@ -253,7 +256,7 @@ def _project_start(
     if cursor.phase == NOTHING:
         names = view.nodes or ("",)
         members = tuple((handle.task, index, name, addresses.get(name, ""), ()) for index, name in enumerate(names))
-        events += [Granted(at, members), Launch(at, handle.task, handle.attempt)]
+        events += [Granted(at, members, view.partition), Launch(at, handle.task, handle.attempt)]
         cursor = replace(cursor.at(GRANTED), held=False)
     if cursor.phase == GRANTED and view.outcome.phase is not Phase.STARTING:
         events += [NodeStarted(at, handle.task, handle.attempt, node) for node in range(handle.nodes)]

@@ -67,7 +67,7 @@ class WatchedLaunch:
     accounting: bool = True
     taken: bool = False
     """Whether its native id belongs to another job now."""
-    told: tuple[str, float] | None = None
+    told: tuple[tuple[str, str], float] | None = None
     """The reason and the expected start that were reported last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=lambda: time.monotonic())
@@ -422,10 +422,11 @@ class Watch:
             seen.told = None
             return ()
         until = view.start or 0.0
-        if seen.told is not None and seen.told[0] == view.reason and abs(seen.told[1] - until) < ESTIMATE_SECONDS:
+        words = (view.reason, view.partition)
+        if seen.told is not None and seen.told[0] == words and abs(seen.told[1] - until) < ESTIMATE_SECONDS:
             return ()
-        seen.told = (view.reason, until)
-        event = queue_event(view.outcome, view.reason, view.asked, view.start)
+        seen.told = (words, until)
+        event = queue_event(view.outcome, view.reason, view.asked, view.start, view.partition)
         return () if event is None else (event,)
 
     def overdue(self, since: Mapping[str, str], now: float) -> list[str]:

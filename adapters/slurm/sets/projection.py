@@ -114,7 +114,8 @@ def _project_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> S
         replace(member, offset=standing[member.task].end) if member.task in standing else member
         for member in cursor.members
     )
-    event = Granted(max(event.at for event in granted), members)
+    partition = ",".join(dict.fromkeys(event.partition for event in granted if event.partition))
+    event = Granted(max(event.at for event in granted), members, partition)
     return SetProjection((event,), replace(cursor, members=places, granted=True))
 
 

@@ -32,7 +32,7 @@ class Filters:
             (self.states, job.state.value),
             (self.users, entry.user),
             (self.names, job.labels.get("name", job.spec.name)),
-            (self.partitions, job.spec.partition),
+            (self.partitions, job.partition or job.spec.partition),
             (self.clusters, entry.cluster),
             (self.accounts, job.spec.account),
             (self.qos, job.spec.qos),

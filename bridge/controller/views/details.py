@@ -45,7 +45,7 @@ def describe_job(entry: JobEntry, joined: Sequence[int] = ()) -> Document:
             for bid in job.bids
         ],
         "native_id": entry.native_id,
-        "partition": spec.partition,
+        "partition": job.partition or spec.partition,
         "account": spec.account,
         "qos": spec.qos,
         "comment": job.labels.get("comment", spec.comment),

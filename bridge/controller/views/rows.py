@@ -107,8 +107,8 @@ def is_folded(element: JobEntry) -> bool:
 
 
 def partition_of(entry: JobEntry) -> str:
-    """The partition; a job that names none is in the cluster's default one, which is then called as the cluster is."""
-    return entry.job.spec.partition or entry.cluster
+    """The partition as the cluster calls it, else as the job does; until either is known, the cluster's name."""
+    return entry.job.partition or entry.job.spec.partition or entry.cluster
 
 
 def encode_row(row: Sequence[Any]) -> bytes:
@@ -116,6 +116,12 @@ def encode_row(row: Sequence[Any]) -> bytes:
     begins = (0, len(CORE), len(USUAL), len(COLUMNS))
     parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
     return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)
+
+
+def _partition(entry: JobEntry, part: _RowPart) -> str:
+    """The task's own where it names one: components of a hetjob may be in different partitions."""
+    named = part.specs[0].native.get("slurm", {}).get("partition") if part.offset is not None else ""
+    return str(named or "") or partition_of(entry)
 
 
 class _RowPart(NamedTuple):
@@ -199,7 +205,7 @@ def _row(entry: JobEntry, part: _RowPart) -> JobRow:
         user=entry.user,
         state=part.state,
         reason=part.reason,
-        partition=partition_of(entry),
+        partition=_partition(entry, part),
         cluster=entry.cluster,
         nodes=nodes,
         cpus=cpus,

@@ -135,7 +135,8 @@ class Supervisor:
 
     def _grant(self, directory: RunDirectory) -> Granted:
         book = AddressBook(self._environment.get("SLURMD_NODENAME", ""))
-        return make_grant(directory.read_plan().job, self._slots, book.find, time.time())
+        grant = make_grant(directory.read_plan().job, self._slots, book.find, time.time())
+        return grant._replace(partition=self._environment.get("SLURM_JOB_PARTITION", ""))
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         self._nodes = self._make_nodes(

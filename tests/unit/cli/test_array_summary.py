@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.array_summary import (
+from overspan.bridge.cli.jobs.array_summary import (
     ElementSummary,
     describe_summaries,
     failed_indices,

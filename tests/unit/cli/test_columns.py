@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from overspan.bridge.cli import sacct_fields, sinfo_fields
-from overspan.bridge.cli.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
-from overspan.bridge.cli.scontrol_records import job_record
+from overspan.bridge.cli.slurm.scontrol_records import job_record
+from overspan.bridge.cli.tables import sacct_fields, sinfo_fields
+from overspan.bridge.cli.tables.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
 from overspan.bridge.client import JobRow
 from overspan.bridge.listings import fields as registry
 from overspan.bridge.listings.layout import parse_letters, parse_names, render, render_delimited

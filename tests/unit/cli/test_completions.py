@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.completion_grammar import complete
+from overspan.bridge.cli.service.completion_grammar import complete
 
 
 class Known:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.commands.cron import edit_text, mark_line, read_id, render, run
 from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.jobs.cron import edit_text, mark_line, read_id, render, run
 from overspan.bridge.model.errors import Denied, InvalidRequest
 
 ROW = {

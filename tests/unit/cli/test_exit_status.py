@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.cli.exit_status import describe_end
+from overspan.bridge.cli.jobs.exit_status import describe_end
 from overspan.bridge.client import Outcome
 
 

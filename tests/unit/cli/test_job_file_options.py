@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.cli.arguments import make_parser
-from overspan.bridge.cli.env_files import read_env_file
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.job_file_options import FileChanges, add_file_options, read_changes
+from overspan.bridge.cli.jobs.env_files import read_env_file
+from overspan.bridge.cli.jobs.job_file_options import FileChanges, add_file_options, read_changes
 from overspan.bridge.model.errors import InvalidRequest
 
 

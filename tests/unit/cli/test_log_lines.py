@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.cli.log_lines import LinePrinter
+from overspan.bridge.cli.jobs.log_lines import LinePrinter
 from overspan.bridge.client import Stream
 from overspan.bridge.model.durations import format_timestamp
 

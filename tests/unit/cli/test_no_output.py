@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.cli.no_output import explain_silence
+from overspan.bridge.cli.jobs.no_output import explain_silence
 
 _FAR = {"name": "far", "since": 0.0, "message": "ssh: no route to host"}
 _LAUNCH = {"detail": "cannot enter /nonexistent", "started_at": None}

@@ -10,9 +10,10 @@ import pytest
 from tests.differential.transcripts import Transcript, read_transcripts
 from tests.unit.cli.recorded_jobs import FORMATS, JOBS, LATE, OMITTED, STEPS
 
-from overspan.bridge.cli import sacct_fields, scontrol_records, sinfo_fields
-from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
-from overspan.bridge.cli.sacct_lines import as_lines, render_accounts, render_parsable
+from overspan.bridge.cli.slurm import scontrol_records
+from overspan.bridge.cli.slurm.sacct import OPTIONS, choose_lines
+from overspan.bridge.cli.tables import sacct_fields, sinfo_fields
+from overspan.bridge.cli.tables.sacct_lines import as_lines, render_accounts, render_parsable
 from overspan.bridge.listings import fields as registry
 from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, render, render_delimited
 from overspan.bridge.listings.sorting import sort_rows
@@ -134,7 +135,7 @@ def test_records_of_jobs() -> None:
 
 def test_arrays_as_users_see_them() -> None:
     recorded = _recorded("squeue", "squeue", "-r", "-j", "15")[0]
-    from overspan.bridge.cli.array_elements import split_elements
+    from overspan.bridge.cli.tables.array_elements import split_elements
 
     rows = [row for row in JOBS if row.array_id == 15]
     layout = parse_letters(registry.DEFAULT_FORMAT, registry.LETTERS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.bridge.cli.sacct_duplicates import choose_runs, has_runs, is_of_run, split_runs
-from overspan.bridge.cli.steps import StepLine, batch_step
+from overspan.bridge.cli.tables.sacct_duplicates import choose_runs, has_runs, is_of_run, split_runs
+from overspan.bridge.cli.tables.steps import StepLine, batch_step
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.rows import JobRow
 

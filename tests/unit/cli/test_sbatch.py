@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.cli.commands import sbatch
-from overspan.bridge.cli.commands.sbatch import scan
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.sbatch_help import HELP, USAGE
+from overspan.bridge.cli.slurm import sbatch
+from overspan.bridge.cli.slurm.sbatch import scan
+from overspan.bridge.cli.slurm.sbatch_help import HELP, USAGE
 from overspan.bridge.client import Accepted, Outcome, Submission
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OWN, match_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.bridge.cli.commands.show import job_text
+from overspan.bridge.cli.jobs.show import job_text
 
 IMAGE = "JobLaunchFailure: its image cannot be had (ErrImagePull): " + "no such image " * 20
 LACKS = "Resources: 0 of 2 have a place: 0/2 nodes are available: 2 Insufficient cpu."

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.cli.commands.sacct import OPTIONS, choose_lines
-from overspan.bridge.cli.sacct_lines import AccountLine, as_lines
-from overspan.bridge.cli.scontrol_records import step_record, write_records
-from overspan.bridge.cli.steps import (
+from overspan.bridge.cli.slurm.sacct import OPTIONS, choose_lines
+from overspan.bridge.cli.slurm.scontrol_records import step_record, write_records
+from overspan.bridge.cli.tables.sacct_lines import AccountLine, as_lines
+from overspan.bridge.cli.tables.steps import (
     STEP_FORMAT,
     STEP_LETTERS,
     choose_steps,

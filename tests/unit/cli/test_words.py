@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.commands import sacct, sbatch, scancel, sinfo, squeue
-from overspan.bridge.cli.commands.sbatch import scan
-from overspan.bridge.cli.exit_status import exit_code
 from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.jobs.exit_status import exit_code
 from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
-from overspan.bridge.cli.sacct_fields import FIELDS
-from overspan.bridge.cli.scontrol_update import Changes, explain_refusal, parse_update
-from overspan.bridge.cli.squeue_tables import choose_layout
+from overspan.bridge.cli.slurm import sacct, sbatch, scancel, sinfo, squeue
+from overspan.bridge.cli.slurm.sbatch import scan
+from overspan.bridge.cli.slurm.scontrol_update import Changes, explain_refusal, parse_update
+from overspan.bridge.cli.tables.sacct_fields import FIELDS
+from overspan.bridge.cli.tables.squeue_tables import choose_layout
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import parse
@@ -182,7 +182,7 @@ def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     def fail(call: Invocation) -> int:
         raise KeyError("job")
 
-    monkeypatch.setattr("overspan.bridge.cli.commands.version.run", fail)
+    monkeypatch.setattr("overspan.bridge.cli.service.version.run", fail)
     assert main(["version"]) == 1
     assert capsys.readouterr().err.startswith("span: error: internal error, KeyError: 'job'\n")
 
@@ -191,7 +191,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(call: Invocation) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("overspan.bridge.cli.commands.version.run", interrupt)
+    monkeypatch.setattr("overspan.bridge.cli.service.version.run", interrupt)
     assert main(["version"]) == 130
 
 
@@ -214,11 +214,12 @@ def test_hot_commands_import_the_standard_library_only(words: list[str], tmp_pat
         "import sys\nfrom overspan.bridge.cli import main\n"
         f"main({words!r})\n"
         f"print([n for n in sys.modules if n.split('.')[0] in {_FORBIDDEN!r} or n in {_FORBIDDEN!r}])\n"
-        "print(sorted(n for n in sys.modules if n.startswith('overspan.bridge.cli.commands.')))"
+        "from overspan.bridge.cli.program import COMMANDS\n"
+        "print(sorted({e.module for e in COMMANDS.values() if f'overspan.bridge.cli.{e.module}' in sys.modules}))"
     )
     environment = {"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0", "PATH": "/usr/bin"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     forbidden, commands = done.stdout.splitlines()[-2:]
     assert forbidden == "[]"
     if words[0] in ("squeue", "sbatch", "scancel", "sinfo"):
-        assert commands == f"['overspan.bridge.cli.commands.{words[0]}']"
+        assert commands == f"['slurm.{words[0]}']"

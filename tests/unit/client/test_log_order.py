@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from overspan.bridge.cli.commands.logs import read_since
+from overspan.bridge.cli.jobs.logs import read_since
 from overspan.bridge.client.log_reading import find_since, key_of, order_pieces, read_parts, read_pieces
 from overspan.bridge.client.messages import LogPart, LogWish, Outcome, Stream, StreamKey
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.commands import alias
 from overspan.bridge.cli.invocation import SLURM_VERBS, Invocation
+from overspan.bridge.cli.service import alias
 from overspan.bridge.config import command_wrappers
 from overspan.bridge.config.command_wrappers import VERBS, ensure_wrappers, find_span, make_wrapper, write_wrappers
 from overspan.bridge.model.errors import Conflict

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, play, until
 
 from overspan.adapters.contract import Refusal
-from overspan.bridge.cli.commands.show import job_text
-from overspan.bridge.cli.exit_status import describe_end
-from overspan.bridge.cli.no_output import explain_silence
+from overspan.bridge.cli.jobs.exit_status import describe_end
+from overspan.bridge.cli.jobs.no_output import explain_silence
+from overspan.bridge.cli.jobs.show import job_text
 from overspan.bridge.client import Outcome
 from overspan.bridge.controller.submission.submitter import ScheduledRun
 from overspan.bridge.model.errors import Rejected, StoreFailed

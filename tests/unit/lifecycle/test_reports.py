@@ -100,3 +100,19 @@ def test_an_unknown_cause_is_never_success(code: int, signal: int, expected: Cau
     world.end("trainer", code, signal=signal, cause="solar_flare")
     assert world.attempt("trainer").cause is expected
     assert world.job.state.terminal and world.job.state is not State.COMPLETED
+
+
+def test_the_partition_is_the_one_that_the_cluster_told_last_of_this_launch() -> None:
+    world = World(group(primary()))
+    assert world.apply(events.Queued(world.now, "Priority", partition="main")) and world.job.partition == "main"
+    world.apply(events.Queued(world.now, "Resources"))
+    assert world.job.partition == "main"
+    members = (("trainer", 0, "n1", "", ()),)
+    world.apply(events.Granted(world.now, members))
+    assert world.job.partition == "main"
+
+
+def test_a_grant_tells_the_partition_too() -> None:
+    world = World(group(primary()))
+    world.apply(events.Granted(world.now, (("trainer", 0, "n1", "", ()),), "short"))
+    assert world.job.partition == "short"

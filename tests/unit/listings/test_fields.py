@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.recorded_jobs import JOBS, LATE
 
-from overspan.bridge.cli.sacct_lines import AccountLine
+from overspan.bridge.cli.tables.sacct_lines import AccountLine
 from overspan.bridge.listings.constant_fields import ACCOUNT_DOCUMENT, DOCUMENT
 from overspan.bridge.listings.field import Field
 from overspan.bridge.listings.fields import SORTED, account_documents, all_fields, job_documents

@@ -15,7 +15,7 @@ from tests.unit.controller.fakes import Bench
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.installed import find_opener
-from overspan.bridge.cli.commands.show import job_text
+from overspan.bridge.cli.jobs.show import job_text
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest

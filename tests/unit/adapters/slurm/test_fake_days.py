@@ -15,9 +15,9 @@ from tests.fakes.slurm_jobs import Behaviour, Request
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import Daemon, SlurmWorld
 
-from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.orders.requests import CancelRequest, Filters
 from overspan.bridge.controller.views.history import list_history
-from overspan.bridge.controller.views.listing import Selection
+from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.listings.rows import COLUMNS
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
@@ -328,6 +328,36 @@ def test_what_is_shown_of_a_job_names_the_files_that_it_writes(world: SlurmWorld
             assert Path(output).read_text() == "written" and Path(folder).is_dir() and error == output
 
     world.play(story())
+
+
+def test_the_partition_is_slurms_own_once_that_is_known(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: Behaviour(300)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            runs = await daemon.submit(with_options("-N3", "-c4"), "script")
+            await daemon.until(runs, State.RUNNING)
+            waits = await daemon.submit(with_options("-N3", "-c4"), "script")
+            named = await daemon.submit(with_options("-p short"), "script")
+            await asyncio.sleep(30)
+            assert (await daemon.job(waits)).state is State.PENDING
+            assert list_queued(daemon, "main") == {runs: "main", waits: "main"}
+            assert list_queued(daemon, "short") == {named: "short"} and list_queued(daemon, "fake") == {}
+            await daemon.controller.orders.cancel(CancelRequest(filters=Filters(partitions=frozenset({"main"}))))
+            await daemon.until(waits, State.CANCELLED)
+        async with world.daemon() as daemon:
+            # The store has it too.
+            assert (await daemon.job(runs)).partition == "main"
+
+    world.play(story())
+
+
+def list_queued(daemon: Daemon, partition: str) -> dict[int, str]:
+    """The partitions of the queue's jobs in one, by id."""
+    selection = Selection(partitions=frozenset({partition}))
+    rows = list_queue(daemon.controller.recorder.registry, selection, daemon.world.now())
+    found = [dict(zip(COLUMNS, json.loads(row), strict=True)) for row in rows]
+    return {row["id"]: row["partition"] for row in found}
 
 
 async def list_rows(daemon: Daemon, number: int) -> tuple[str, str, str]:

@@ -396,7 +396,7 @@ class TestRequeued:
             bench.be(102, "HELD")
             reports = await bench.look()
             assert [event for report in reports for event in report.events] == [
-                events.Queued(at, "JobHeldUser") for at in [reports[0].events[0].at]
+                events.Queued(at, "JobHeldUser", partition="main") for at in [reports[0].events[0].at]
             ]
             assert not bench.watch.sets.take_requeued()
 

@@ -42,6 +42,7 @@ class Bench:
         for name, document in (("plan", plan), ("placement", placement)):
             Path(self.directory.file(f"{name}.json")).write_text(json.dumps(document))
         variables = {"SLURM_JOB_ID": "101", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
+        variables["SLURM_JOB_PARTITION"] = "main"
         self.member = SetSupervisor(self.directory, variables, "a")
         self.member._began = 0.0
         services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
@@ -74,6 +75,7 @@ def test_it_tells_where_it_is_and_learns_where_the_others_are(bench: Bench) -> N
     assert (own.task, own.node) == ("a", "localhost") and own.address
     bench.turn(1.0)
     assert list(bench.run.job.placements) == [own]
+    assert '"partition":"main"' in Path(bench.directory.file("journal.jsonl")).read_text()
     bench.seat_peer()
     bench.turn(1.1)
     assert list(bench.run.job.placements) == [own, PEER]

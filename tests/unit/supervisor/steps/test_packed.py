@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.cli.allocations import become
+from overspan.bridge.cli.slurm.allocations import become
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.runtime.srun import sattach, srun
 

@@ -1,0 +1,1 @@
+"""Commands about jobs, each with `run(call) -> exit code`: job files, logs, orders, schedules."""

@@ -1,0 +1,1 @@
+"""Tables and documents in Slurm's layouts: of jobs, steps, nodes and the accounting."""
