@@ -16,6 +16,7 @@ from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
+from overspan.bridge.validation.positions import NOWHERE, Positions
 
 FORMAT = 1
 """Format number of the plan, the journal and the orders; a reader takes its own and the one before."""
@@ -274,6 +275,8 @@ class ClusterConfig:
     """Directory on this machine for the adapter's own files, created with the first write."""
     personal: bool = False
     """The daemon serves several users: the adapter has to be `Personal`."""
+    positions: Positions = NOWHERE
+    """Where each setting stands in the configuration files."""
 
 
 class Opener(Protocol):

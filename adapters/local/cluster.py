@@ -151,8 +151,8 @@ class LocalCluster:
     async def nodes(self) -> list[Node]:
         """This machine, once for each of its partitions."""
         await self._ready()
-        first = self._settings.partitions[0]
-        return [self._make_node(partition, partition is first) for partition in self._settings.partitions]
+        first = self._settings.default_partition
+        return [self._make_node(partition, partition is first) for partition in self._settings.partitions.values()]
 
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""

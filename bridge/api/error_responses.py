@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from overspan.bridge.api.bodies import MAX_BODY
 from overspan.bridge.model.errors import ERRORS, ExitCode, InvalidRequest, OverspanError
+from overspan.bridge.validation.models import explain
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +89,7 @@ def explain_validation(error: RequestValidationError) -> InvalidRequest:
     where = ".".join(str(part) for part in first["loc"]) or "request"
     if first["type"] == "json_invalid":
         return InvalidRequest("the body is no valid JSON", remedy="send a JSON object")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
+    message = "unknown key" if first["type"] == "extra_forbidden" else explain(first)
     return InvalidRequest(f"{where}: {message}", remedy="see /v1/openapi.json")
 
 

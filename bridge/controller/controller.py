@@ -178,14 +178,14 @@ class Controller:
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
         trouble = self.parts.repository.trouble
-        found = [_say(trouble)] if trouble is not None else []
+        found = [trouble.line] if trouble is not None else []
         for cluster in self.clusters:
             # What it says of its own runs is so wherever its jobs are.
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
         found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
-        return found + [_say(trouble) for trouble in self.locations.list_troubles().values()]
+        return found + [trouble.line for trouble in self.locations.list_troubles().values()]
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Controller:
             "stale_why": why,
         }
         troubles = {} if entry.job.over else self.locations.list_troubles()
-        told = [_say(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
+        told = [troubles[name].line for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
@@ -314,7 +314,7 @@ class Controller:
                 "default": cluster.name == self.clusters.default,
                 "state": _name_state(cluster, cluster.name in troubles),
                 "since": cluster.stale_since,
-                "message": _say(troubles[cluster.name]) if cluster.name in troubles else cluster.message,
+                "message": troubles[cluster.name].line if cluster.name in troubles else cluster.message,
                 "jobs": counts.get(cluster.name, 0),
             }
             for cluster in self.clusters
@@ -326,7 +326,7 @@ class Controller:
                 "default": False,
                 "state": "unconfigured",
                 "since": self.since,
-                "message": _say(troubles[name]),
+                "message": troubles[name].line,
                 "jobs": count,
             }
             for name, count in sorted(self.locations.count_absent().items())
@@ -345,7 +345,7 @@ class Controller:
             try:
                 nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
             except OverspanError as error:
-                message = error.message
+                message = error.line
             answers.append({"name": cluster.name, "message": message})
         return nodes, answers
 
@@ -383,7 +383,7 @@ class Controller:
             if cluster.stale_since is None and cluster.gap
         ]
         stale += [
-            {"cluster": name, "since": self.since, "message": _say(trouble)}
+            {"cluster": name, "since": self.since, "message": trouble.line}
             for name, trouble in self.locations.list_troubles().items()
             if self.clusters.find(name) is None
         ]
@@ -419,11 +419,6 @@ class Controller:
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)
-
-
-def _say(trouble: OverspanError) -> str:
-    """A trouble and its remedy, in one line."""
-    return f"{trouble.message}; {trouble.remedy}" if trouble.remedy else trouble.message
 
 
 def _name_state(cluster: Cluster, displaced: bool) -> str:

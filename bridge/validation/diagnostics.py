@@ -20,7 +20,7 @@ MAX_MESSAGE = 400
 class Fault(Exception):
     """One thing that is wrong; stays inside the readers."""
 
-    def __init__(self, message: str, place: Place, remedy: str = "") -> None:
+    def __init__(self, message: str, place: Place | None, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
         self.place = place
@@ -35,8 +35,11 @@ class Diagnostics:
         self.notes: list[str] = []
         self._seen: set[tuple[object, ...]] = set()
 
-    def add(self, message: str, place: Place, remedy: str = "") -> None:
-        """Keep a fault. The same words at the same place are kept once: an anchor may be read several times."""
+    def add(self, message: str, place: Place | None, remedy: str = "") -> None:
+        """Keep a fault; `place` is None for what no file says.
+
+        The same words at the same place are kept once: an anchor may be read several times.
+        """
         if (message, place) in self._seen:
             return
         self._seen.add((message, place))
@@ -62,10 +65,11 @@ class Diagnostics:
         """Raise InvalidRequest when a fault was found: the first in the text as the error, the others as its lines."""
         if not self.faults:
             return
-        first, *others = sorted(self.faults, key=lambda fault: (fault.place.file, fault.place.line, fault.place.column))
+        first, *others = sorted(self.faults, key=lambda fault: fault.place or Place(""))
         lines = [first.message]
         for fault in others[:MAX_SHOWN]:
-            lines.append(f"{fault.place}: {fault.message}" + (f" ({fault.remedy})" if fault.remedy else ""))
+            where = f"{fault.place}: " if fault.place else ""
+            lines.append(f"{where}{fault.message}" + (f" ({fault.remedy})" if fault.remedy else ""))
         if len(others) > MAX_SHOWN:
             lines.append(f"and {len(others) - MAX_SHOWN} more")
         raise InvalidRequest("\n".join(lines), remedy=first.remedy, place=first.place)

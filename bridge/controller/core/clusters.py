@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import functools
 import importlib
 import logging
 import os
@@ -28,7 +27,7 @@ from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import GpuDefaults
 
@@ -74,8 +73,6 @@ class Cluster:
     """Wakes when it answers again."""
     home: str = ""
     """The place where its launches are, while there are any; empty where that is not known."""
-    place_of: Callable[[str], Place | None] = lambda message: None
-    """Where the setting stands that a message of the adapter's is about."""
     has_launches: Callable[[], bool] = lambda: False
     """Whether it has, or may have, launches that are not over."""
     _place: str = ""
@@ -157,7 +154,7 @@ class Cluster:
                 self._adapter = opened
             except OverspanError as error:
                 if isinstance(error, InvalidRequest) and error.place is None:
-                    error.place = self.place_of(error.message)
+                    error.place = self.config.positions.key(())
                 raise
             except Exception as error:
                 log.exception("cluster %s cannot be opened", self.name, extra={"cluster": self.name})
@@ -273,7 +270,7 @@ class Cluster:
         self._unobserved = self._unobserved or observed
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, OverspanError):
-            message = f"{error.message}; {error.remedy}" if error.remedy else error.message
+            message = error.line
         if self.stale_since is None:
             self.stale_since = now
             log.warning("cluster %s does not answer: %s", self.name, message, extra={"cluster": self.name})
@@ -289,13 +286,7 @@ class Clusters:
         finder = opener_of or find_opener
         configs = list(_configure(settings, state_dir, personal))
         self._clusters = {
-            config.name: Cluster(
-                config,
-                finder,
-                _read_gpu_defaults(settings, config.name),
-                place_of=functools.partial(settings.find_place, config.name),
-            )
-            for config in configs
+            config.name: Cluster(config, finder, _read_gpu_defaults(settings, config.name)) for config in configs
         }
         self.default = _choose_default(settings, self._clusters)
 
@@ -435,7 +426,8 @@ def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[C
         found.setdefault("local", ("local", {}, ""))
     for name, (kind, own, root) in found.items():
         state = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root or (state if kind == LOCAL else ""), state, personal)
+        folder = root or (state if kind == LOCAL else "")
+        yield ClusterConfig(name, kind, own, folder, state, personal, settings.find_positions(name))
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:

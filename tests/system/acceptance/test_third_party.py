@@ -8,13 +8,34 @@ import pytest
 from tests.system.conftest import Span
 
 ADAPTER = """\
+from typing import Annotated
+
 from tests.contract.fake import FakeAdapter, FakeWorld
+
+from overspan.adapters.settings import read_cluster_settings
+from overspan.bridge.validation.models import DocumentModel, Whole, between
+
+
+class Settings(DocumentModel):
+    racks: Annotated[Whole, between(1, 9)] = 1
 
 
 def open_cluster(config):
+    read_cluster_settings(Settings, config)
     adapter = FakeAdapter(FakeWorld())
     adapter.name = config.name
     return adapter
+"""
+
+
+CONFIGURATION = """\
+clusters:
+  mem: {kind: memory, racks: 2}
+  off:
+    kind: memory
+    rack: 2
+    racks: 12
+  local: {kind: local, cpus: 4, memory: 4G}
 """
 
 
@@ -27,7 +48,7 @@ def memory(span: Span, tmp_path: Path) -> Span:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: overspan-memory\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[overspan.adapters]\nmemory = overspan_memory:open_cluster\n")
     (packages / "overspan_memory.py").write_text(ADAPTER)
-    span.config.write_text("clusters:\n  mem: {kind: memory}\n  local: {kind: local, cpus: 4, memory: 4G}\n")
+    span.config.write_text(CONFIGURATION)
     root = Path(__file__).parents[3]
     # A daemon of its own process reads the path; the others are forked.
     span.run("ping", environment={"PYTHONPATH": f"{packages}:{root}"})
@@ -58,3 +79,9 @@ def test_what_runs_there_is_listed_and_cancelled(memory: Span) -> None:
 def test_what_can_never_run_there_is_told_in_its_words(memory: Span) -> None:
     done = memory.run("sbatch", "-M", "mem", "-c", "64", "--wrap", "exit 0", check=False)
     assert "too large" in done.stderr + memory.run("show", "1", check=False).stdout
+
+
+def test_its_settings_are_refused_with_file_line_and_nearest_key(memory: Span) -> None:
+    told = memory.run("sinfo", "-M", "off", check=False).stderr
+    assert f"{memory.config}:5:5: unknown key 'clusters.off.rack'" in told and "did you mean 'racks'?" in told
+    assert f"{memory.config}:6:12: clusters.off.racks: 12 is out of range; it must be from 1 to 9" in told
