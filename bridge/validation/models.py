@@ -1,6 +1,6 @@
 """Models of documents: pydantic's verdict, as what is wrong, where, what is wanted, what there is, and how to mend it.
 
-Configuration files and adapters' settings are read with `read_model`; `explain` words the mistakes of API bodies too.
+Configuration files and adapters' settings are read with `read_model`; API bodies share its words by `add_mistake`.
 """
 
 from __future__ import annotations
@@ -93,12 +93,15 @@ def read_model(model: type[M], values: Mapping[str, Any], places: Positions, bas
     except ValidationError as error:
         found = Diagnostics()
         for details in error.errors(include_url=False):
-            _add(details, model, places, base, found)
+            add_mistake(found, details, model, places, base)
         found.raise_any()
         raise
 
 
-def _add(details: ErrorDetails, model: type[BaseModel], places: Positions, base: Path, found: Diagnostics) -> None:
+def add_mistake(
+    found: Diagnostics, details: ErrorDetails, model: type[BaseModel], places: Positions, base: Path
+) -> None:
+    """Add one of pydantic's errors to the faults; `base` as in `read_model`."""
     # pydantic marks a wrong key of a mapping with an item of its own.
     path: Path = tuple(part for part in details["loc"] if part != "[key]")
     message, at_key = explain(details), "[key]" in details["loc"] or details["type"] == "missing"
