@@ -12,7 +12,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from overspan.bridge.validation.diagnostics import Diagnostics, nearest
+from overspan.bridge.validation.diagnostics import (
+    Diagnostics,
+    describe_value,
+    nearest,
+    say_choice,
+    say_length,
+    say_range,
+    say_wanted,
+)
 from overspan.bridge.validation.positions import Path, Positions
 
 Switch = Annotated[bool, Strict()]
@@ -25,8 +33,6 @@ Real = Annotated[float, Strict()]
 
 _FILE = "file"
 """The context of a validation whose input somebody wrote into a file."""
-MAX_SHOWN = 64
-"""Characters of a value that a message shows."""
 
 
 class Mistake(ValueError):
@@ -63,7 +69,7 @@ def between(low: float, high: float) -> AfterValidator:
     def check(value: float) -> float:
         if not low <= value <= high:
             shown = int(value) if value == int(value) else value
-            raise ValueError(f"{shown} is out of range; it must be from {low} to {high}")
+            raise ValueError(say_range(shown, f"from {low} to {high}"))
         return value
 
     return AfterValidator(check)
@@ -74,7 +80,7 @@ def one_of(known: Sequence[str]) -> AfterValidator:
 
     def check(value: str) -> str:
         if value not in known:
-            raise ValueError(f"{_cut(value)!r} is none of {', '.join(known)}{nearest(value, known)}")
+            raise ValueError(say_choice(value, known))
         return value
 
     return AfterValidator(check)
@@ -143,7 +149,7 @@ def explain(details: ErrorDetails) -> str:
     if kind == "missing":
         return "the key is missing"
     if kind in _BOUNDS:
-        return f"{given} is out of range; it must be {_BOUNDS[kind]} {next(iter(bounds.values()))}"
+        return say_range(given, f"{_BOUNDS[kind]} {next(iter(bounds.values()))}")
     if kind == "literal_error":
         return f"{describe_value(given)} is not {bounds['expected']}"
     if kind == "too_short":
@@ -151,29 +157,12 @@ def explain(details: ErrorDetails) -> str:
     if kind == "too_long":
         return f"at most {bounds['max_length']} are taken here, not {bounds['actual_length']}"
     if kind == "string_too_long":
-        return f"the text has {len(given)} characters; the limit is {bounds['max_length']}"
+        return say_length(len(given), bounds["max_length"])
     wanted, _, reason = kind.partition("_")
     if wanted in _WANTED and reason in ("type", "parsing", "from_float", "number", "attributes_type"):
         quotes = "; put it in quotes" if wanted == "string" and isinstance(given, int | float) else ""
-        return f"{_WANTED[wanted]} is wanted here, not {describe_value(given)}{quotes}"
+        return say_wanted(_WANTED[wanted], describe_value(given)) + quotes
     return str(details["msg"]).removeprefix("Value error, ")
-
-
-def describe_value(value: Any) -> str:
-    """What a value is, in the words that `describe` has for nodes."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"the text {_cut(value)!r}" if isinstance(value, str) else _cut(str(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
 def known_keys(model: type[BaseModel]) -> list[str]:

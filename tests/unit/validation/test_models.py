@@ -9,6 +9,7 @@ import pytest
 from pydantic import AfterValidator, Field, model_validator
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.validation.diagnostics import describe_value
 from overspan.bridge.validation.models import (
     DocumentModel,
     Mistake,
@@ -16,7 +17,6 @@ from overspan.bridge.validation.models import (
     Switch,
     Whole,
     between,
-    describe_value,
     known_keys,
     one_of,
     read_model,
