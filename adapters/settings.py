@@ -37,7 +37,7 @@ def _parse_memory(value: Any) -> int:
 
 
 def _fill_entries(value: Any) -> Any:
-    """A mapping of names whose entries may be left empty; each has its name."""
+    """A mapping of names whose entries may be left empty."""
     if not isinstance(value, Mapping):
         return value
     return {name: {} if entry is None else entry for name, entry in value.items()}
@@ -56,10 +56,10 @@ WallTime = Annotated[int | None, BeforeValidator(parse_wall_time)]
 Nullable = BeforeValidator(_fill_entries)
 """For a mapping of names to models: an entry without a value has the defaults."""
 
-Model = TypeVar("Model", bound=DocumentModel)
+M = TypeVar("M", bound=DocumentModel)
 
 
-def read_cluster_settings(model: type[Model], config: ClusterConfig) -> Model:
+def read_cluster_settings(model: type[M], config: ClusterConfig) -> M:
     """Check and read the settings of one cluster; raises InvalidRequest that names key, place and remedy.
 
     Where the model declares `name` or `root` as `outside`, they are the cluster's.
@@ -75,6 +75,6 @@ def refuse_setting(config: ClusterConfig, key: str, message: str, remedy: str = 
     raise InvalidRequest(f"clusters.{config.name}.{key}: {message}", remedy=remedy, place=place)
 
 
-def name_entries(entries: dict[str, Model]) -> dict[str, Model]:
+def name_entries(entries: dict[str, M]) -> dict[str, M]:
     """Models that have their key in a mapping as their `name`."""
     return {name: entry.model_copy(update={"name": name}) for name, entry in entries.items()}

@@ -15,7 +15,6 @@ MAX_KEPT = 100
 """Faults after which reading ends: a file of thousands is not worth the time."""
 MAX_MESSAGE = 400
 """Characters of one finding; values are quoted in it."""
-
 MAX_VALUE = 64
 """Characters of a value that a finding quotes."""
 

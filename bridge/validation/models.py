@@ -30,7 +30,6 @@ Whole = Annotated[int, Strict()]
 Real = Annotated[float, Strict()]
 """A number, fractions too."""
 
-
 _FILE = "file"
 """The context of a validation whose input somebody wrote into a file."""
 
@@ -68,7 +67,7 @@ def between(low: float, high: float) -> AfterValidator:
 
     def check(value: float) -> float:
         if not low <= value <= high:
-            shown = int(value) if value == int(value) else value
+            shown = int(value) if isinstance(value, float) and value.is_integer() else value
             raise ValueError(say_range(shown, f"from {low} to {high}"))
         return value
 
@@ -140,7 +139,12 @@ _WANTED = {
     "model": "a mapping",
 }
 """By the first word of pydantic's error type."""
-_BOUNDS = {"greater_than_equal": "at least", "less_than_equal": "at most", "greater_than": "more than"}
+_BOUNDS = {
+    "greater_than_equal": "at least",
+    "less_than_equal": "at most",
+    "greater_than": "more than",
+    "less_than": "less than",
+}
 
 
 def explain(details: ErrorDetails) -> str:
@@ -197,9 +201,9 @@ def _kinds_at(model: type[BaseModel], path: Path) -> list[Any]:
 def _enter(kind: Any, part: str | int) -> list[Any]:
     if _is_model(kind):
         return [found for field in _fields_of(kind, part) for found in _containers(field.annotation)]
-    # The value type of a mapping, or the item type of a list.
-    inner = get_args(kind)[1 if isinstance(part, str) else 0]
-    return _containers(inner)
+    types = get_args(kind)
+    # The value type of a mapping, or the item type of a list. Of a union pydantic's path has parts that are no keys.
+    return _containers(types[1] if get_origin(kind) in (dict, Mapping) else types[0])
 
 
 def _fields_of(kind: Any, part: str | int) -> list[FieldInfo]:

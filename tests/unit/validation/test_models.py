@@ -59,6 +59,7 @@ class Sheet(DocumentModel):
     mode: Literal["fast", "slow"] = "fast"
     place: Annotated[str, AfterValidator(_refuse)] = ""
     free: Mapping[str, Any] = Field(default={})
+    either: list[Part] | dict[str, Part] | None = None
     must: int = Field(default=0, alias="needed")
 
 
@@ -96,6 +97,8 @@ def read(text: str) -> Sheet:
         ("word: abcdef", "top.word: the text has 6 characters; the limit is 5"),
         ("mode: idle", "top.mode: the text 'idle' is not 'fast' or 'slow'"),
         ("place: here", "f:1:8: top.place: 'here' is not a place"),
+        ("either: [{siz: 1}]", "unknown key 'top.either."),
+        ("either: {a: {size: 12}}", "12 is out of range"),
         ("nedeed: 1", "f:1:1: unknown key 'top.nedeed'\n  did you mean 'needed'?"),
         (f"on: {'x' * 9999}", f"not the text '{'x' * 64}...'"),
     ],
@@ -113,6 +116,15 @@ def test_a_key_without_a_value_is_absent() -> None:
 def test_what_a_file_may_not_say_can_be_said_in_code() -> None:
     assert Part(name="x").name == "x"
     assert known_keys(Part) == ["size", "kind"]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.5, 10**30])
+def test_bounds_hold_for_numbers_that_no_file_can_write(value: float) -> None:
+    class Bounded(DocumentModel):
+        share: Annotated[Real, between(0, 1)] = 0
+
+    with pytest.raises(InvalidRequest, match="is out of range; it must be from 0 to 1"):
+        read_model(Bounded, {"share": value}, NOWHERE)
 
 
 def test_a_missing_key_and_a_document_without_a_file() -> None:
