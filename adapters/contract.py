@@ -17,6 +17,7 @@ from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
+from overspan.bridge.validation.positions import NOWHERE, Positions
 
 if TYPE_CHECKING:
     from overspan.adapters.traits import Traits
@@ -283,6 +284,8 @@ class ClusterConfig:
     """Directory on this machine for the adapter's own files, created with the first write."""
     personal: bool = False
     """The daemon serves several users: the adapter has to state `as_user`."""
+    positions: Positions = NOWHERE
+    """Where each setting stands in the configuration files."""
 
 
 class Opener(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -52,7 +51,7 @@ def render_plan(job: Job, settings: Settings, best: Rung | None = Rung.SOFT) -> 
     cluster cannot do.
     """
     launch = Launch(TOKEN.format(job=job.id), job)
-    settings = replace(settings, namespace=settings.namespace or "default")
+    settings = settings.model_copy(update={"namespace": settings.namespace or "default"})
     blueprint, choice = choose(launch, settings, best or Rung.SOFT, pack_files(job, settings, write=False))
     notes = list(note_job(job, settings, choice))
     if best is None and choice.rung is Rung.SOFT and settings.gang != SOFT:

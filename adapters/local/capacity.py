@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 from overspan.adapters.local.settings import Settings
-from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.resources import MILLI, to_milli
 from overspan.bridge.model.sizes import KIB_PER_MIB
 
 _CGROUP = "/sys/fs/cgroup"
@@ -27,8 +27,8 @@ class Capacity:
 def measure_capacity(settings: Settings) -> Capacity:
     """What the settings say, and the machine's own where they say nothing. May take seconds where GPUs are asked."""
     return Capacity(
-        count_cpus() if settings.cpu_milli is None else settings.cpu_milli,
-        count_memory() if settings.memory_mib is None else settings.memory_mib,
+        count_cpus() if settings.cpus is None else to_milli(settings.cpus),
+        count_memory() if settings.memory is None else settings.memory,
         list_gpus() if settings.gpus is None else settings.gpus,
     )
 

@@ -60,7 +60,7 @@ class LocalCluster:
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
-            default_partition=lambda: self._settings.partitions[0].name,
+            default_partition=lambda: self._settings.default_partition.name,
             find_last_number=self.find_last_number,
             forget=self.forget,
         )
@@ -157,8 +157,8 @@ class LocalCluster:
     async def nodes(self) -> list[Node]:
         """This machine, once for each of its partitions."""
         await self._ready()
-        first = self._settings.partitions[0]
-        return [self._make_node(partition, partition is first) for partition in self._settings.partitions]
+        first = self._settings.default_partition
+        return [self._make_node(partition, partition is first) for partition in self._settings.partitions.values()]
 
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OverspanError as error:
         if logging.getLogger().handlers:
             log.error("%s", error)
-        print(f"span: error: {_one_line(error)}", file=sys.stderr)
+        print(f"span: error: {error.line}", file=sys.stderr)
         return ExitCode.FAILED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -239,7 +239,3 @@ def _freeze() -> None:
     """Spare the collector what lives as long as the process."""
     gc.collect()
     gc.freeze()
-
-
-def _one_line(error: OverspanError) -> str:
-    return "; ".join(line.strip() for line in str(error).splitlines())

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from overspan.bridge.api.bodies import MAX_BODY
 from overspan.bridge.model.errors import ERRORS, ExitCode, InvalidRequest, OverspanError
+from overspan.bridge.validation.diagnostics import Diagnostics
+from overspan.bridge.validation.models import add_mistake
+from overspan.bridge.validation.positions import NOWHERE
 
 log = logging.getLogger(__name__)
+
+
+class _Hidden:
+    """In place of a value that no message may show."""
+
+    def __str__(self) -> str:
+        return "a value that is not shown"
+
+
+_HIDDEN = _Hidden()
 
 SBATCH_PREFIX = "sbatch: error: "
 
@@ -73,7 +88,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-        return answer_error(explain_validation(error))
+        return answer_error(explain_validation(error, _find_body(request)))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -82,16 +97,29 @@ def add_handlers(app: FastAPI) -> None:
         return JSONResponse({"format": 1, "error": document}, error.status_code, dict(error.headers or {}))
 
 
-def explain_validation(error: RequestValidationError) -> InvalidRequest:
-    """The first mistake of a request, by the name of the part it is in."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "request"
-    if first["type"] == "json_invalid":
-        return InvalidRequest("the body is no valid JSON", remedy="send a JSON object")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-    return InvalidRequest(f"{where}: {message}", remedy="see /v1/openapi.json")
+def explain_validation(error: RequestValidationError, body: type[BaseModel] = BaseModel) -> InvalidRequest:
+    """The mistakes of a request, by the names of the parts they are in; `body` is the model of its body."""
+    found = Diagnostics()
+    for details in error.errors():
+        if details["type"] == "json_invalid":
+            return InvalidRequest("the body is no valid JSON", remedy="send a JSON object")
+        part, *path = details["loc"] or ("request",)
+        given = _HIDDEN if "secrets" in path and details["type"].endswith("_type") else details["input"]
+        below = cast(ErrorDetails, {**details, "loc": tuple(path), "input": given})
+        add_mistake(found, below, body, NOWHERE, (part,))
+    try:
+        found.raise_any()
+    except InvalidRequest as refusal:
+        refusal.remedy = refusal.remedy or "see /v1/openapi.json"
+        return refusal
+    return InvalidRequest("the request is not valid", remedy="see /v1/openapi.json")
+
+
+def _find_body(request: Request) -> type[BaseModel]:
+    """The model of the body that the route takes; one without keys where it takes none."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    model = field.field_info.annotation if field is not None else None
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else BaseModel
 
 
 def _sentence(request: Request, error: HTTPException) -> str:

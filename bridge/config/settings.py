@@ -5,17 +5,19 @@ The user's file stands above the site's, except for keys that the site marks `fi
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory
+from overspan.bridge.validation.diagnostics import nearest
+from overspan.bridge.validation.models import DocumentModel, Real, Whole, read_model
+from overspan.bridge.validation.positions import NOWHERE, Path, Positions
 from overspan.bridge.validation.yaml_documents import read_table
-from overspan.bridge.validation.yaml_nodes import Node, Table, find_node, has_path, key_place, plain
+from overspan.bridge.validation.yaml_nodes import Table, find_node, has_path, key_place, plain
 
 MAX_BYTES = 1 << 20
 """The largest configuration file that is read, in bytes."""
@@ -32,37 +34,27 @@ def _read_memory(value: Any) -> Any:
 Mebibytes = Annotated[int, BeforeValidator(_read_memory)]
 """Memory, written in GB or with a unit."""
 
-M = TypeVar("M", bound=BaseModel)
-
-Path = tuple[str | int, ...]
-
 _CLUSTERS = "clusters"
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
-class _StrictSettings(BaseModel):
-    """A section of the file that refuses unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GpuSettings(_StrictSettings):
+class GpuSettings(DocumentModel):
     """What a job file's tasks with GPUs get where they name no CPUs or no memory; 0 asks for nothing."""
 
-    cpus_per_gpu: float = Field(default=4, ge=0, le=1024)
+    cpus_per_gpu: Real = Field(default=4, ge=0, le=1024)
     memory_per_cpu: Mebibytes = Field(default=4096, ge=0)
 
 
-class ClusterSettings(BaseModel):
+class ClusterSettings(DocumentModel):
     """One cluster: its kind, the directory for its run directories, and the kind's own settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: str = Field(default="", pattern=r"^([a-z][a-z0-9_-]{0,62})?$")
     root: str = Field(default="", max_length=4096)
-    max_running: int | None = Field(default=None, ge=1, le=10_000_000)
+    max_running: Whole | None = Field(default=None, ge=1, le=10_000_000)
     """How many of the daemon's jobs are on the cluster at once; the others wait in the daemon."""
-    max_submitted: int | None = Field(default=None, ge=1, le=10_000_000)
+    max_submitted: Whole | None = Field(default=None, ge=1, le=10_000_000)
     """The same, told to users as a limit on submitted jobs."""
     gpu_defaults: GpuSettings = GpuSettings()
 
@@ -72,7 +64,7 @@ class ClusterSettings(BaseModel):
         return dict(self.model_extra or {})
 
 
-class PollIntervals(_StrictSettings):
+class PollIntervals(DocumentModel):
     """Intervals of polling and retrying, in seconds (the section `ticks`)."""
 
     observe: Seconds = Field(default=60, ge=1, le=3600)
@@ -82,22 +74,22 @@ class PollIntervals(_StrictSettings):
     retry_limit: Seconds = Field(default=10, ge=1, le=86400)
 
 
-class DaemonLimits(_StrictSettings):
+class DaemonLimits(DocumentModel):
     """Upper bounds of what the daemon accepts."""
 
-    max_live_jobs: int = Field(default=100_000, ge=1, le=10_000_000)
-    max_tasks: int = Field(default=1_000, ge=1, le=100_000)
-    max_nodes: int = Field(default=10_000, ge=1, le=1_000_000)
+    max_live_jobs: Whole = Field(default=100_000, ge=1, le=10_000_000)
+    max_tasks: Whole = Field(default=1_000, ge=1, le=100_000)
+    max_nodes: Whole = Field(default=10_000, ge=1, le=1_000_000)
 
 
-class ServerSettings(_StrictSettings):
+class ServerSettings(DocumentModel):
     """Settings of a daemon with several users; a single user's daemon ignores them."""
 
     operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
     """Names of users who may give orders for all users' jobs, as root may."""
 
 
-class Settings(_StrictSettings):
+class Settings(DocumentModel):
     """Everything a configuration file can say, with its defaults."""
 
     default_cluster: str = Field(default="", max_length=200)
@@ -107,21 +99,11 @@ class Settings(_StrictSettings):
     server: ServerSettings = ServerSettings()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
-    _files: tuple[Table, ...] = PrivateAttr(default=())
-    """The user's file and the site's, as they are written."""
+    _positions: Positions = PrivateAttr(default=NOWHERE)
 
-    def find_place(self, cluster: str, message: str) -> Place | None:
-        """Where a cluster's setting stands that an adapter's message is about: the one that it quotes, or the cluster.
-
-        Adapters know their own settings, and not the files that these come from.
-        """
-        entry = (_CLUSTERS, cluster)
-        files = [file for file in self._files if has_path(file, *entry)]
-        for file in files:
-            for path in _list_paths(find_node(file, *entry), entry):
-                if f"'{path[-1]}'" in message or f"`{path[-1]}`" in message:
-                    return key_place(file, *path)
-        return key_place(files[0], *entry) if files else None
+    def find_positions(self, cluster: str) -> Positions:
+        """Where the settings of a cluster stand, for its adapter's messages."""
+        return self._positions.below((_CLUSTERS, cluster))
 
 
 class _SiteFile(Settings):
@@ -136,18 +118,19 @@ def load_settings(user_file: str, site_file: str, check_kind: Callable[[str], ob
     `check_kind` raises InvalidRequest for a kind of cluster that cannot be used.
     """
     user, site = _read(user_file), _read(site_file)
-    site_settings = _check(_SiteFile, site)
+    site_settings = read_model(_SiteFile, plain(site), Positions((site,)))
     final = [_final_path(text, site, index) for index, text in enumerate(site_settings.final)]
-    _check(Settings, user)
+    read_model(Settings, plain(user), Positions((user,)))
     for path in final:
         _refuse_final(path, user, site)
     merged = _merge({key: value for key, value in plain(site).items() if key != "final"}, plain(user))
-    settings = Settings.model_validate(merged)
-    _check_kinds(settings, user, site, check_kind)
-    settings._files = tuple(file for file in (user, site) if file.entries)
+    positions = Positions(tuple(file for file in (user, site) if file.entries))
+    settings = read_model(Settings, merged, positions)
+    settings._positions = positions
+    _check_kinds(settings, positions, check_kind)
     if settings.default_cluster and settings.clusters and settings.default_cluster not in settings.clusters:
         # `local` is there without being written down; other kinds may be found when the daemon starts.
-        _check_default(settings, user if "default_cluster" in user.entries else site)
+        _check_default(settings, positions)
     return settings
 
 
@@ -170,48 +153,14 @@ def _read(file: str) -> Table:
         raise InvalidRequest("this is not UTF-8 text", place=Place(file, line)) from None
 
 
-def _check(model: type[M], document: Table) -> M:
-    try:
-        return model.model_validate(plain(document))
-    except ValidationError as error:
-        raise _mistake(model, document, error) from None
-
-
-def _mistake(model: type[BaseModel], document: Table, error: ValidationError) -> InvalidRequest:
-    """The first mistake of a file, as its writer has to see it."""
-    first = error.errors(include_url=False)[0]
-    # pydantic marks a wrong key of a mapping with an item of its own.
-    path: Path = tuple(item for item in first["loc"] if item != "[key]")
-    written = ".".join(map(str, path))
-    place = key_place(document, *path)
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(model, path[:-1])
-        near = difflib.get_close_matches(str(path[-1]), known, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
-        return InvalidRequest(f"unknown key {written!r}", remedy=remedy, place=place)
-    if first["type"] == "missing":
-        return InvalidRequest(f"{written!r} is missing", remedy="add the key", place=place)
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return InvalidRequest(f"{written}: {message}", place=place)
-
-
-def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
-    for item in path:
-        kind = model.model_fields[str(item)].annotation if str(item) in model.model_fields else None
-        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-            return []
-        model = kind
-    return list(model.model_fields)
-
-
 def _final_path(text: str, site: Table, index: int) -> Path:
     """The dotted path of a final key; cluster names may hold dots, so the names in the file are tried first."""
     place = key_place(site, "final", index)
     head, _, rest = text.partition(".")
     if head not in Settings.model_fields:
-        near = difflib.get_close_matches(head, list(Settings.model_fields), 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(Settings.model_fields))}"
-        raise InvalidRequest(f"no key {text!r} to make final", remedy=remedy, place=place)
+        known = list(Settings.model_fields)
+        remedy = f"known keys: {', '.join(sorted(known))}"
+        raise InvalidRequest(f"no key {text!r} to make final{nearest(head, known)}", remedy=remedy, place=place)
     if head != "clusters" or not rest:
         return (head, *(rest.split(".") if rest else ()))
     for name in sorted(plain(site).get("clusters") or {}, key=len, reverse=True):
@@ -242,43 +191,35 @@ def _merge(below: Any, above: Any) -> Any:
         return above
     result = dict(below)
     for key, value in above.items():
-        result[key] = _merge(below[key], value) if key in below else value
+        # A key without a value counts as absent.
+        if value is not None:
+            result[key] = _merge(below[key], value) if key in below else value
     return result
 
 
-def _check_kinds(settings: Settings, user: Table, site: Table, check_kind: Callable[[str], object] | None) -> None:
+def _check_kinds(settings: Settings, positions: Positions, check_kind: Callable[[str], object] | None) -> None:
     """Every cluster has a kind once both files are read, and one that can be used."""
     for name, cluster in settings.clusters.items():
-        if cluster.kind and check_kind is not None:
-            where: Path = (_CLUSTERS, name, "kind")
-            try:
-                check_kind(cluster.kind)
-            except InvalidRequest as error:
-                error.place = key_place(user if has_path(user, *where) else site, *where)
-                raise
+        path: Path = (_CLUSTERS, name)
         if not cluster.kind:
-            path: Path = ("clusters", name)
-            document = user if has_path(user, *path) else site
             raise InvalidRequest(
                 f"'clusters.{name}.kind' is missing",
                 remedy="add the key, such as `kind: local`",
-                place=key_place(document, *path),
+                place=positions.key(path),
             )
+        if check_kind is not None:
+            try:
+                check_kind(cluster.kind)
+            except InvalidRequest as error:
+                error.place = positions.value((*path, "kind"))
+                raise
 
 
-def _check_default(settings: Settings, document: Table) -> None:
+def _check_default(settings: Settings, positions: Positions) -> None:
     known: Iterable[str] = [*settings.clusters, "local"]
     if settings.default_cluster not in known:
         raise InvalidRequest(
             f"the default cluster {settings.default_cluster!r} is not configured",
             remedy=f"configured clusters: {', '.join(known)}",
-            place=key_place(document, "default_cluster"),
+            place=positions.value(("default_cluster",)),
         )
-
-
-def _list_paths(node: Node | None, path: Path) -> Iterator[Path]:
-    """The paths of all keys below a node."""
-    if isinstance(node, Table):
-        for key, entry in node.entries.items():
-            yield (*path, key)
-            yield from _list_paths(entry.node, (*path, key))

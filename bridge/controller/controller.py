@@ -38,7 +38,7 @@ from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
-from overspan.bridge.controller.views.cluster_health import ClusterHealth, word_trouble
+from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.details import describe_end, describe_job
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -217,14 +217,14 @@ class Controller:
     def problems(self) -> list[str]:
         """What hinders the daemon now, a line each."""
         trouble = self.parts.repository.trouble
-        found = [word_trouble(trouble)] if trouble is not None else []
+        found = [trouble.line] if trouble is not None else []
         for cluster in self.clusters:
             # What it says of its own runs is so wherever its jobs are.
             if cluster.opened and isinstance(adapter := cluster.open(), Troubles):
                 found += [f"{cluster.name}: {text}" for text in adapter.troubles()]
         found += [self._lost] if self._lost else []
         found += [f"{damage.text}; it is left as it is" for damage in self.parts.repository.damages]
-        return found + [word_trouble(trouble) for trouble in self.locations.list_troubles().values()]
+        return found + [trouble.line for trouble in self.locations.list_troubles().values()]
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class Controller:
             "stale_why": why,
         }
         troubles = {} if entry.job.over else self.locations.list_troubles()
-        told = [word_trouble(troubles[name]) for name in dict.fromkeys(entry.places()) if name in troubles]
+        told = [troubles[name].line for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 

@@ -64,6 +64,11 @@ class OverspanError(Exception):
         located = f"{self.place}: {self.message}" if self.place else self.message
         return f"{located}\n  {self.remedy}" if self.remedy else located
 
+    @property
+    def line(self) -> str:
+        """The error with its place and remedy in one line, for rows and logs."""
+        return "; ".join(part.strip() for part in str(self).splitlines())
+
     def to_document(self) -> dict[str, Any]:
         """The error as the API sends it."""
         document: dict[str, Any] = {"code": self.code, "message": self.message}

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.diagnostics import (
+    Diagnostics,
+    Fault,
+    nearest,
+    say_choice,
+    say_length,
+    say_range,
+    say_wanted,
+)
 from overspan.bridge.validation.yaml_nodes import (
     Items,
     Node,
@@ -62,7 +70,7 @@ class Field:
 def _scalar(node: Node, wanted: str) -> Scalar:
     if isinstance(node, Scalar) and node.value is not None:
         return node
-    raise Fault(f"{wanted} is wanted here, not {describe(node)}", node.place)
+    raise Fault(say_wanted(wanted, describe(node)), node.place)
 
 
 def text(limit: int = MAX_TEXT) -> FieldType:
@@ -71,11 +79,11 @@ def text(limit: int = MAX_TEXT) -> FieldType:
     def read(node: Node, found: Diagnostics) -> str:
         scalar = _scalar(node, "text")
         if isinstance(scalar.value, bool):
-            raise Fault(f"text is wanted here, not {scalar.text}", node.place, f'write "{scalar.text}" with quotes')
+            raise Fault(say_wanted("text", scalar.text), node.place, f'write "{scalar.text}" with quotes')
         if "\0" in scalar.text:
             raise Fault("no program can be given a NUL character", node.place, "take \\0 out of it")
         if len(scalar.text) > limit:
-            raise Fault(f"the text has {len(scalar.text)} characters; the limit is {limit}", node.place)
+            raise Fault(say_length(len(scalar.text), limit), node.place)
         return scalar.text
 
     return FieldType(read, {"type": "string", "maxLength": limit})
@@ -110,7 +118,7 @@ def boolean() -> FieldType:
     def read(node: Node, found: Diagnostics) -> bool:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
-        raise Fault(f"true or false is wanted here, not {describe(node)}", node.place)
+        raise Fault(say_wanted("true or false", describe(node)), node.place)
 
     return FieldType(read, {"type": "boolean"})
 
@@ -120,9 +128,9 @@ def integer(low: int, high: int) -> FieldType:
 
     def read(node: Node, found: Diagnostics) -> int:
         if not isinstance(node, Scalar) or not isinstance(node.value, int) or isinstance(node.value, bool):
-            raise Fault(f"a whole number is wanted here, not {describe(node)}", node.place)
+            raise Fault(say_wanted("a whole number", describe(node)), node.place)
         if not low <= node.value <= high:
-            raise Fault(f"{node.value} is out of range; it must be from {low} to {high}", node.place)
+            raise Fault(say_range(node.value, f"from {low} to {high}"), node.place)
         return node.value
 
     return FieldType(read, {"type": "integer", "minimum": low, "maximum": high})
@@ -134,9 +142,9 @@ def number(low: float, high: float) -> FieldType:
     def read(node: Node, found: Diagnostics) -> float:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise Fault(f"a number is wanted here, not {describe(node)}", node.place)
+            raise Fault(say_wanted("a number", describe(node)), node.place)
         if not low <= value <= high:
-            raise Fault(f"{value} is out of range; it must be from {low} to {high}", node.place)
+            raise Fault(say_range(value, f"from {low} to {high}"), node.place)
         return float(value)
 
     return FieldType(read, {"type": "number", "minimum": low, "maximum": high})
@@ -149,7 +157,7 @@ def choice(kind: type[Kind]) -> FieldType:
     def read(node: Node, found: Diagnostics) -> Kind:
         written = _scalar(node, "one of " + ", ".join(known)).text
         if written not in known:
-            raise Fault(f"{written!r} is none of {', '.join(known)}{nearest(written, known)}", node.place)
+            raise Fault(say_choice(written, known), node.place)
         return kind(written)
 
     return FieldType(read, {"enum": known})
@@ -162,7 +170,7 @@ def list_of(item: FieldType, *, single: bool = False) -> FieldType:
         if not isinstance(node, Items):
             if single:
                 return (item.read(node, found),)
-            raise Fault(f"a list is wanted here, not {describe(node)}", node.place, "write [a, b], or lines with '- '")
+            raise Fault(say_wanted("a list", describe(node)), node.place, "write [a, b], or lines with '- '")
         values = []
         for part in node.items:
             with found.collecting():
@@ -178,9 +186,7 @@ def mapping_of(value: FieldType, *, nullable: bool = False) -> FieldType:
 
     def read(node: Node, found: Diagnostics) -> dict[str, Any]:
         if not isinstance(node, Table):
-            raise Fault(
-                f"a mapping is wanted here, not {describe(node)}", node.place, "write lines such as `key: value`"
-            )
+            raise Fault(say_wanted("a mapping", describe(node)), node.place, "write lines such as `key: value`")
         values: dict[str, Any] = {}
         for key, entry in node.entries.items():
             if is_null(entry.node):
@@ -206,7 +212,7 @@ def by_form(
         chosen = types[type(node)]
         if chosen is None:
             wanted = " or ".join(names[form] for form, known in types.items() if known)
-            raise Fault(f"{wanted} is wanted here, not {describe(node)}", node.place)
+            raise Fault(say_wanted(wanted, describe(node)), node.place)
         return chosen.read(node, found)
 
     return FieldType(read, {"anyOf": [dict(chosen.schema) for chosen in types.values() if chosen]})

@@ -8,7 +8,7 @@ from typing import Any
 
 from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, Argument
 from overspan.bridge.readers.field_types import FieldType, anything
-from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest, say_wanted
 from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, describe, is_null
 
 RESERVED = ("job-name", "output", "error", "chdir", "wrap", "uid", "gid")
@@ -46,7 +46,7 @@ def _read_slurm(node: Node, found: Diagnostics) -> dict[str, str]:
 
 def _read_words(node: Node, found: Diagnostics) -> dict[str, str]:
     if not isinstance(node, Scalar):
-        raise Fault(f"an option such as --exclusive is wanted here, not {describe(node)}", node.place)
+        raise Fault(say_wanted("an option such as --exclusive", describe(node)), node.place)
     try:
         words = shlex.split(node.text)
     except ValueError as error:
@@ -107,7 +107,7 @@ def pod_overlay() -> FieldType:
 
     def read(node: Node, found: Diagnostics) -> dict[str, Any]:
         if not isinstance(node, Table):
-            raise Fault(f"a part of a pod manifest is wanted here, not {describe(node)}", node.place)
+            raise Fault(say_wanted("a part of a pod manifest", describe(node)), node.place)
         overlay: dict[str, Any] = anything().read(node, found)
         return overlay
 

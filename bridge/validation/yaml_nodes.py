@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from overspan.bridge.model.errors import Place
+from overspan.bridge.validation.diagnostics import describe_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,10 @@ def is_null(node: Node) -> bool:
 
 
 def describe(node: Node) -> str:
-    """What a value is, for a message."""
-    if isinstance(node, Table):
-        return "a mapping"
-    if isinstance(node, Items):
-        return "a list"
-    if node.value is None:
-        return "nothing"
-    return f"the text {node.text!r}" if isinstance(node.value, str) else node.text
+    """What a value is, for a message; numbers, true and false as they are written."""
+    if not isinstance(node, Scalar):
+        return describe_value({} if isinstance(node, Table) else ())
+    return describe_value(node.value) if node.value is None or isinstance(node.value, str) else node.text
 
 
 def _descend(node: Node, path: tuple[str | int, ...]) -> Iterator[TableEntry]:

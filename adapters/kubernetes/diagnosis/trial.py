@@ -86,7 +86,7 @@ def render_pod(name: str, settings: Settings, words: list[str]) -> dict[str, Any
         spec["schedulerName"] = settings.scheduler
     metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    pod = lay_over(pod, settings.overlay, "kubernetes of the cluster")
+    pod = lay_over(pod, settings.kubernetes, "kubernetes of the cluster")
     return restrict_pod(pod) if settings.security == RESTRICTED else pod
 
 

@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -262,7 +261,7 @@ async def make_pods(launches: Launches, story: Story, settings: Settings, step: 
     wanted = PodSet(step.task, step.attempt, step.nodes, step.run, step.go)
     try:
         documents = await asyncio.to_thread(
-            render_pods, blueprint, replace(settings, namespace=story.namespace), wanted
+            render_pods, blueprint, settings.model_copy(update={"namespace": story.namespace}), wanted
         )
     except InvalidRequest as error:
         return dict.fromkeys(step.nodes, error.message)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -183,7 +183,7 @@ class Gatherer:
         if blueprint is None:
             story.gone = True
             return False
-        settings = replace(self._settings, namespace=story.namespace)
+        settings = self._settings.model_copy(update={"namespace": story.namespace})
         needs = []
         for item in absent:
             (pod,) = render_pods(blueprint, settings, PodSet(item.task, item.attempt, item.nodes[:1]))

@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
@@ -239,7 +238,7 @@ def render_launch(launch: Launch, settings: Settings, rung: Rung, *, trial: bool
 
 def fill(settings: Settings, namespace: str) -> Settings:
     """The settings with the namespace that a launch is in, as rendering wants them."""
-    return replace(settings, namespace=namespace)
+    return settings.model_copy(update={"namespace": namespace})
 
 
 def _judge(answer: Answer, security: str, kind: str = "") -> Problem:

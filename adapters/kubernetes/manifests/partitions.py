@@ -6,7 +6,6 @@ Refusals are in Slurm's words, which clients look for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ def list_partitions(settings: Settings) -> tuple[Partition, ...]:
 
     It is called as the cluster is, or as Kueue's queue.
     """
-    return settings.partitions or (Partition(settings.queue or settings.name),)
+    return tuple(settings.partitions.values()) or (Partition(name=settings.queue or settings.name),)
 
 
 def find_partition(settings: Settings, name: str) -> Partition | None:
@@ -35,7 +34,7 @@ def find_partition(settings: Settings, name: str) -> Partition | None:
     if not name:
         return known[0]
     found = next((one for one in known if one.name == name), None)
-    return Partition(name, queue=name) if found is None and settings.queue and not settings.partitions else found
+    return Partition(name=name, queue=name) if found is None and settings.queue and not settings.partitions else found
 
 
 def settle_partition(settings: Settings, name: str) -> Settings:
@@ -45,13 +44,14 @@ def settle_partition(settings: Settings, name: str) -> Settings:
         # It was renamed under a job that is there: its pods are made as of none.
         return settings
     longest = settings.default_time if chosen.time_limit is None else min(settings.default_time, chosen.time_limit)
-    return replace(
-        settings,
-        node_selector={**settings.node_selector, **chosen.node_selector},
-        tolerations=(*settings.tolerations, *(one for one in chosen.tolerations if one not in settings.tolerations)),
-        queue=chosen.queue or settings.queue,
-        default_time=longest,
-    )
+    added = (one for one in chosen.tolerations if one not in settings.tolerations)
+    changes = {
+        "node_selector": {**settings.node_selector, **chosen.node_selector},
+        "tolerations": (*settings.tolerations, *added),
+        "queue": chosen.queue or settings.queue,
+        "default_time": longest,
+    }
+    return settings.model_copy(update=changes)
 
 
 def find_refusal(job: Job, settings: Settings) -> str:

@@ -108,7 +108,7 @@ def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, pa
 def _lay_overlays(pod: Document, blueprint: Blueprint, settings: Settings, task: TaskSpec) -> Document:
     """The site's part first, then the job's, then the task's."""
     layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
-        (f"clusters.{settings.name}.kubernetes", settings.overlay),
+        (f"clusters.{settings.name}.kubernetes", settings.kubernetes),
         ("kubernetes", blueprint.job.spec.native.get("kubernetes", {})),
         (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
     )

@@ -45,7 +45,7 @@ def render_needs(task: TaskSpec, settings: Settings) -> Needs:
         requests["cpu"] = render_cpus(cpu_milli)
     memory = _choose_need(task, settings, max(cpu_milli, 1) / MILLI).memory_mib
     if memory is None:
-        memory = settings.memory_mib
+        memory = settings.memory
     if memory:
         requests["memory"] = f"{memory}Mi"
         if not task.resources.memory_at_least:

@@ -79,7 +79,7 @@ def find_volume(task: TaskSpec, name: str, settings: Settings) -> Volume:
             f"{task.name}: {name!r} is neither a volume of the cluster's settings nor the name of a claim",
             remedy="write a name of lower-case letters, digits, '-' and '.'",
         )
-    return Volume({"persistentVolumeClaim": {"claimName": name}})
+    return Volume(claim=name)
 
 
 def find_shared(path: str, settings: Settings) -> tuple[str, Volume] | None:

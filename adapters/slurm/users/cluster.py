@@ -28,6 +28,7 @@ from overspan.adapters.contract import (
     Unmet,
 )
 from overspan.adapters.identities import AccountDatabase
+from overspan.adapters.settings import refuse_setting
 from overspan.adapters.slurm.cluster import TRAITS, SlurmCluster
 from overspan.adapters.slurm.files.logs import find_written
 from overspan.adapters.slurm.sets.handles import is_set_handle
@@ -279,10 +280,9 @@ def _own(user: str, answer: Accepted | Refusal) -> Accepted | Refusal:
 
 def check_settings(config: ClusterConfig, settings: Settings) -> None:
     """Refuse settings with which one process cannot act for several users. Raises InvalidRequest."""
-    where = f"clusters.{config.name}"
 
     def refuse(key: str, value: Any, why: str, remedy: str) -> None:
-        raise InvalidRequest(f"{where}.{key}: {value} cannot be used by a shared daemon: {why}", remedy=remedy)
+        refuse_setting(config, key, f"{value} cannot be used by a shared daemon: {why}", remedy)
 
     if settings.transport != LOCAL:
         why = "its connection would be one account's for all"

@@ -16,7 +16,7 @@ from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Place, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import GpuDefaults
 
@@ -50,8 +50,6 @@ class Cluster:
     """Wakes when it answers again."""
     home: str = ""
     """The place where its launches are, while there are any; empty where that is not known."""
-    place_of: Callable[[str], Place | None] = lambda message: None
-    """Where the setting stands that a message of the adapter's is about."""
     has_launches: Callable[[], bool] = lambda: False
     """Whether it has, or may have, launches that are not over."""
     limited: bool = False
@@ -133,7 +131,7 @@ class Cluster:
                 self._adapter = opened
             except OverspanError as error:
                 if isinstance(error, InvalidRequest) and error.place is None:
-                    error.place = self.place_of(error.message)
+                    error.place = self.config.positions.key(())
                 raise
             except Exception as error:
                 log.exception("cluster %s cannot be opened", self.name, extra={"cluster": self.name})
@@ -237,7 +235,7 @@ class Cluster:
         self._unobserved = self._unobserved or observed
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, OverspanError):
-            message = f"{error.message}; {error.remedy}" if error.remedy else error.message
+            message = error.line
         if self.stale_since is None:
             self.stale_since = now
             log.warning("cluster %s does not answer: %s", self.name, message, extra={"cluster": self.name})
@@ -263,7 +261,6 @@ class Clusters:
                 config,
                 finder,
                 _read_gpu_defaults(settings, config.name),
-                place_of=functools.partial(settings.find_place, config.name),
                 has_launches=functools.partial(has_launches, config.name),
                 limited=_is_limited(settings, config.name),
             )
@@ -386,7 +383,7 @@ def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[C
         found.setdefault(LOCAL, (LOCAL, {}, ""))
     for name, (kind, own, root) in found.items():
         state = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root, state, personal)
+        yield ClusterConfig(name, kind, own, root, state, personal, settings.find_positions(name))
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:

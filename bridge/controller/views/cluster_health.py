@@ -39,7 +39,7 @@ class ClusterHealth:
             if cluster.stale_since is None and cluster.gap
         ]
         stale += [
-            {"cluster": name, "since": self.since, "message": word_trouble(trouble)}
+            {"cluster": name, "since": self.since, "message": trouble.line}
             for name, trouble in self._locations.list_troubles().items()
             if self._clusters.find(name) is None
         ]
@@ -59,7 +59,7 @@ class ClusterHealth:
                 "default": cluster.name == self._clusters.default,
                 "state": _name_state(cluster, cluster.name in troubles),
                 "since": cluster.stale_since,
-                "message": word_trouble(troubles[cluster.name]) if cluster.name in troubles else cluster.message,
+                "message": troubles[cluster.name].line if cluster.name in troubles else cluster.message,
                 "jobs": counts.get(cluster.name, 0),
             }
             for cluster in self._clusters
@@ -71,7 +71,7 @@ class ClusterHealth:
                 "default": False,
                 "state": "unconfigured",
                 "since": self.since,
-                "message": word_trouble(troubles[name]),
+                "message": troubles[name].line,
                 "jobs": count,
             }
             for name, count in sorted(self._locations.count_absent().items())
@@ -90,7 +90,7 @@ class ClusterHealth:
             try:
                 nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
             except OverspanError as error:
-                message = error.message
+                message = error.line
             answers.append({"name": cluster.name, "message": message})
         return nodes, answers
 
@@ -104,11 +104,6 @@ class ClusterHealth:
             raise InvalidRequest(f"the cluster {name} cannot be checked")
         findings: list[Finding] = await adapter.check()
         return findings
-
-
-def word_trouble(trouble: OverspanError) -> str:
-    """A trouble and its remedy, in one line."""
-    return f"{trouble.message}; {trouble.remedy}" if trouble.remedy else trouble.message
 
 
 def _name_state(cluster: Cluster, displaced: bool) -> str:

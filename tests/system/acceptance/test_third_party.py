@@ -8,13 +8,22 @@ import pytest
 from tests.system.conftest import Span
 
 ADAPTER = """\
+from typing import Annotated
+
 from tests.contract.fake import FakeAdapter, FakeWorld
 
+from overspan.adapters.settings import read_cluster_settings
 from overspan.adapters.traits import Traits
+from overspan.bridge.validation.models import DocumentModel, Whole, between
+
+
+class Settings(DocumentModel):
+    racks: Annotated[Whole, between(1, 9)] = 1
 
 
 class Memory(FakeAdapter):
     def __init__(self, config):
+        read_cluster_settings(Settings, config)
         super().__init__(FakeWorld())
         self.name = config.name
         self.traits = Traits(default_partition=lambda: "quick", own_queue=True)
@@ -32,6 +41,18 @@ def open_bare(config):
 """
 
 
+CONFIGURATION = """\
+clusters:
+  mem: {kind: memory, racks: 2}
+  off:
+    kind: memory
+    rack: 2
+    racks: 12
+  bare: {kind: bare}
+  local: {kind: local, cpus: 4, memory: 4G}
+"""
+
+
 @pytest.fixture
 def memory(span: Span, tmp_path: Path) -> Span:
     """An installation with that package, and a cluster of its kind."""
@@ -43,9 +64,7 @@ def memory(span: Span, tmp_path: Path) -> Span:
         "[overspan.adapters]\nmemory = overspan_memory:open_cluster\nbare = overspan_memory:open_bare\n"
     )
     (packages / "overspan_memory.py").write_text(ADAPTER)
-    span.config.write_text(
-        "clusters:\n  mem: {kind: memory}\n  bare: {kind: bare}\n  local: {kind: local, cpus: 4, memory: 4G}\n"
-    )
+    span.config.write_text(CONFIGURATION)
     root = Path(__file__).parents[3]
     # A daemon of its own process reads the path; the others are forked.
     span.run("ping", environment={"PYTHONPATH": f"{packages}:{root}"})
@@ -94,3 +113,9 @@ def test_one_that_states_no_traits_is_refused_with_the_way_out(memory: Span) -> 
     assert "install a version of its package" in done.stderr
     good = memory.submit("run: exit 0", "-M", "mem")
     memory.until(good, "COMPLETED")
+
+
+def test_its_settings_are_refused_with_file_line_and_nearest_key(memory: Span) -> None:
+    told = memory.run("sinfo", "-M", "off", check=False).stderr
+    assert f"{memory.config}:5:5: unknown key 'clusters.off.rack'" in told and "did you mean 'racks'?" in told
+    assert f"{memory.config}:6:12: clusters.off.racks: 12 is out of range; it must be from 1 to 9" in told

@@ -23,7 +23,7 @@ from overspan.adapters.local.admission import (
 from overspan.adapters.local.capacity import Capacity, parse_gpu_names, parse_meminfo, parse_quota
 from overspan.adapters.local.checking import find_file_system
 from overspan.adapters.local.planning import render_plan
-from overspan.adapters.local.settings import Partition, Settings, read_settings
+from overspan.adapters.local.settings import Settings, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
@@ -45,9 +45,10 @@ def test_settings_are_read() -> None:
     read = settings(
         cpus=1.5, memory="2G", gpus={"A100": 2}, partitions={"short": {"time": "1h"}, "long": None}, names="env"
     )
-    assert (read.cpu_milli, read.memory_mib, read.gpus, read.names) == (1500, 2048, ("A100", "A100"), "env")
-    assert read.partitions == (Partition("short", 3600), Partition("long"))
-    assert read.partition("") == read.partitions[0]
+    assert (read.cpus, read.memory, read.gpus, read.names) == (1.5, 2048, ("A100", "A100"), "env")
+    assert [*read.partitions] == ["short", "long"]
+    assert [(one.name, one.time_limit) for one in read.partitions.values()] == [("short", 3600), ("long", None)]
+    assert read.partition("") == read.partitions["short"]
     assert read.partition("none") is None
     assert settings(gpus=0).gpus == ()
     assert settings() == Settings()
@@ -56,16 +57,18 @@ def test_settings_are_read() -> None:
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        ({"cpu": 4}, "'cpu' is not a setting"),
+        ({"cpu": 4}, "unknown key 'clusters.here.cpu'\n  did you mean 'cpus'"),
         ({"cpus": 0}, "here.cpus: 0 is not a number"),
         ({"cpus": True}, "here.cpus"),
         ({"memory": "much"}, "here.memory"),
         ({"memory": 0}, "here.memory"),
         ({"gpus": "A100:0.5"}, "whole number"),
         ({"partitions": []}, "here.partitions"),
-        ({"partitions": {"a": {"nodes": 1}}}, "takes one setting"),
+        ({"partitions": {"a": {"nodes": 1}}}, "unknown key .*a.nodes'\n  known keys: time$"),
+        ({"partitions": {"a": {"name": "b"}}}, "here.partitions.a.name: 'name' is not a key here"),
+        ({"partitions": 3}, "a mapping is wanted here, not 3\n  write partitions: {short"),
         ({"python": ""}, "here.python"),
-        ({"names": "dns"}, "write one of auto"),
+        ({"names": "dns"}, "none of auto, namespace"),
     ],
 )
 def test_wrong_settings_are_named(given_: dict[str, Any], said: str) -> None:
@@ -119,7 +122,7 @@ def test_what_never_fits_is_refused() -> None:
     pair = TaskSpec("t", num_nodes=2, resources=Resources(cpus=1.5))
     assert find_refusal(job(pair), Settings(), MACHINE) == NEVER_FITS
     assert "none" in find_refusal(job(TaskSpec("t"), partition="none"), Settings(), MACHINE)
-    short = Settings(partitions=(Partition("short", 60),))
+    short = settings(partitions={"short": {"time": "60s"}})
     assert find_refusal(job(TaskSpec("t", time=61)), short, MACHINE) == TOO_LONG
     assert find_refusal(job(TaskSpec("t", time=60)), short, MACHINE) == ""
 
@@ -162,10 +165,10 @@ def test_hosts_of_a_batch_script_are_this_machine() -> None:
 
 
 def test_one_of_several_partitions_is_enough() -> None:
-    settings = Settings(partitions=(Partition("short", 60), Partition("long")))
-    assert find_refusal(job(TaskSpec("t", time=61), partition="short,long"), settings, MACHINE) == ""
-    assert find_refusal(job(TaskSpec("t", time=61), partition="short,short"), settings, MACHINE) == TOO_LONG
-    assert find_refusal(job(TaskSpec("t"), partition="long,none"), settings, MACHINE) == f"{BAD_PARTITION}: none"
+    several = settings(partitions={"short": {"time": "60s"}, "long": None})
+    assert find_refusal(job(TaskSpec("t", time=61), partition="short,long"), several, MACHINE) == ""
+    assert find_refusal(job(TaskSpec("t", time=61), partition="short,short"), several, MACHINE) == TOO_LONG
+    assert find_refusal(job(TaskSpec("t"), partition="long,none"), several, MACHINE) == f"{BAD_PARTITION}: none"
 
 
 def test_the_only_generic_resource_is_the_gpu() -> None:

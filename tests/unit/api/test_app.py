@@ -124,7 +124,7 @@ def test_secrets_are_in_no_answer() -> None:
     ("change", "words"),
     [
         ({"kind": "novel"}, "body.kind"),
-        ({"texd": ""}, "body.texd: unknown key"),
+        ({"texd": ""}, "unknown key 'body.texd'"),
         ({"directory": "here"}, "body.directory"),
         ({"environment": {"A=B": "c"}}, "no name of a variable"),
         ({"environment": {"A": "b\0"}}, "NUL"),
@@ -142,6 +142,22 @@ def test_wrong_bodies(change: dict[str, Any], words: str) -> None:
         error = answer.json()["error"]
         assert error["code"] == "invalid" and words in error["message"] and error["remedy"]
         assert bench.repository.transactions == 0
+
+    serve(scene)
+
+
+def test_all_mistakes_of_a_body_are_told_with_the_nearest_key_and_no_secret() -> None:
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        wrong = {"texd": "", "uid": -1, "umask": "8", "kind": "novel", "secrets": {"KEY": 4711}}
+        error = (await client.post("/v1/jobs", json={**BODY, **wrong})).json()["error"]
+        *mistakes, unknown = error["message"].splitlines()
+        assert sorted(mistakes) == [
+            "body.kind: the text 'novel' is not 'job_file' or 'script'",
+            "body.secrets.KEY: text is wanted here, not a value that is not shown",
+            "body.uid: -1 is out of range; it must be at least 0",
+            "body.umask: a whole number is wanted here, not the text '8'",
+        ]
+        assert unknown.startswith("unknown key 'body.texd' (did you mean 'text'? known keys:")
 
     serve(scene)
 

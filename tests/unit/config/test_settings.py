@@ -51,7 +51,7 @@ def test_operators_of_a_shared_daemon(tmp_path: Path) -> None:
         ("retention: 5d\nretentoin: 1\n", 2, 1, "unknown key 'retentoin'"),
         ("ticks:\n  observ: 1\n", 2, 3, "did you mean 'observe'"),
         ("a: 1\na: 2\n", 2, 1, "twice; the first is at"),
-        ("retention: 1m30s\n", 1, 1, "not a delay"),
+        ("retention: 1m30s\n", 1, 12, "not a delay"),
         ("clusters:\n  x: {root: /a}\n", 2, 3, "'clusters.x.kind' is missing"),
         ("clusters: {'': {kind: local}}\n", 1, 12, "clusters."),
         ("a: [1\n", 2, 1, "not YAML"),
@@ -60,7 +60,7 @@ def test_operators_of_a_shared_daemon(tmp_path: Path) -> None:
         ("? [a]\n: 1\n", 1, 3, "a key must be a single word"),
         ("a: &x [1]\nb: *y\n", 2, 4, "no anchor &y"),
         ("retention: !!binary 5\n", 1, 12, "the tag"),
-        ("default_cluster: moon\nclusters: {a: {kind: local}}\n", 1, 1, "'moon' is not configured"),
+        ("default_cluster: moon\nclusters: {a: {kind: local}}\n", 1, 18, "'moon' is not configured"),
     ],
 )
 def test_mistakes_have_a_place(tmp_path: Path, text: str, line: int, column: int, words: str) -> None:
@@ -73,6 +73,25 @@ def test_mistakes_have_a_place(tmp_path: Path, text: str, line: int, column: int
 def test_what_clusters_have_in_common_is_written_once(tmp_path: Path) -> None:
     text = "clusters:\n  a: &a {kind: slurm, host: login, tick: 5}\n  b: {<<: *a, host: other}\n"
     assert _load(tmp_path, user=text).clusters["b"].own == {"host": "other", "tick": 5}
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = "ticks: {observe: 0, retry: soon}\nlimits: {max_tasks: '5'}\nclusters: {a: {kind: 3}, b: }\n"
+    with pytest.raises(InvalidRequest) as caught:
+        _load(tmp_path, user=text)
+    file = str(tmp_path / "user.yaml")
+    assert caught.value.place == Place(file, 1, 18)
+    assert caught.value.message.splitlines() == [
+        "ticks.observe: 0 is out of range; it must be at least 1",
+        f"{file}:1:28: ticks.retry: 'soon' is not a delay; write whole seconds, or a whole number with s, m, h, d or w",
+        f"{file}:2:21: limits.max_tasks: a whole number is wanted here, not the text '5'",
+        f"{file}:3:22: clusters.a.kind: text is wanted here, not 3; put it in quotes",
+        f"{file}:3:29: clusters.b: a mapping is wanted here, not nothing",
+    ]
+
+
+def test_a_key_without_a_value_leaves_the_site_s(tmp_path: Path) -> None:
+    assert _load(tmp_path, user="retention:\nticks: {retry: }\n", site="retention: 7d\n").retention == 7 * 86400
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
@@ -108,15 +127,18 @@ def test_a_kind_that_there_is_not_is_refused_when_the_file_is_read(tmp_path: Pat
     (tmp_path / "site.yaml").write_text("clusters:\n  mine:\n    kind: locall\n")
     with pytest.raises(InvalidRequest, match="of kind 'locall'; did you mean 'local'") as caught:
         load_settings(str(tmp_path / "user.yaml"), str(tmp_path / "site.yaml"), check_kind)
-    assert caught.value.place == Place(str(tmp_path / "site.yaml"), 3, 5)
+    assert caught.value.place == Place(str(tmp_path / "site.yaml"), 3, 11)
     assert "kinds that work here: kubernetes, local, slurm" in caught.value.remedy
 
 
 def test_a_cluster_s_own_settings_have_places(tmp_path: Path) -> None:
     settings = _load(tmp_path, user="clusters:\n  a.b: {kind: local, root: /r,\n    cpu: 4}\n")
     clusters = Clusters(settings, str(tmp_path))
-    with pytest.raises(InvalidRequest, match="'cpu' is not a setting") as caught:
+    with pytest.raises(InvalidRequest, match=r"unknown key 'clusters\.a\.b\.cpu'\n") as caught:
         clusters.get("a.b").open()
     assert caught.value.place == Place(str(tmp_path / "user.yaml"), 3, 5)
-    assert settings.find_place("a.b", "something else") == Place(str(tmp_path / "user.yaml"), 2, 3)
-    assert settings.find_place("none", "something") is None
+    assert "did you mean 'cpus'? known keys: cpus, gpus" in caught.value.remedy
+    positions = settings.find_positions("a.b")
+    assert positions.value(("cpu",)) == Place(str(tmp_path / "user.yaml"), 3, 10)
+    assert positions.key(("nothing",)) == Place(str(tmp_path / "user.yaml"), 2, 3)
+    assert settings.find_positions("none").key(()) is None

@@ -34,7 +34,7 @@ def test_settings_are_those_of_the_configuration() -> None:
     for read in (read_settings, read_slurm_settings):
         with pytest.raises(InvalidRequest) as raised:
             read(ClusterConfig("c", "any", {"no-such-key": 1}))
-        own |= set(raised.value.remedy.removeprefix("use ").split(", "))
+        own |= set(raised.value.remedy.removeprefix("known keys: ").split(", "))
     assert set(pages.first_words(pages.read_section(OPERATIONS, "Configuration"))) == known | own
 
 

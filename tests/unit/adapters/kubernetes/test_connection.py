@@ -39,7 +39,7 @@ def connect() -> Iterator[Opener]:
     opened: list[Connection] = []
 
     def connect(**settings: Any) -> Connection:
-        opened.append(open_connection(Settings(**settings)))
+        opened.append(open_connection(Settings.model_construct(**settings)))
         return opened[-1]
 
     yield connect

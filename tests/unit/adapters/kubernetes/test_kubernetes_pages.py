@@ -64,6 +64,6 @@ def test_variables_that_stay_are_all_described() -> None:
 def test_settings_are_all_described() -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_settings(ClusterConfig("c", "kubernetes", {"no-such-key": 1}))
-    known = set(caught.value.remedy.removeprefix("use ").split(", "))
+    known = set(caught.value.remedy.removeprefix("known keys: ").split(", "))
     words = pages.first_words(pages.read_section(ROOT / "docs" / "operations.md", "A Kubernetes cluster"))
     assert set(words) - {"resource", "label", "types", "value"} == known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,9 @@ def test_gpus_and_their_kind() -> None:
         make_pod("a", cpu="1", **{"nvidia.com__gpu": "3"}),
     )
     assert (node.gpus, node.gpus_used, node.gpu_kind) == (8, 3.0, "nvidia-h100-80gb")
-    named = Settings(gpus=Gpus(types={"h100": GpuKind(("NVIDIA-H100-80GB",)), "mi300": GpuKind((), "", "amd.com/gpu")}))
+    named = Settings(
+        gpus=Gpus(types={"h100": GpuKind(value=("NVIDIA-H100-80GB",)), "mi300": GpuKind(resource="amd.com/gpu")})
+    )
     assert show(make_node(gives={"nvidia.com/gpu": "8"}), settings=named).gpu_kind == "h100"
     amd = show(make_node(gives={"amd.com/gpu": "4"}), make_pod("a", cpu="1", **{"amd.com__gpu": "1"}), settings=named)
     assert (amd.gpus, amd.gpus_used, amd.gpu_kind) == (4, 1.0, "mi300")
@@ -138,7 +139,7 @@ def test_nodes_of_a_cluster(api: KubernetesApi, connection: Connection) -> None:
     found = [(node.name, node.partition, node.state, node.cpus_used) for node in ask_nodes(connection, settings)]
     assert found == [("n1", "lab", "mixed", 5.0), ("n2", "lab", "idle", 0.0)]
     assert [node.name for node in ask_nodes(connection, Settings())] == ["n1", "n2", "n3"]
-    assert {node.partition for node in ask_nodes(connection, replace(settings, queue="team"))} == {"team"}
+    assert {node.partition for node in ask_nodes(connection, settings.model_copy(update={"queue": "team"}))} == {"team"}
 
 
 def test_without_the_right_to_see_other_namespaces(api: KubernetesApi, connection: Connection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def script(options: str) -> Job:
 
 def pod_of(job: Job, settings: Settings, rung: Rung = Rung.SOFT) -> dict[str, Any]:
     launch = Launch("inst-8-0", job)
-    (pod,) = render_launch(launch, replace(settings, namespace="default"), rung)[1].pods
+    (pod,) = render_launch(launch, settings.model_copy(update={"namespace": "default"}), rung)[1].pods
     return pod
 
 

@@ -432,7 +432,7 @@ def test_what_pods_cannot_be(text: str, words: str) -> None:
 
 
 def test_a_pod_needs_an_image() -> None:
-    settings = replace(configure(), image="")
+    settings = configure().model_copy(update={"image": ""})
     with pytest.raises(InvalidRequest, match="needs an image") as caught:
         draw(make_launch(read_file("name: one\nrun: echo\n")), settings, Rung.SOFT)
     assert "image_id" in caught.value.remedy

@@ -50,14 +50,16 @@ def test_everything_is_read() -> None:
         kubernetes={"spec": {"runtimeClassName": "nvidia"}},
     )
     assert settings.root == "/shared/overspan"
-    assert (settings.gang_timeout, settings.memory_mib, settings.default_time) == (120, 2048, 172800)
+    assert (settings.gang_timeout, settings.memory, settings.default_time) == (120, 2048, 172800)
     assert settings.image_pull_secrets == ("registry",)
     assert settings.gpus == Gpus(
-        "nvidia.com/gpu", "gpu", {"h100": GpuKind(("H100-80",)), "mi300": GpuKind(resource="amd.com/gpu")}
+        label="gpu", types={"h100": GpuKind(value=("H100-80",)), "mi300": GpuKind(resource="amd.com/gpu")}
     )
-    assert settings.volumes["data"] == Volume({"persistentVolumeClaim": {"claimName": "datasets"}})
+    assert settings.volumes["data"] == Volume(claim="datasets")
+    assert settings.volumes["data"].source == {"persistentVolumeClaim": {"claimName": "datasets"}}
+    assert settings.volumes["shared"].source == {"nfs": {"server": "s", "path": "/x"}}
     assert settings.volumes["shared"].shared
-    assert settings.overlay == {"spec": {"runtimeClassName": "nvidia"}}
+    assert settings.kubernetes == {"spec": {"runtimeClassName": "nvidia"}}
 
 
 @pytest.mark.parametrize(

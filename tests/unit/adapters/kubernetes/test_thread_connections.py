@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,7 +80,7 @@ def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path:
     config = json.loads(Path(settings.kubeconfig).read_text())
     config["users"][0]["user"] = {"tokenFile": str(tmp_path / "token")}
     (tmp_path / "config").write_text(json.dumps(config))
-    connection = open_connection(dataclasses.replace(settings, kubeconfig=str(tmp_path / "config")))
+    connection = open_connection(settings.model_copy(update={"kubeconfig": str(tmp_path / "config")}))
     try:
         with connection.lane() as lane:
             assert connection.create(MAPS, draw_map("before"), lane).works

@@ -138,7 +138,7 @@ class TestCheck:
         ],
     )
     def test_each_cause_has_its_own_remedy_and_the_host_is_named_once(self, message: str, remedy: str) -> None:
-        settings = Settings("ssh", "rig", user="ada", port=2222, ssh_config="~/my config")
+        settings = Settings(transport="ssh", host="rig", user="ada", port=2222, ssh_config="~/my config")
         seen, found = word_unreached(Unreachable(message), settings)
         assert seen.startswith("rig: ") and not seen.startswith("rig: rig:")
         assert remedy in found and "{" not in found
@@ -174,7 +174,7 @@ class TestCheck:
 class TestLogin:
     @pytest.mark.skipif(shutil.which("ssh") is None, reason="no OpenSSH client")
     def test_ssh_is_opened_on_the_terminal_by_the_daemons_own_socket(self, tmp_path: Path) -> None:
-        settings = Settings("ssh", "login.site")
+        settings = Settings(transport="ssh", host="login.site")
         transport = OpenSsh("leo", Address("login.site", "ada"), folder=f"{tmp_path}/sockets")
         invitation = asyncio.run(invite("leo", transport, settings))
         assert invitation.words[-2:] == ("--", "login.site")
@@ -185,7 +185,7 @@ class TestLogin:
 
     def test_others_are_told_why_there_is_nothing_to_do(self) -> None:
         assert "nothing to log in to" in asyncio.run(invite("c", LocalTransport(), Settings())).message
-        invitation = asyncio.run(invite("c", LocalTransport(), Settings("paramiko", "login")))
+        invitation = asyncio.run(invite("c", LocalTransport(), Settings(transport="paramiko", host="login")))
         assert not invitation.words and "transport: ssh" in invitation.message
 
     def test_the_adapter_has_the_abilities(self) -> None:

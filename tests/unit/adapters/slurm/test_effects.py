@@ -116,15 +116,15 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({"hots": "x"}, "'hots' is not a setting"),
-            ({"transport": "rsh"}, "not a way to reach"),
+            ({"hots": "x"}, "unknown key 'clusters.c.hots'\n  did you mean 'host'"),
+            ({"transport": "rsh"}, "none of local, ssh, paramiko; did you mean 'ssh'"),
             ({"transport": "ssh"}, "needs a host"),
             ({"host": "-oProxyCommand=x"}, "is not a name"),
-            ({"port": 0}, "not a port"),
-            ({"tick": 0}, "seconds from"),
+            ({"port": 0}, "port: 0 is out of range; it must be from 1 to 65535"),
+            ({"tick": 0}, "tick: 0 is out of range; it must be from 0.2 to 3600"),
             ({"path": "bin"}, "not an absolute path"),
-            ({"shared": "yes"}, "neither true nor false"),
-            ({"ssh_options": "-v"}, "list of words"),
+            ({"shared": "yes"}, "true or false is wanted here, not the text 'yes'"),
+            ({"ssh_options": "-v"}, "a list is wanted here, .*\n  write ssh_options: "),
         ],
     )
     def test_mistakes_are_named(self, given: dict[str, Any], message: str) -> None:

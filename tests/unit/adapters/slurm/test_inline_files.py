@@ -279,7 +279,7 @@ class TestSecrets:
         assert done.returncode == 1 and "have not come with it" in done.stderr
 
     def test_an_image_gets_them_as_the_others(self, node: Path) -> None:
-        renderer = Renderer(replace(RENDERER.settings, containers="apptainer"), "/r", "rig")
+        renderer = Renderer(RENDERER.settings.model_copy(update={"containers": "apptainer"}), "/r", "rig")
         job = read_file(f"{self.TEXT}resources: {{image_id: docker:a}}\n")
         call = renderer.render(Launch("i-7-0", job), SITE).call
         tool = node.parent / "apptainer"

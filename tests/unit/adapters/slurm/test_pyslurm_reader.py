@@ -137,5 +137,5 @@ class TestSetting:
         assert type(plain) is Queries
         with pytest.raises(InvalidRequest, match="pyslurm"):
             read_settings(ClusterConfig("c", "slurm", {"reader": "pyslurm", "host": "login"}))
-        with pytest.raises(InvalidRequest, match="neither"):
+        with pytest.raises(InvalidRequest, match="none of commands, pyslurm"):
             read_settings(ClusterConfig("c", "slurm", {"reader": "x"}))

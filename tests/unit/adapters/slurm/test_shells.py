@@ -90,12 +90,12 @@ class TestWords:
 
     def test_ssh_goes_over_the_master_with_a_terminal(self, tmp_path: Path) -> None:
         transport = OpenSsh("leo", Address("login.leo", "ada", config="/c"), "", str(tmp_path))
-        words = open_terminal(transport, Settings(transport="ssh"), ["srun", "it's"], True).words
+        words = open_terminal(transport, Settings(host="login.leo"), ["srun", "it's"], True).words
         assert words[:3] == ("ssh", "-F", "/c") and "-t" in words and words[-2] == "login.leo"
         assert any(word.startswith(f"ControlPath={tmp_path}/") for word in words)
         assert "BatchMode=yes" not in words and "ProxyCommand=false" not in words
         assert shlex.split(words[-1])[:3] == ["exec", "/bin/sh", "-c"]
-        assert "-T" in open_terminal(transport, Settings(transport="ssh"), ["srun"], False).words
+        assert "-T" in open_terminal(transport, Settings(host="login.leo"), ["srun"], False).words
 
     def test_paramiko_has_no_terminal(self) -> None:
         settings = Settings(transport=PARAMIKO, host="login.leo")

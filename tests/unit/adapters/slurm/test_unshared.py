@@ -167,7 +167,7 @@ def test_members_of_a_group_have_copies_of_their_own(tmp_path: Path) -> None:
     files = f'workdir: "{project}"\nfile_mounts: {{shown: "{project}"}}\nrun: {SHOW}\n'
     text = f"name: g\nexecution: parallel\n---\nname: a\n{files}---\nname: b\n{files}---\nname: c\nrun: ls; pwd\n"
     job, inline = InlinePacker(1 << 20).pack(replace_directory(read_file(text), str(project)))
-    renderer = Renderer(replace(RENDERER.settings, python=sys.executable), "/r", "rig")
+    renderer = Renderer(RENDERER.settings.model_copy(update={"python": sys.executable}), "/r", "rig")
     call = renderer.render(Launch("i-7-0", job), ClusterFacts(SITE, NODES, inline=inline)).call
     (tmp_path / "script").write_bytes(call.stdin)
     (tmp_path / "srun").write_text(SRUN)
@@ -226,7 +226,7 @@ def test_a_trial_and_a_plan_carry_nothing() -> None:
 
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
 def test_an_image_shows_what_its_node_has(runtime: str) -> None:
-    renderer = Renderer(replace(RENDERER.settings, containers=runtime), "/r", "rig")
+    renderer = Renderer(RENDERER.settings.model_copy(update={"containers": runtime}), "/r", "rig")
     launch = Launch("i-7-0", read_file(f"{GROUP}resources: {{image_id: docker:debian}}\nready: {{file: up}}\n"))
     rendered = renderer.render(launch, SITE)
     placement = json.loads(next(file.data for file in rendered.files if "placement" in file.path))

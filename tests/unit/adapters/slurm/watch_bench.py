@@ -54,9 +54,10 @@ class Asked(Queries):
 
 def open_over(asked: Asked) -> SlurmCluster:
     """The adapter over these answers, which looks all the time."""
+    settings = Settings.model_construct(tick=TICK)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("overspan.adapters.slurm.cluster.open_questions", lambda *given: asked)
-        patch.setattr("overspan.adapters.slurm.cluster.read_settings", lambda config: Settings(tick=TICK))
+        patch.setattr("overspan.adapters.slurm.cluster.read_settings", lambda config: settings)
         return SlurmCluster(ClusterConfig("c", "slurm", {}))
 
 
