@@ -44,7 +44,7 @@ class LostLaunch:
     ended_at: float | None = None
 
     def word(self) -> str:
-        """Its state, as a sentence."""
+        """A sentence about its state, for users."""
         job = self.place.job
         what, remedy = "it is being ended", ""
         if self.ended_at is not None:
@@ -104,7 +104,7 @@ def _tell_records(lost: LostLaunch) -> list[Event]:
 
 
 def find_damage(place: LaunchFiles) -> str:
-    """Why a launch that is not over is unknown here; empty where another look, or another version, may know it."""
+    """Why a watched launch is unknown; empty if the next look, or another version, may find it."""
     try:
         if not os.path.isdir(place.folder):
             return f"{place.folder} is gone"
@@ -114,7 +114,7 @@ def find_damage(place: LaunchFiles) -> str:
         if plan.get("format") != FORMAT:
             return ""
         if journals.is_over(place):
-            # A whole one has told it: to whoever knows of it, the launch is over, or was given back to the queue.
+            # A complete journal contains the end, which has been reported, or will be with the next read.
             return "" if journals.is_whole(place) else f"{place.journal} does not tell how it ended"
         if read_document(place.grant) is None:
             return f"{place.grant} is {'damaged' if os.path.exists(place.grant) else 'gone'}"
@@ -124,6 +124,6 @@ def find_damage(place: LaunchFiles) -> str:
 
 
 def list_recent(launches: Iterable[LostLaunch]) -> list[LostLaunch]:
-    """Those that are being ended, or were a short while ago."""
+    """Lost launches that are being ended, or have ended within SHOWN_SECONDS."""
     now = time.time()
     return [lost for lost in launches if lost.ended_at is None or now - lost.ended_at < SHOWN_SECONDS]

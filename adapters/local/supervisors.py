@@ -1,12 +1,12 @@
-"""Starts supervisors, watches them, starts them again, and finds those of an earlier daemon.
+"""Starts, watches and restarts supervisors, and finds those of an earlier daemon.
 
 A group has a supervisor of its own; single jobs share one. Each serves a folder ROOT/hosts/NAME:
 
-    lock          held by flock while the supervisor lives; tells its pid, start time and boot
-    inbox.jsonl   the launches it is to serve; appended under a flock on the file
-    log           what it said on stderr
-    urgent        FIFO for what ends work while nothing can be written
-    shared        the supervisor stays for a while when it has nothing to do
+    lock          locked by flock while the supervisor lives; contains its pid, start time and boot id
+    inbox.jsonl   the launches to serve; appended under a flock on the file
+    log           its stderr
+    urgent        FIFO for orders that end work while nothing can be written
+    shared        if it exists, an idle supervisor stays for a while
 
 Supervisors are forked from a fork server, and outlive it and the daemon. SIGUSR1 wakes them for new lines; it is
 blocked before they start.
@@ -36,20 +36,20 @@ from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage, wor
 _log = logging.getLogger(__name__)
 
 SHARED = "shared-"
-"""How the names of supervisors of single jobs begin."""
+"""The prefix of the names of single jobs' supervisors."""
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
 _UNTOLD_DELAY = 1.0
 _SHORT_DELAY = 1.0
-"""Seconds between two tries to start a supervisor while the machine is short of something."""
+"""Seconds between two tries to start a supervisor while the machine lacks a resource."""
 _STEADY_AFTER = 120.0
-"""Seconds that a supervisor must live for its earlier deaths to be forgotten, where it has told nothing."""
+"""Seconds of life after which a supervisor's earlier deaths no longer count, if it has written nothing before."""
 
 
 @dataclass
 class SupervisorProcess:
-    """One supervisor, alive (`pid` set) or to be started; `pidfd` is None where the kernel has none."""
+    """One supervisor, alive (`pid` set) or to be started; `pidfd` is None if the kernel has no pidfds."""
 
     name: str
     folder: str
@@ -57,7 +57,7 @@ class SupervisorProcess:
     start_time: int = 0
     pidfd: int | None = None
     line: socket.socket | None = None
-    """On which it tells how it ended; None where an earlier daemon started it."""
+    """The socket on which it reports its exit status; None if an earlier daemon started it."""
     started_at: float = 0.0
     deaths: int = 0
     short: str = ""
@@ -69,7 +69,7 @@ class SupervisorProcess:
 class Supervisors:
     """All supervisors of one local cluster.
 
-    `list_launches` gives what a supervisor of that name is to serve and has not finished; `tell_end` hears that one has
+    `list_launches` gives the unfinished launches of the supervisor of that name; `tell_end` is called when one has
     ended, or could not be started.
     """
 
@@ -92,20 +92,20 @@ class Supervisors:
         return name in self._hosts
 
     def count_deaths(self, name: str) -> int:
-        """How often in a row a supervisor ended soon after its start, or could not be started at all.
+        """How often in a row a supervisor ended soon after its start, or could not be started.
 
-        What the machine is short of for now does not count.
+        Starts that fail for a temporary shortage do not count.
         """
         return self._hosts[name].deaths if name in self._hosts else 0
 
     def find_shortage(self, name: str) -> str:
-        """What the machine lacks to start a supervisor; empty where nothing is known to."""
+        """The resource that the machine lacks to start a supervisor; empty if no shortage is known."""
         return self._hosts[name].short if name in self._hosts else ""
 
     async def hand(self, name: str, launches: Sequence[LaunchFiles]) -> None:
-        """Give launches to a supervisor, which is found, started or woken. A failed start is reported as its end.
+        """Pass launches to a supervisor, which is adopted, started or woken. A failed start is reported as its end.
 
-        A launch that is given twice is served once.
+        Idempotent: a launch that is passed twice is served once.
         """
         host = self._host(name)
         if host.timer is not None:
@@ -116,7 +116,7 @@ class Supervisors:
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
             if host.pid:
-                # It lives and does not know of them yet: wake it.
+                # It lives, but its inbox could not be written: try again.
                 host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
             else:
                 if is_shortage(error):
@@ -127,13 +127,13 @@ class Supervisors:
         self.nudge(name)
 
     def note_work(self, name: str) -> None:
-        """A supervisor has told something, so that its earlier deaths say nothing of the next one."""
+        """Reset the count of early deaths, because the supervisor has written something."""
         host = self._hosts.get(name)
         if host is not None and host.pid:
             host.deaths = 0
 
     def revive(self, name: str) -> None:
-        """Start a supervisor again for what it has not finished: at once at first, then ever later, up to 5 s."""
+        """Restart a supervisor for its unfinished launches: at once the first time, then with back-off up to 5 s."""
         host = self._host(name)
         if host.pid or host.timer is not None:
             return
@@ -142,7 +142,7 @@ class Supervisors:
         host.timer = asyncio.get_running_loop().call_later(delay, self._restart, host)
 
     def nudge(self, name: str) -> None:
-        """Tell a supervisor to read its inbox and orders; one that has ended reads them when it starts."""
+        """Signal a supervisor to read its inbox and orders; one that has ended reads them at its next start."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
             return
@@ -155,7 +155,7 @@ class Supervisors:
             pass
 
     def tell(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
-        """Give orders that cannot be written to a living supervisor, without a disk; False where none hears them."""
+        """Pass orders to a live supervisor through its FIFO, without the disk; False if there is none to read them."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
             return False
@@ -179,9 +179,9 @@ class Supervisors:
         return True
 
     async def forget(self, name: str) -> None:
-        """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything.
+        """Drop a supervisor that has ended and has no launches left; a log that is not empty stays.
 
-        Where the next one lives already, it keeps its folder, and is dropped when it has ended.
+        If the next one lives already, the folder stays in use until that one has ended.
         """
         host = self._hosts.get(name)
         if host is not None:
@@ -194,17 +194,17 @@ class Supervisors:
         if not self._hosts:
             async with self._turn:
                 if not self._hosts:
-                    # Nothing is left on an idle machine but the daemon.
+                    # Without supervisors, no process but the daemon stays on the machine.
                     await asyncio.to_thread(self._forks.end)
 
     def poll(self) -> None:
-        """Look for ends by hand where there are no pidfds."""
+        """Check for ends of supervisors if the kernel has no pidfds."""
         for host in list(self._hosts.values()):
             if host.pid and host.pidfd is None and not _lives(host.pid, host.start_time):
                 self._note_end(host)
 
     def close(self) -> None:
-        """Let go of every supervisor; they go on."""
+        """Stop watching the supervisors; they go on."""
         loop = asyncio.get_running_loop()
         for host in self._hosts.values():
             if host.timer is not None:
@@ -232,7 +232,7 @@ class Supervisors:
         task.add_done_callback(self._restarts.discard)
 
     async def _ensure(self, host: SupervisorProcess, launches: Sequence[LaunchFiles]) -> None:
-        """Have a supervisor that knows the launches."""
+        """Make sure that a live supervisor has these launches in its inbox."""
         if host.pid or await asyncio.to_thread(self._adopt, host):
             await asyncio.to_thread(_append_inbox, host.folder, launches)
         else:
@@ -244,7 +244,7 @@ class Supervisors:
                 host.pidfd = _hold(host.pid, host.start_time)
             except ProcessLookupError:
                 self._note_end(host)
-        # It may have ended while its inbox was written, which was told then.
+        # It may have ended while its inbox was written; then its end was reported already.
         if host.pid and not host.watched:
             host.watched = True
             host.started_at = time.monotonic()
@@ -256,7 +256,7 @@ class Supervisors:
         return self._forks.fork(host.folder)
 
     def _adopt(self, host: SupervisorProcess) -> bool:
-        """Find the living supervisor by its lock's content."""
+        """Find a live supervisor of an earlier daemon by the content of its lock."""
         if host.pid:
             return True
         lock = read_document(f"{host.folder}/lock")
@@ -295,9 +295,9 @@ class Supervisors:
 
 
 def _hold(pid: int, start_time: int) -> int | None:
-    """A pidfd of exactly this process, None where the kernel has none; ProcessLookupError where it was reaped."""
+    """A pidfd of exactly this process, None if the kernel has none. Raises ProcessLookupError if it was reaped."""
     pidfd = kernel.open_pidfd(pid)
-    # Compared after the pidfd was opened: before it, the pid might change hands.
+    # Compared after the pidfd was opened: before that, the pid could be reused.
     if pidfd is not None and kernel.read_start_time(pid) != start_time:
         os.close(pidfd)
         raise ProcessLookupError(f"process {pid} has ended")
@@ -310,7 +310,7 @@ def _lives(pid: int, start_time: int) -> bool:
 
 
 def sweep_hosts(root: str, used: Collection[str]) -> None:
-    """Remove the folders of supervisors that ended while no daemon watched."""
+    """Remove the folders of supervisors that ended while no daemon was running."""
     for name in os.listdir(f"{root}/hosts"):
         folder = f"{root}/hosts/{name}"
         lock = read_document(f"{folder}/lock") or {}
@@ -324,7 +324,7 @@ def _inbox_lines(launches: Sequence[LaunchFiles]) -> str:
 
 
 def _append_inbox(folder: str, launches: Sequence[LaunchFiles]) -> None:
-    """Under the lock: a supervisor decides under the same one that nothing is left to serve."""
+    """Append launches under the lock under which a supervisor decides that nothing is left to serve."""
     os.makedirs(folder, 0o700, exist_ok=True)
     fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -335,7 +335,7 @@ def _append_inbox(folder: str, launches: Sequence[LaunchFiles]) -> None:
 
 
 def _write_inbox(folder: str, launches: Sequence[LaunchFiles], shared: bool) -> None:
-    """Begin the inbox anew with what is not finished; only while no supervisor lives."""
+    """Replace the inbox by the unfinished launches; only while no supervisor lives."""
     os.makedirs(folder, 0o700, exist_ok=True)
     remove(f"{folder}/ended")
     if shared:
