@@ -1,4 +1,4 @@
-"""Group commit: one thread owns the database and puts all requests that wait into one transaction.
+"""Group commit: one thread owns the database, and writes all waiting requests in one transaction.
 
 A request is answered after the commit. One that fails by its own fault is rolled back alone (savepoint); if the
 database fails, the whole group is refused and nothing of it is written.
@@ -25,7 +25,7 @@ from overspan.bridge.store.rows import RowBatch, merge
 from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
-"""The most requests in one transaction, so that the first of them does not wait long."""
+"""Requests in one transaction at most, so that the first one does not wait long."""
 
 Call = Callable[[Connection], Any]
 
@@ -44,7 +44,7 @@ class StoreRequest:
 
 
 class Writer:
-    """The thread and its queue. `start` returns when the database is open, `stop` when all is written and closed."""
+    """The thread and its queue. `start` returns when the database is open, `stop` when everything is written."""
 
     def __init__(self, target: DatabaseTarget) -> None:
         self.target = target
@@ -59,12 +59,12 @@ class Writer:
         self._closed = False
 
     def start(self) -> None:
-        """Open the database; raises what `connect` raises, as the store's errors."""
+        """Open the database. Raises the errors of `connect`, translated."""
         self._thread.start()
         self._opened.result()
 
     def stop(self) -> None:
-        """Write what is queued, close the database and end the thread; a second call does nothing."""
+        """Write all queued requests, close the database and end the thread; a second call does nothing."""
         with self._gate:
             if not self._closed:
                 self._closed = True
@@ -72,7 +72,7 @@ class Writer:
         self._thread.join()
 
     def put(self, unit: StoreRequest) -> None:
-        """Queue a unit; StoreFailed when the store is closed."""
+        """Queue a request. Raises StoreFailed if the store is closed."""
         with self._gate:
             if self._closed:
                 raise StoreFailed("the store is closed", remedy="the daemon is ending; ask again")
@@ -86,7 +86,7 @@ class Writer:
             return first
 
     def reserve_ids(self, end: int) -> bool:
-        """Never draw an id below `end` again; whether any of them was still to be drawn."""
+        """Use no new id below `end` any more; returns whether there was an unused one."""
         with self._ids:
             before, self._next_id = self._next_id, max(self._next_id, end)
             return before < end
@@ -165,7 +165,7 @@ class Writer:
 
 
 class _RowFailed(Exception):
-    """One unit's own fault; its savepoint was rolled back."""
+    """One request failed by its own fault; its savepoint was rolled back."""
 
     def __init__(self, error: OverspanError) -> None:
         super().__init__(error.message)
@@ -173,7 +173,7 @@ class _RowFailed(Exception):
 
 
 def _write_rows(session: Session, units: list[StoreRequest]) -> None:
-    """Write all units at once; one by one where that fails or their order matters."""
+    """Write all requests at once, or one by one if that fails or if their order matters."""
     whole = merge(atom for unit in units for atom in unit.atoms)
     if whole is not None:
         try:
@@ -204,12 +204,12 @@ def _write_atom(atom: RowBatch, connection: Connection) -> bool:
 
 
 def _attempt(session: Session, call: Call) -> Any:
-    """Run in a savepoint, taken back when the call fails or returns False; other errors end the transaction."""
+    """Run a call in a savepoint, which is rolled back on failure or False. Fatal errors end the transaction."""
     session.execute("SAVEPOINT unit")
     try:
         result = call(session.connection)
     except Exception as error:
-        # SQLite ends the transaction itself on some errors; going on would then write without one.
+        # SQLite ends the transaction itself on some errors; further writes would then run without one.
         if is_fatal(error) or not session.raw.in_transaction:
             raise
         _take_back(session)
@@ -229,7 +229,7 @@ def _take_back(session: Session) -> None:
 
 
 def _deliver(units: Sequence[StoreRequest]) -> None:
-    """Wake each event loop once for all its units."""
+    """Wake each event loop once for all of its requests."""
     by_loop: dict[asyncio.AbstractEventLoop, list[StoreRequest]] = {}
     for unit in units:
         by_loop.setdefault(unit.loop, []).append(unit)
