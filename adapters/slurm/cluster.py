@@ -45,7 +45,7 @@ from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.commands.job_steps import JobSteps
-from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
+from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
@@ -101,10 +101,10 @@ class SlurmCluster:
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
         self._paced = RateLimited(self.transport)
-        self._queries = open_questions(self._paced, self._settings)
+        self._queries = open_queries(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._queries)
-        self._submitter = Submitter(self._queries, self._renderer, find_start(), self._throttles)
+        self._submitter = Submitter(self._queries, self._renderer, find_process_start(), self._throttles)
         self._predecessors = Predecessors(self._queries)
         self._importer = NativeJobImporter(self._queries)
         self._orders = DeliveredOrders()
@@ -115,7 +115,7 @@ class SlurmCluster:
         self._orderer = Orderer(self._queries, self._orders, self.watch, sets)
         self._logs = Logs(self._queries, self._settings.shared_root)
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
-        self.watch.apart = self._relays is not None
+        self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
         self._closed = False
         self._troubled = False
@@ -206,35 +206,35 @@ class SlurmCluster:
         # Handles of a later version are left alone until that version runs again.
         since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
-        self._set_submitter.saw(since)
-        self._submitter.references.saw(since)
+        self._set_submitter.note_watched(since)
+        self._submitter.references.note_watched(since)
         if not since:
-            self._throttles.see(())
+            self._throttles.note_watched(())
         while True:
             self.watch.fresh.clear()
             await self.watch.look(since)
             if self._relays is not None:
                 self._relays.keep(self.watch.list_running(since))
             reports = self.watch.collect(since)
-            await self._end_late(since)
+            await self._end_overdue(since)
             left = deadline - time.monotonic()
             trouble = self.watch.trouble
             if trouble is not None and not reports and (self.watch.take_trouble() or left <= 0):
                 self._troubled = True
                 raise trouble.with_traceback(None)
-            back, self._troubled = self._troubled and trouble is None, trouble is not None
+            recovered, self._troubled = self._troubled and trouble is None, trouble is not None
             gap = self.watch.gap or self._submitter.in_doubt
-            back = back or gap != self._gap or self._paced.hang != self._hang
-            if reports or back or left <= 0:
+            recovered = recovered or gap != self._gap or self._paced.hang != self._hang
+            if reports or recovered or left <= 0:
                 self._gap, self._hang = gap, self._paced.hang
-                hangs = word_trouble(trouble) or self._hang
+                hangs = describe_trouble(trouble) or self._hang
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
 
     def _can_tell(self, handle: str) -> bool:
         return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
-    async def _end_late(self, since: Mapping[str, str]) -> None:
+    async def _end_overdue(self, since: Mapping[str, str]) -> None:
         """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""
         sets, now = self.watch.sets, time.time()
         overdue, requeued = [*self.watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
@@ -399,16 +399,16 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def word_trouble(trouble: Exception | None) -> str:
+def describe_trouble(trouble: Exception | None) -> str:
     """Why the cluster has not answered, as a sentence; empty where it has."""
     if trouble is None:
         return ""
     return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
-def open_questions(transport: Transport, settings: Settings) -> Queries:
+def open_queries(transport: Transport, settings: Settings) -> Queries:
     """Queries by commands, or by pyslurm for the queue where the settings ask for it."""
-    kind = LibraryQuestions if settings.reader == PYSLURM else Queries
+    kind = LibraryQueries if settings.reader == PYSLURM else Queries
     return kind(transport, settings.timeout)
 
 
@@ -423,7 +423,7 @@ def open_transport(cluster: str, settings: Settings) -> Transport:
     return OpenSsh(cluster, address, settings.path)
 
 
-def find_start() -> float:
+def find_process_start() -> float:
     """When this process started, in seconds since the epoch (proc(5), stat): another one made older submissions."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()

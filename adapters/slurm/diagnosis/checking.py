@@ -18,7 +18,7 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import describe_unreachable
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
@@ -44,7 +44,7 @@ async def check_cluster(queries: Queries, settings: Settings, root: str) -> list
         began = time.monotonic()
         await queries.transport.run(["true"], timeout=queries.timeout)
     except OverspanError as error:
-        return [Finding("reach", False, *word_unreached(error, settings))]
+        return [Finding("reach", False, *describe_unreachable(error, settings))]
     taken = (time.monotonic() - began) * 1000
     reach = f"{where} by {settings.transport}, as {site.user}; a command takes {taken:.0f} ms"
     findings = [Finding("reach", True, reach), judge_version(site)]

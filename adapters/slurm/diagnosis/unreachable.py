@@ -41,11 +41,11 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
-def word_unreached(error: OverspanError, settings: Settings) -> tuple[str, str]:
+def describe_unreachable(error: OverspanError, settings: Settings) -> tuple[str, str]:
     """The error as `host: message`, with the host only once, and the remedy for its cause."""
     where = settings.host or "this machine"
     seen = error.message if error.message.startswith(f"{where}: ") else f"{where}: {error.message}"
-    return seen, _find_remedy(seen.removeprefix(f"{where}: "), settings) or error.remedy or _word_default(settings)
+    return seen, _find_remedy(seen.removeprefix(f"{where}: "), settings) or error.remedy or _default_remedy(settings)
 
 
 def _find_remedy(message: str, settings: Settings) -> str:
@@ -56,7 +56,7 @@ def _find_remedy(message: str, settings: Settings) -> str:
     return remedy.format(ssh=spell_ssh(settings), login=login)
 
 
-def _word_default(settings: Settings) -> str:
+def _default_remedy(settings: Settings) -> str:
     if settings.transport == LOCAL:
         return "run the daemon where Slurm's commands work, set `path` to their folder, or `host` to reach them by ssh"
     return f"try `{spell_ssh(settings)} scontrol ping`; `span login` opens a connection that asks for codes"

@@ -143,10 +143,10 @@ def _make_atom(
 
 
 def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
-    seen = {task.name}
-    while task.share and task.share not in seen:
+    visited = {task.name}
+    while task.share and task.share not in visited:
         task = job.spec_of(task.share)
-        seen.add(task.name)
+        visited.add(task.name)
     return task
 
 

@@ -102,7 +102,7 @@ class Shell:
         """Write a file atomically."""
         done = await self._run_program(render_write(path, data, mode))
         if done.rc != 0:
-            raise word_unwritten(path, done.words)
+            raise make_write_error(path, done.words)
 
     async def list(self, path: str) -> list[FolderEntry]:
         """The entries of a folder."""
@@ -115,7 +115,7 @@ class Shell:
         return await self.run([INTERPRETER], stdin=program.encode("utf-8", "surrogateescape"), timeout=FILE_SECONDS)
 
 
-def word_unwritten(path: str, words: str) -> OverspanError:
+def make_write_error(path: str, words: str) -> OverspanError:
     """The error of a file that could not be written; Rejected if no further try can change it."""
     said = words.strip().splitlines()
     message = f"{path} cannot be written: {said[-1] if said else 'no error message'}"

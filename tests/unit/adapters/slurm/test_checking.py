@@ -28,7 +28,7 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
+from overspan.adapters.slurm.diagnosis.unreachable import describe_unreachable
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -139,14 +139,14 @@ class TestCheck:
     )
     def test_each_cause_has_its_own_remedy_and_the_host_is_named_once(self, message: str, remedy: str) -> None:
         settings = Settings("ssh", "rig", user="ada", port=2222, ssh_config="~/my config")
-        seen, found = word_unreached(Unreachable(message), settings)
+        seen, found = describe_unreachable(Unreachable(message), settings)
         assert seen.startswith("rig: ") and not seen.startswith("rig: rig:")
         assert remedy in found and "{" not in found
         assert "`ssh " not in found or "`ssh -F '~/my config' -l ada -p 2222 rig" in found
 
     def test_this_machine_is_not_reached_by_ssh(self) -> None:
         for message in ("sh: scontrol: not found", "Unable to contact slurm controller", "timed out", "else"):
-            seen, found = word_unreached(Unreachable(message), Settings())
+            seen, found = describe_unreachable(Unreachable(message), Settings())
             assert seen == f"this machine: {message}" and found and "ssh " not in found.replace("by ssh", "")
 
     def test_a_check_tells_what_is_so_now(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class Asked(Queries):
 def open_over(asked: Asked) -> SlurmCluster:
     """The adapter over these answers, which looks all the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("overspan.adapters.slurm.cluster.open_questions", lambda *given: asked)
+        patch.setattr("overspan.adapters.slurm.cluster.open_queries", lambda *given: asked)
         patch.setattr("overspan.adapters.slurm.cluster.read_settings", lambda config: Settings(tick=TICK))
         return SlurmCluster(ClusterConfig("c", "slurm", {}))
 
