@@ -183,7 +183,7 @@ class LocalCluster:
 
     def troubles(self) -> list[str]:
         """Lost launches, a sentence each."""
-        return [lost.word() for lost in list_recent(self._dispatch.lost_launches.values())]
+        return [lost.describe() for lost in list_recent(self._dispatch.lost_launches.values())]
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """Parts of the job that are accepted and have no effect on this machine."""
@@ -257,13 +257,13 @@ class LocalCluster:
         looked_at = loop.time()
         while True:
             await self._wait()
-            unheard = loop.time() - looked_at >= LOOK_SECONDS
+            check_others = loop.time() - looked_at >= LOOK_SECONDS
             dispatch.attention.clear()
             woken, self._woken = self._woken, set()
             try:
                 async with self._lock:
                     all_launches, self._wake.full = self._wake.full, False
-                    await dispatch.settle(woken, unheard=unheard, all_launches=all_launches)
+                    await dispatch.settle(woken, check_others=check_others, all_launches=all_launches)
                     await dispatch.schedule()
             except (OSError, MemoryError) as error:
                 _log.warning("cluster %s: %s", self.name, error)
@@ -272,7 +272,7 @@ class LocalCluster:
                 # The loop must go on: launches that end later have to be noticed.
                 _log.exception("cluster %s", self.name)
                 dispatch.stalled = True
-            if unheard:
+            if check_others:
                 looked_at = loop.time()
                 dispatch.reports.repeat_gone()
 

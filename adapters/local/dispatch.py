@@ -15,15 +15,15 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.launch_files import LaunchFiles, parse_handle, put_off
+from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
     LostLaunch,
     end_processes,
     find_damage,
+    list_end_events,
     list_recent,
     open_lost_launch,
-    tell_end,
 )
 from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
@@ -43,7 +43,7 @@ TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
 _PER_SHARED = 1000
 """Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
-_LOOKED_AT = 50
+_CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
 """Rounds after which every journal was checked, at most, however many there are."""
@@ -193,7 +193,7 @@ class Dispatch:
             self.reports.set_reason(self.runs[handle], TASK_LIMIT)
         if self.queue.head and self._settings.preempt != OFF:
             await self._preempt(self.runs[self.queue.head])
-        self._tell_reasons()
+        self._set_reasons()
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
@@ -235,7 +235,7 @@ class Dispatch:
         self._given += 1
         return f"{SHARED}{self._shared}"
 
-    def _tell_reasons(self) -> None:
+    def _set_reasons(self) -> None:
         """Set the reasons of waiting launches: Resources for the first in the queue, Priority for the others."""
         head = self.queue.head
         if head != self._head and self._head in self.queue:
@@ -265,25 +265,25 @@ class Dispatch:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, woken: set[str], unheard: bool, all_launches: bool = False) -> None:
+    async def settle(self, woken: set[str], check_others: bool, all_launches: bool = False) -> None:
         """Read the journals of the `woken` launches; those that have ended free their resources.
 
-        `unheard`: also check some of the others, whose wake-up may have been lost. A wake-up is lost only if its
+        `check_others`: also check some of the others, whose wake-up may have been lost. A wake-up is lost only if its
         supervisor could not write it; after that, `all_launches` are checked.
         """
-        if unheard or all_launches:
+        if check_others or all_launches:
             self._hosts.poll()
-            sizes = [(run.place, run.size) for run in self._choose_looked(all_launches)]
+            sizes = [(run.place, run.size) for run in self._choose_checked(all_launches)]
             changed = await asyncio.to_thread(launches.find_changed, sizes)
             woken = woken | changed.keys()
             for handle, size in changed.items():
                 self.runs[handle].size = size
-        looked = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
-        for run in looked:
+        woken_runs = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
+        for run in woken_runs:
             self._hosts.note_work(run.host)
-        for run in looked:
+        for run in woken_runs:
             self.reports.mark(run.handle)
-        for run in looked:
+        for run in woken_runs:
             if await self._is_over(run):
                 await self._drop(run)
         while self.ended_hosts:
@@ -295,10 +295,10 @@ class Dispatch:
                 raise
         await self._end_lost_launches()
 
-    def _choose_looked(self, all_launches: bool) -> list[LocalLaunch]:
+    def _choose_checked(self, all_launches: bool) -> list[LocalLaunch]:
         """The running launches to check in this round: a part in rotation, so that many cost no more than few."""
         granted = [run for run in self._granted() if run.handle not in self.lost_launches]
-        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
+        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _CHECKED_AT_ONCE))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
@@ -355,7 +355,7 @@ class Dispatch:
             if not begun:
                 self.queue.remove(handle)
             self.attention.set()
-            _log.warning("%s", lost.word())
+            _log.warning("%s", lost.describe())
         return self.lost_launches[handle]
 
     async def _end_lost_launches(self) -> None:
@@ -370,12 +370,12 @@ class Dispatch:
             if why and handle not in self.lost_launches:
                 await self.lose(place, why)
             elif not why:
-                self.reports.look_again(handle)
+                self.reports.read_again(handle)
         for lost in [lost for lost in self.lost_launches.values() if lost.ended_at is None]:
             if await asyncio.to_thread(end_processes, lost):
                 now = time.time()
                 lost.ended_at = now
-                self.reports.tell_end(lost.place.handle, await asyncio.to_thread(tell_end, lost, now))
+                self.reports.report_end(lost.place.handle, await asyncio.to_thread(list_end_events, lost, now))
                 run = self.runs.get(lost.place.handle)
                 if run is not None:
                     await self._drop(run)
@@ -390,7 +390,7 @@ class Dispatch:
 
     async def _remove_ticket(self, place: LaunchFiles) -> None:
         try:
-            await asyncio.to_thread(put_off, place)
+            await asyncio.to_thread(mark_ended, place)
             await asyncio.to_thread(sweep_links, place.root, place.handle)
         except OSError as error:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
@@ -450,7 +450,7 @@ class Dispatch:
             if cancelled:
                 self.queue.remove(run.handle)
             return None
-        if urgent and not self._hosts.tell(run.host, run.place, urgent) and cancelled:
+        if urgent and not self._hosts.send_urgent(run.host, run.place, urgent) and cancelled:
             return await self.lose(run.place, f"it has no supervisor, and nothing can be written: {error.strerror}")
         return None
 
@@ -486,7 +486,7 @@ class Dispatch:
             await asyncio.to_thread(launches.write_orders, run, fresh)
             for _, event in fresh:
                 launches.note_event(run, event)
-            self._hosts.nudge(run.host)
+            self._hosts.wake(run.host)
             self._outdated = True
         run.tokens.update(order.token for order in orders)
 

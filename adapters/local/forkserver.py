@@ -27,7 +27,7 @@ class Forked(NamedTuple):
 
     pid: int
     start_time: int
-    line: socket.socket
+    status_socket: socket.socket
 
 
 class ForkServer:
@@ -121,8 +121,8 @@ class ForkServer:
     def _ask(self, folder: str, log: int) -> Forked | None:
         """Request a supervisor; None if the fork server died, or was killed, before it forked one."""
         assert self._socket is not None
-        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.settimeout(_PATIENCE)
+        status_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        status_socket.settimeout(_PATIENCE)
         try:
             with theirs:
                 try:
@@ -131,33 +131,33 @@ class ForkServer:
                 except OSError:
                     self._end()
                     return None
-            words = self._hear(line)
+            words = self._read_answer(status_socket)
             if words[:1] == ["started"]:
-                line.setblocking(False)
-                return Forked(int(words[1]), int(words[2]), line.dup())
+                status_socket.setblocking(False)
+                return Forked(int(words[1]), int(words[2]), status_socket.dup())
             if words[:1] == ["short"]:
                 raise OSError(int(words[1]), os.strerror(int(words[1])))
             return None
         finally:
-            line.close()
+            status_socket.close()
 
-    def _hear(self, line: socket.socket) -> list[str]:
+    def _read_answer(self, status_socket: socket.socket) -> list[str]:
         """The first answer to a request; empty if no process is left to answer. Raises TimeoutError."""
         try:
-            told = line.recv(_LINE_SIZE)
+            answer = status_socket.recv(_LINE_SIZE)
         except TimeoutError:
-            told = b""
-        if not told:
+            answer = b""
+        if not answer:
             # Dead or hung. Once it is killed it forks nothing more; a supervisor that it forked answers by itself.
             self._end()
-            told = line.recv(_LINE_SIZE)
-        return told.decode().split()
+            answer = status_socket.recv(_LINE_SIZE)
+        return answer.decode().split()
 
 
-def read_status(line: socket.socket) -> int | None:
+def read_status(status_socket: socket.socket) -> int | None:
     """The exit status that an ended supervisor has sent; None if it was killed."""
     try:
-        words = line.recv(_LINE_SIZE).split()
+        words = status_socket.recv(_LINE_SIZE).split()
     except OSError:
         return None
     return int(words[1]) if words[:1] == [b"ended"] else None

@@ -172,9 +172,9 @@ def _has_record(folder: str, key: str) -> bool:
 class Wake:
     """A FIFO into which supervisors write `N.R` lines when a journal has grown."""
 
-    def __init__(self, path: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, report: Callable[[str], None]) -> None:
         self._path = path
-        self._tell = tell
+        self._report = report
         self._rest = b""
         self.fd = -1
         self.full = False
@@ -199,7 +199,7 @@ class Wake:
         data = self._rest + data
         *lines, self._rest = data.split(b"\n")
         for line in set(lines):
-            self._tell(line.decode("ascii", "replace"))
+            self._report(line.decode("ascii", "replace"))
 
     def close(self) -> None:
         """Close the FIFO."""

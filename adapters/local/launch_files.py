@@ -152,7 +152,7 @@ def remove(path: str) -> None:
         pass
 
 
-def put_off(place: LaunchFiles) -> None:
+def mark_ended(place: LaunchFiles) -> None:
     """Mark a launch as ended: its ticket moves to ROOT/ended, so that its files get packed. Raises OSError."""
     try:
         os.replace(place.ticket, place.ended)

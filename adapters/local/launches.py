@@ -19,8 +19,8 @@ from overspan.adapters.local.launch_files import (
     LaunchFiles,
     Ticket,
     append_lines,
+    mark_ended,
     parse_handle,
-    put_off,
     read_booking,
     read_document,
     read_ticket,
@@ -249,7 +249,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaun
         if os.path.isdir(place.folder):
             # It may have ended long ago, while no daemon ran: `forget` counts from now, so that its end gets reported.
             os.utime(place.folder)
-        put_off(place)
+        mark_ended(place)
     return runs
 
 

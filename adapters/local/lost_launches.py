@@ -43,7 +43,7 @@ class LostLaunch:
     """Processes that have had their TERM, by pid and start."""
     ended_at: float | None = None
 
-    def word(self) -> str:
+    def describe(self) -> str:
         """A sentence about its state, for users."""
         job = self.place.job
         what, remedy = "it is being ended", ""
@@ -80,27 +80,27 @@ def end_processes(lost: LostLaunch) -> bool:
     return not alive or now > lost.kill_at + UNKILLABLE_TIMEOUT
 
 
-def tell_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
+def list_end_events(lost: LostLaunch, now: float) -> tuple[Event, ...]:
     """The events of its end: what its shims recorded before it was given up, then its loss."""
     cause = Cause.CANCEL if lost.cancelled else Cause.SYSTEM if lost.begun else Cause.NODE
     report = LaunchLost(now, lost.place.launch, cause.value, lost.loss.why)
-    return (*_tell_records(lost), report)
+    return (*_list_recorded_events(lost), report)
 
 
-def _tell_records(lost: LostLaunch) -> list[Event]:
+def _list_recorded_events(lost: LostLaunch) -> list[Event]:
     found = list_records(f"{lost.place.folder}/nodes")
-    told: list[Event] = []
+    events: list[Event] = []
     for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):
         if record.pid <= 0 or record.failed_at not in ("", "lost"):
             continue
-        if not told:
-            told.append(Granted(record.started_at, ()))
-        told.append(Launch(record.started_at, task, attempt))
-        told.append(NodeStarted(record.started_at, task, attempt, node, run))
+        if not events:
+            events.append(Granted(record.started_at, ()))
+        events.append(Launch(record.started_at, task, attempt))
+        events.append(NodeStarted(record.started_at, task, attempt, node, run))
         if record.ended_at is not None and record.ended_at < lost.loss.at and not record.failed_at:
             code, number = record.exit_code or 0, record.signal or 0
-            told.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
-    return told
+            events.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
+    return events
 
 
 def find_damage(place: LaunchFiles) -> str:

@@ -23,7 +23,7 @@ class Reports:
         self._runs = runs
         self._followed: dict[str, str] = {}
         self._dirty: set[str] = set()
-        self._untold: set[str] = set()
+        self._unreported: set[str] = set()
         self._gone: set[str] = set()
         self._again: set[str] = set()
         self._ends: dict[str, tuple[Event, ...]] = {}
@@ -40,15 +40,15 @@ class Reports:
         """Set a waiting launch's reason, and when it starts at the latest."""
         if (run.reason, run.starts_by) != (reason, starts_by):
             run.reason, run.starts_by = reason, starts_by
-            self._untold.add(run.handle)
+            self._unreported.add(run.handle)
             self.fresh.set()
 
     def drop_reason(self, run: LocalLaunch) -> None:
         """Drop the reason of a launch that no longer waits."""
         run.reason, run.starts_by = "", None
-        self._untold.discard(run.handle)
+        self._unreported.discard(run.handle)
 
-    def tell_end(self, handle: str, events: tuple[Event, ...]) -> None:
+    def report_end(self, handle: str, events: tuple[Event, ...]) -> None:
         """Report an end that the launch's files do not contain."""
         self._ends[handle] = events
         self.mark(handle)
@@ -65,7 +65,7 @@ class Reports:
             self._again = set()
             self.fresh.set()
 
-    def look_again(self, handle: str) -> None:
+    def read_again(self, handle: str) -> None:
         """Read a launch again later, because it cannot be read now."""
         self._again.add(handle)
 
@@ -92,13 +92,13 @@ class Reports:
         found: dict[str, Report] = {}
         for handle in quiet:
             self._followed[handle] = since[handle]
-        for handle, told in news.items():
-            report = self._make(reading[handle], told, handle in unknown)
+        for handle, found_news in news.items():
+            report = self._make(reading[handle], found_news, handle in unknown)
             if report is not None:
                 found[handle] = report
-        untold = self._untold & since.keys()
-        self._untold -= untold
-        for handle in untold:
+        unreported = self._unreported & since.keys()
+        self._unreported -= unreported
+        for handle in unreported:
             self._add_reason(found, handle, since[handle])
         return list(found.values())
 
@@ -106,7 +106,7 @@ class Reports:
         """Forget ended launches that are no longer asked for."""
         self._followed = {handle: cursor for handle, cursor in self._followed.items() if handle in since}
         self._dirty = {handle for handle in self._dirty if handle in since or handle in self._runs}
-        self._untold = {handle for handle in self._untold if handle in since or handle in self._runs}
+        self._unreported = {handle for handle in self._unreported if handle in since or handle in self._runs}
         self._ends = {handle: events for handle, events in self._ends.items() if handle in since}
 
     def _make(self, asked: tuple[LaunchFiles, str], news: News | OSError, unknown: bool) -> Report | None:
@@ -125,7 +125,7 @@ class Reports:
             if is_damage(news):
                 self.suspects[handle] = word_damage(news)
             else:
-                self.look_again(handle)
+                self.read_again(handle)
         elif unknown and handle not in self._again:
             self.suspects.setdefault(handle, "")
         return None

@@ -40,7 +40,7 @@ SHARED = "shared-"
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
-_UNTOLD_DELAY = 1.0
+_INBOX_RETRY_DELAY = 1.0
 _SHORT_DELAY = 1.0
 """Seconds between two tries to start a supervisor while the machine lacks a resource."""
 _STEADY_AFTER = 120.0
@@ -56,7 +56,7 @@ class SupervisorProcess:
     pid: int = 0
     start_time: int = 0
     pidfd: int | None = None
-    line: socket.socket | None = None
+    status_socket: socket.socket | None = None
     """The socket on which it reports its exit status; None if an earlier daemon started it."""
     started_at: float = 0.0
     deaths: int = 0
@@ -69,7 +69,7 @@ class SupervisorProcess:
 class Supervisors:
     """All supervisors of one local cluster.
 
-    `list_launches` gives the unfinished launches of the supervisor of that name; `tell_end` is called when one has
+    `list_launches` gives the unfinished launches of the supervisor of that name; `note_end` is called when one has
     ended, or could not be started.
     """
 
@@ -78,14 +78,14 @@ class Supervisors:
         root: str,
         python: str,
         list_launches: Callable[[str], Sequence[LaunchFiles]],
-        tell_end: Callable[[str], None],
+        note_end: Callable[[str], None],
     ) -> None:
         self._root = root
         self._forks = ForkServer(root, python)
         self._list_launches = list_launches
-        self._tell_end = tell_end
+        self._report_end = note_end
         self._hosts: dict[str, SupervisorProcess] = {}
-        self._turn = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -111,20 +111,20 @@ class Supervisors:
         if host.timer is not None:
             return
         try:
-            async with self._turn:
+            async with self._start_lock:
                 await self._ensure(host, launches)
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
             if host.pid:
                 # It lives, but its inbox could not be written: try again.
-                host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
+                host.timer = asyncio.get_running_loop().call_later(_INBOX_RETRY_DELAY, self._restart, host)
             else:
                 if is_shortage(error):
                     host.short = word_shortage(getattr(error, "errno", None)) or "memory is short"
                 else:
                     host.deaths += 1
-                self._tell_end(name)
-        self.nudge(name)
+                self._report_end(name)
+        self.wake(name)
 
     def note_work(self, name: str) -> None:
         """Reset the count of early deaths, because the supervisor has written something."""
@@ -141,7 +141,7 @@ class Supervisors:
         delay = max(delay, _SHORT_DELAY) if host.short else delay
         host.timer = asyncio.get_running_loop().call_later(delay, self._restart, host)
 
-    def nudge(self, name: str) -> None:
+    def wake(self, name: str) -> None:
         """Signal a supervisor to read its inbox and orders; one that has ended reads them at its next start."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
@@ -154,7 +154,7 @@ class Supervisors:
         except ProcessLookupError:
             pass
 
-    def tell(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
+    def send_urgent(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
         """Pass orders to a live supervisor through its FIFO, without the disk; False if there is none to read them."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
@@ -192,7 +192,7 @@ class Supervisors:
                 host.timer.cancel()
             await asyncio.to_thread(_remove_folder, host.folder)
         if not self._hosts:
-            async with self._turn:
+            async with self._start_lock:
                 if not self._hosts:
                     # Without supervisors, no process but the daemon stays on the machine.
                     await asyncio.to_thread(self._forks.end)
@@ -212,8 +212,8 @@ class Supervisors:
             if host.pidfd is not None:
                 loop.remove_reader(host.pidfd)
                 os.close(host.pidfd)
-            if host.line is not None:
-                host.line.close()
+            if host.status_socket is not None:
+                host.status_socket.close()
         self._hosts.clear()
         self._forks.close()
         for task in self._restarts:
@@ -238,7 +238,7 @@ class Supervisors:
         else:
             shared = host.name.startswith(SHARED)
             await asyncio.to_thread(_write_inbox, host.folder, self._list_launches(host.name), shared)
-            host.pid, host.start_time, host.line = await asyncio.to_thread(self._spawn, host)
+            host.pid, host.start_time, host.status_socket = await asyncio.to_thread(self._spawn, host)
             host.short, host.started_at = "", time.monotonic()
             try:
                 host.pidfd = _hold(host.pid, host.start_time)
@@ -280,10 +280,10 @@ class Supervisors:
             os.close(host.pidfd)
             host.pidfd = None
         short = False
-        if host.line is not None:
-            short = read_status(host.line) == EX_TEMPFAIL
-            host.line.close()
-            host.line = None
+        if host.status_socket is not None:
+            short = read_status(host.status_socket) == EX_TEMPFAIL
+            host.status_socket.close()
+            host.status_socket = None
         host.pid, host.watched = 0, False
         if short:
             host.short = "the machine is short of processes, memory or open files"
@@ -291,7 +291,7 @@ class Supervisors:
         else:
             steady = time.monotonic() - host.started_at > _STEADY_AFTER
             host.deaths = 1 if steady else host.deaths + 1
-        self._tell_end(host.name)
+        self._report_end(host.name)
 
 
 def _hold(pid: int, start_time: int) -> int | None:
