@@ -39,18 +39,18 @@ class RowBatch:
 
 def insertion(jobs: Iterable[NewJob]) -> RowBatch:
     """The rows of new jobs, in one batch."""
-    atom = RowBatch()
+    batch = RowBatch()
     for new in jobs:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
         array_id = None if job.element is None else job.element.array
         fixed = {"id": job.id, "handle": "", "native_id": "", "cursor": "", "array_id": array_id}
-        atom.jobs.append(_facts(job) | named | fixed)
+        batch.jobs.append(_facts(job) | named | fixed)
         if array_id is None:
-            atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
-        atom.outbox_add += map(outbox_values, new.outbox)
-        atom.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
-    return atom
+            batch.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
+        batch.outbox_add += map(outbox_values, new.outbox)
+        batch.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
+    return batch
 
 
 def alteration(change: Change) -> RowBatch:
@@ -79,30 +79,30 @@ def alteration(change: Change) -> RowBatch:
 
 def drawing(elements: Iterable[NewJob], change: Change) -> RowBatch:
     """The rows of an array's new elements, and of the array without them, in one batch."""
-    atom, altered = insertion(elements), alteration(change)
-    altered.jobs = atom.jobs
-    altered.outbox_add += atom.outbox_add
-    altered.timeline += atom.timeline
+    batch, altered = insertion(elements), alteration(change)
+    altered.jobs = batch.jobs
+    altered.outbox_add += batch.outbox_add
+    altered.timeline += batch.timeline
     return altered
 
 
-def merge(atoms: Iterable[RowBatch]) -> RowBatch | None:
+def merge(batches: Iterable[RowBatch]) -> RowBatch | None:
     """Join batches into one with the same effect; None if their order matters."""
-    whole = RowBatch()
-    for atom in atoms:
-        whole.jobs += atom.jobs
-        whole.specs += atom.specs
-        whole.amended += atom.amended
-        whole.updates += atom.updates
-        whole.outbox_done += atom.outbox_done
-        whole.outbox_add += atom.outbox_add
-        whole.timeline += atom.timeline
-        whole.schedules += atom.schedules
-        whole.receipts += atom.receipts
-    added = {row["token"] for row in whole.outbox_add}
-    if added and any(row["key"] in added for row in whole.outbox_done):
+    joined = RowBatch()
+    for batch in batches:
+        joined.jobs += batch.jobs
+        joined.specs += batch.specs
+        joined.amended += batch.amended
+        joined.updates += batch.updates
+        joined.outbox_done += batch.outbox_done
+        joined.outbox_add += batch.outbox_add
+        joined.timeline += batch.timeline
+        joined.schedules += batch.schedules
+        joined.receipts += batch.receipts
+    added = {row["token"] for row in joined.outbox_add}
+    if added and any(row["key"] in added for row in joined.outbox_done):
         return None
-    return whole
+    return joined
 
 
 def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:

@@ -72,19 +72,19 @@ _TIMELINE = select(
 )
 
 
-def write(connection: Connection, atom: RowBatch) -> bool:
+def write(connection: Connection, batch: RowBatch) -> bool:
     """Write a batch. Returns False, with some rows written, if a job or schedule did not have the expected version."""
-    if atom.schedules and _many(connection, _UPDATE_SCHEDULE, atom.schedules) != len(atom.schedules):
+    if batch.schedules and _many(connection, _UPDATE_SCHEDULE, batch.schedules) != len(batch.schedules):
         return False
-    _many(connection, _INSERT_JOB, atom.jobs)
-    _many(connection, _INSERT_SPEC, atom.specs)
-    if atom.updates and _many(connection, _UPDATE_JOB, atom.updates) != len(atom.updates):
+    _many(connection, _INSERT_JOB, batch.jobs)
+    _many(connection, _INSERT_SPEC, batch.specs)
+    if batch.updates and _many(connection, _UPDATE_JOB, batch.updates) != len(batch.updates):
         return False
-    _many(connection, _AMEND, atom.amended)
-    _many(connection, _DONE, atom.outbox_done)
-    _many(connection, _INSERT_OUTBOX, atom.outbox_add)
-    _many(connection, _INSERT_TIMELINE, atom.timeline)
-    _many(connection, _INSERT_RECEIPT, atom.receipts)
+    _many(connection, _AMEND, batch.amended)
+    _many(connection, _DONE, batch.outbox_done)
+    _many(connection, _INSERT_OUTBOX, batch.outbox_add)
+    _many(connection, _INSERT_TIMELINE, batch.timeline)
+    _many(connection, _INSERT_RECEIPT, batch.receipts)
     return True
 
 

@@ -103,11 +103,11 @@ class Store(ScheduleMethods):
         """
         if not jobs:
             return
-        atom = insertion(jobs)
-        atom.schedules += [] if schedule is None else [changed_values(schedule)]
-        atom.receipts += [] if receipt is None else [receipt._asdict()]
+        batch = insertion(jobs)
+        batch.schedules += [] if schedule is None else [changed_values(schedule)]
+        batch.receipts += [] if receipt is None else [receipt._asdict()]
         self._writer.reserve_ids(max(new.job.id + max(1, len(new.job.tasks)) for new in jobs))
-        if not all(await self._write((atom,))):
+        if not all(await self._write((batch,))):
             raise Conflict(CHANGED, remedy="try again")
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
@@ -225,9 +225,9 @@ class Store(ScheduleMethods):
 
     # --- requests to the writer thread --------------------------------------------------------------------------------
 
-    async def _write(self, atoms: tuple[RowBatch, ...]) -> Any:
+    async def _write(self, batches: tuple[RowBatch, ...]) -> Any:
         loop = asyncio.get_running_loop()
-        return await self._queue(StoreRequest(loop, loop.create_future(), atoms=atoms))
+        return await self._queue(StoreRequest(loop, loop.create_future(), batches=batches))
 
     async def _call(self, call: Call) -> Any:
         loop = asyncio.get_running_loop()
@@ -237,9 +237,9 @@ class Store(ScheduleMethods):
         loop = asyncio.get_running_loop()
         return await self._queue(StoreRequest(loop, loop.create_future(), call=call, reads=True))
 
-    async def _queue(self, unit: StoreRequest) -> Any:
-        self._writer.put(unit)
-        return await unit.answer
+    async def _queue(self, request: StoreRequest) -> Any:
+        self._writer.put(request)
+        return await request.answer
 
 
 async def _decode(rows: Sequence[Any]) -> tuple[list[StoredJob], list[Damage]]:
