@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -40,7 +41,6 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.slurm.access.imports import NativeJobImporter
 from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
-from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
@@ -53,8 +53,8 @@ from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.watch import Watch, next_kill
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
-from overspan.adapters.slurm.rendering.notes import list_notes
+from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes, refuse_unknown
+from overspan.adapters.slurm.rendering.images import PYXIS
 from overspan.adapters.slurm.rendering.renderer import (
     DEFAULT_ROOT,
     ClusterFacts,
@@ -81,6 +81,7 @@ from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
@@ -434,3 +435,40 @@ def find_process_start() -> float:
 def open_cluster(config: ClusterConfig) -> SlurmCluster:
     """Open a Slurm cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
     return SlurmCluster(config)
+
+
+async def invite(name: str, transport: Transport, settings: Settings) -> Invitation:
+    """The command to run on a terminal; none if the connection is open, or if its transport asks no questions."""
+    if isinstance(transport, OpenSsh):
+        is_open, words = await transport.invite()
+        end = shlex.join(transport.control_words("exit"))
+        word = "already open" if is_open else "open"
+        message = f"the connection to {name} is {word}, until `{end}` or {settings.host} ends it"
+        return Invitation(message, tuple(words), tuple(transport.control_words("check")))
+    if settings.transport == LOCAL:
+        return Invitation(f"{name} is reached by commands of this machine: there is nothing to log in to")
+    return Invitation(
+        f"{name} is reached by {settings.transport}, which takes keys and agents and asks no questions: "
+        f"set `transport: ssh` where {settings.host} wants passwords or codes"
+    )
+
+
+def list_notes(job: Job, settings: Settings) -> tuple[str, ...]:
+    """Notes for the submitter about parts of a job that are accepted without their full effect, a sentence each."""
+    notes = []
+    task = job.spec.tasks[0]
+    if job.spec.start_timeout is not None and not is_set(job):
+        notes.append("start_timeout counts only where the group is a set: one allocation starts as a whole")
+    if is_group(job):
+        return tuple(notes)
+    if job.spec.hold_on_failure and task.form is Form.BATCH:
+        notes.append(
+            "hold_on_failure has no effect on a batch script on Slurm: its nodes go back when it ends; "
+            "a job file's task keeps them"
+        )
+    if task.image and settings.containers == PYXIS:
+        notes.append(
+            f"grace_period of {task.name} has no effect on a cancel: what runs in an image by Pyxis is a step, "
+            "which srun ends at once; with `containers: apptainer` it has its grace"
+        )
+    return tuple(notes)

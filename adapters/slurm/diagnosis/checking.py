@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from overspan.adapters.abilities import Finding
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.findings import (
+    describe_unreachable,
     judge_compute,
     judge_hetjobs,
     judge_kill_wait,
@@ -18,7 +19,6 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import describe_unreachable
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 

@@ -14,11 +14,11 @@ from tests.fakes.slurm_world import SlurmWorld
 from overspan.adapters.abilities import Finding, Import, Login
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.access.login import invite
-from overspan.adapters.slurm.cluster import SlurmCluster
+from overspan.adapters.slurm.cluster import SlurmCluster, invite
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.diagnosis.findings import (
+    describe_unreachable,
     judge_compute,
     judge_hetjobs,
     judge_kill_wait,
@@ -28,7 +28,6 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import describe_unreachable
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
