@@ -243,7 +243,7 @@ class LocalCluster:
             self._wake.close()
             raise Unreachable(
                 f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",
-                remedy="free space or mend its rights; `span check local` tells more",
+                remedy="free space or mend its rights; `span check local` shows more",
             ) from error
         self._early.clear()
         asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)

@@ -30,7 +30,6 @@ from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
-from overspan.adapters.local.waiting_orders import is_part, select_notes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
 from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
@@ -445,7 +444,7 @@ class Dispatch:
         The orders stay in the outbox and are written when there is space; the supervisor recognises their tokens.
         """
         urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
-        cancelled = any(isinstance(event, Cancel) and not is_part(run, event) for _, event in urgent)
+        cancelled = any(isinstance(event, Cancel) and not launches.is_part(run, event) for _, event in urgent)
         if run.booking is None:
             if cancelled:
                 self.queue.remove(run.handle)
@@ -480,8 +479,10 @@ class Dispatch:
         if not fresh:
             return
         if run.booking is None:
-            await self._note(run, select_notes(run, fresh))
-            fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or is_part(run, event)]
+            await self._note(run, launches.select_notes(run, fresh))
+            fresh = [
+                (token, event) for token, event in fresh if isinstance(event, SetTime) or launches.is_part(run, event)
+            ]
         if fresh and run.handle in self.runs:
             await asyncio.to_thread(launches.write_orders, run, fresh)
             for _, event in fresh:

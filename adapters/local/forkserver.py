@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from overspan.bridge.runtime.zip_application import build_archive
 
-_PATIENCE = 20.0
+_ANSWER_SECONDS = 20.0
 """Seconds for an answer, including the start of a fork server; one that takes longer is killed."""
 _LINE_SIZE = 128
 
@@ -105,7 +105,7 @@ class ForkServer:
             except BaseException:
                 ours.close()
                 raise
-        ours.settimeout(_PATIENCE)
+        ours.settimeout(_ANSWER_SECONDS)
         self._archive, self._socket = archive, ours
 
     def _end(self) -> None:
@@ -122,7 +122,7 @@ class ForkServer:
         """Request a supervisor; None if the fork server died, or was killed, before it forked one."""
         assert self._socket is not None
         status_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        status_socket.settimeout(_PATIENCE)
+        status_socket.settimeout(_ANSWER_SECONDS)
         try:
             with theirs:
                 try:

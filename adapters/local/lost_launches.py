@@ -115,7 +115,7 @@ def find_damage(place: LaunchFiles) -> str:
             return ""
         if journals.is_over(place):
             # A complete journal contains the end, which has been reported, or will be with the next read.
-            return "" if journals.is_whole(place) else f"{place.journal} does not tell how it ended"
+            return "" if journals.is_whole(place) else f"{place.journal} does not show how it ended"
         if read_document(place.grant) is None:
             return f"{place.grant} is {'damaged' if os.path.exists(place.grant) else 'gone'}"
     except OSError as error:
