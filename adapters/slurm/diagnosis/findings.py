@@ -103,10 +103,10 @@ def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> l
     where = f"on {found.get('host', '?')}"
     shared = "shared" in found
     if not wanted:
-        seen = "is seen: `shared_root: false` can go" if shared else "is not to be seen: sets are refused"
+        seen = "is visible: `shared_root: false` can be removed" if shared else "is not visible: sets are refused"
         root_finding = Finding("shared root", True, f"{root} {seen}")
     else:
-        seen = f"{root} {'is seen' if shared else 'is not seen'} {where}"
+        seen = f"{root} {'is visible' if shared else 'is not visible'} {where}"
         root_finding = Finding("shared root", shared, seen, "" if shared else _UNSEEN)
     methods = (_judge_method(name, key, found, where) for name, key in _METHODS)
     return [_judge_python("python", found, where), *methods, root_finding]

@@ -140,7 +140,7 @@ class SetOrderer:
         if event.attempt == member.first:
             if known.cursor.member(event.task).first == member.first:
                 return OrderSteps(())
-            return Refusal(order.token, "the native job is being noted", transient=True)
+            return Refusal(order.token, "the new native job is not stored yet", transient=True)
         if not known.is_over(member):
             view = self._watch.view_of(str(handle))
             if view is None:
@@ -156,14 +156,14 @@ class SetOrderer:
         """Report an attempt as lost whose native job ended before its start; the next attempt gets a new job."""
         self._watch.sets.note_lost_attempt(order.handle, event.task, LostAttempt(event.attempt, time.time()))
         self._watch.fresh.set()
-        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+        return Refusal(order.token, "the native job has ended, and the attempt is reported as lost", transient=True)
 
     def _report_lost_relaunch(self, order: Order, event: events.NodeRelaunch) -> Refusal:
         """Report a node run as lost whose native job has ended: no journal will report it."""
         relaunch = LostRelaunch(event.task, event.attempt, event.node, event.run, time.time())
         self._watch.sets.note_lost_relaunch(order.handle, relaunch)
         self._watch.fresh.set()
-        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+        return Refusal(order.token, "the native job has ended, and the node run is reported as lost", transient=True)
 
     async def _add(self, handle: GroupHandle, order: Order) -> OrderSteps | Refusal | None:
         """Let the live native job run this attempt too; None if it takes no more orders."""
@@ -187,7 +187,7 @@ class SetOrderer:
         self._watch.fresh.set()
         # A transient refusal keeps the order in the outbox until a stored cursor has the new job: so a crash cannot
         # lose it.
-        return Refusal(order.token, "the native job is being noted", transient=True)
+        return Refusal(order.token, "the new native job is not stored yet", transient=True)
 
 
 def plan_order(known: KnownSet, order: Order, members: Sequence[LiveMember]) -> OrderSteps | None:

@@ -57,7 +57,8 @@ class KnownSet:
     lost_relaunches: set[LostRelaunch] = field(default_factory=set)
     """Node runs that were ordered into a native job that had ended."""
     kill_deadlines: dict[str, KillDeadline] = field(default_factory=dict)
-    """By task: the attempt that its supervisor has to kill, and until when."""
+    """By task: the attempt that its supervisor has to kill, and until when. Not stored: the order to kill stays in the
+    outbox until it takes effect, and comes again after a restart."""
 
     @property
     def now(self) -> SetCursor:

@@ -40,7 +40,7 @@ KEPT_DAYS = 30
 """Days after which an archive that no job has used is removed from the cluster."""
 _MISSING = 44
 _REMEMBERED = 10_000
-_PARCELS = 4
+_KEPT_PACKED = 4
 """Packed files in the cache, for following jobs with the same files."""
 
 
@@ -205,7 +205,7 @@ class InlinePacker:
             file = io.BytesIO()
             write_archive(items, file)
             self._packed[listed] = InlineFiles(file.getvalue())
-        while len(self._packed) > _PARCELS:
+        while len(self._packed) > _KEPT_PACKED:
             del self._packed[next(iter(self._packed))]
         return moved, self._packed[listed]
 

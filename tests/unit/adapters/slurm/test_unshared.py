@@ -221,7 +221,7 @@ def test_a_trial_and_a_plan_carry_nothing() -> None:
     assert len(trial.stdin) < 4096 and not trial.environment
     plan = RENDERER.plan(launch.job)
     assert "s3cret" not in plan and len(plan) < 8192
-    assert "# the supervisor's application stands behind the script" in plan and "-c <unpack> node" in plan
+    assert "# the supervisor's application is appended to the script" in plan and "-c <unpack> node" in plan
 
 
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
