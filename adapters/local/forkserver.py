@@ -17,6 +17,7 @@ from overspan.bridge.runtime.zip_application import build_archive
 _ANSWER_SECONDS = 20.0
 """Seconds for an answer, including the start of a fork server; one that takes longer is killed."""
 _LINE_SIZE = 128
+"""Bytes of the longest message on a status socket."""
 
 # What the interpreter and its children may need; a job's own environment is in its plan.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")

@@ -117,6 +117,7 @@ def _set_up(session: Session, target: DatabaseTarget) -> None:
     mode = session.connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
     if mode != "wal" and target.path != MEMORY:
         raise StoreFailed(f"the store {target.path} cannot keep a write-ahead log here (journal mode {mode})")
+    # With WAL only FULL makes each commit durable against power loss.
     session.execute("PRAGMA synchronous=FULL")
     session.execute("PRAGMA temp_store=MEMORY")
     session.execute("PRAGMA journal_size_limit=16777216")

@@ -35,7 +35,9 @@ from overspan.bridge.store.writer import Call, StoreRequest, Writer
 log = logging.getLogger(__name__)
 
 _FORGET_AT_ONCE = 200
+"""Jobs that one transaction deletes."""
 _DECODE_HERE = 20
+"""Rows that are decoded on the event loop; more of them would delay other requests."""
 
 
 class Store(ScheduleMethods):

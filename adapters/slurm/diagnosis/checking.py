@@ -23,6 +23,7 @@ from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
 MAX_SKEW = 5.0
+"""Seconds by which the cluster's clock may differ without a finding."""
 _PROBE = """\
 echo host=$(uname -n)
 echo python=$("$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
@@ -34,6 +35,7 @@ echo free=$(df -Pm "${2%/*}" 2>/dev/null | awk 'NR == 2 { print $4 }')
 :
 """
 _PROBE_SECONDS = 40.0
+"""Seconds for the probe on a compute node: srun waits up to 10 s for a node (--immediate), and then starts the step."""
 
 
 async def check_cluster(queries: Queries, settings: Settings, root: str) -> list[Finding]:

@@ -17,7 +17,9 @@ from overspan.adapters.slurm.rendering.node_resources import NodeResources
 from overspan.bridge.model.resources import parse_gres
 
 _MOST_SIZES = 4
+"""Node sizes that are planned for alone, the most frequent ones: each multiplies the work."""
 _MOST_COUNTS = 8
+"""Numbers of bins that `_pack_evenly` tries before the best one so far."""
 LEVEL_SHARE = 8
 """Bins are raised to one shape, which saves components, if that adds at most 1/LEVEL_SHARE of all CPUs and memory."""
 

@@ -100,7 +100,7 @@ def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tup
         needs[task.name] = rounded.need
         notes += rounded.notes
     if any(need.memory is not None for need in needs.values()):
-        # Without a request, Slurm's default for a component may be a whole node's memory.
+        # Without a request, Slurm's default for a component may be a whole node's memory, so each member gets one.
         for name, need in needs.items():
             if need.memory is None:
                 needs[name] = need._replace(memory=MEMORY_PER_CPU * need.cpus)

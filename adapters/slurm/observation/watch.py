@@ -54,7 +54,7 @@ MISSES = 2
 ESTIMATE_SECONDS = 60.0
 """The expected start is reported again when it has moved by this much."""
 KILL_AGAIN = 30.0
-"""Seconds between two cancels of a job that does not end."""
+"""Seconds between two cancels of a job that does not end: about Slurm's KillWait, in which a cancel may still work."""
 YOUNG = 20.0
 """Seconds for which a new launch's journal is read as often as a running one's, since it may start at once."""
 SLOW = 4

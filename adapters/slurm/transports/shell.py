@@ -31,6 +31,7 @@ from overspan.adapters.slurm.transports.transport import (
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected
 
 FILE_SECONDS = 30.0
+"""Seconds for reading or writing one file, or listing one folder."""
 FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
 ROOM = "make room there, or set `root` to a folder with room"
 CLOSED = re.compile(r"Permission denied|Operation not permitted|Read-only file system|Not a directory|File exists")
