@@ -59,7 +59,7 @@ def supervisor() -> list[Row]:
         times = []
         for _ in range(16):
             begun = time.perf_counter()
-            with server.fork(folder).line as line:
+            with server.fork(folder).status_socket as line:
                 line.setblocking(True)
                 while line.recv(128):
                     pass

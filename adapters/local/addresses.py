@@ -1,4 +1,4 @@
-"""Loopback addresses of members: 127.x.y.z, the same for a job's next launch, shared by no two live members.
+"""Loopback addresses of members: 127.x.y.z, unique among live members, and usually the same in a job's next launch.
 
 All of 127.0.0.0/8 is this machine (RFC 1122, 3.2.1.3). 127.0.0.0/16 is left alone: 127.0.0.1, Debian's 127.0.1.1 and
 systemd-resolved's 127.0.0.53 are there.
@@ -15,7 +15,7 @@ _SIZE = _BLOCKS * 256 * _HOSTS
 
 
 class Addresses:
-    """The addresses in use; members draw theirs here and give them back."""
+    """The addresses in use."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -27,9 +27,9 @@ class Addresses:
         return len(self._taken)
 
     def draw(self, job: int, task: str, index: int, salt: int = 0) -> str:
-        """Take an address for a member: its own where that is free, else the next free one.
+        """Allocate an address for a member: the one that its hash gives, or the next free one.
 
-        `salt` tells the users of one machine apart.
+        `salt` gives different users of one machine different addresses.
         """
         digest = blake2b(f"{salt}/{job}/{task}/{index}".encode(), digest_size=8).digest()
         number = int.from_bytes(digest, "big") % _SIZE
@@ -39,11 +39,11 @@ class Addresses:
         return address
 
     def take(self, addresses: Iterable[str]) -> None:
-        """Enter addresses that are known to be in use."""
+        """Mark addresses as in use."""
         self._taken.update(addresses)
 
     def release(self, addresses: Iterable[str]) -> None:
-        """Give addresses back."""
+        """Free addresses."""
         self._taken.difference_update(addresses)
 
 

@@ -16,10 +16,10 @@ from overspan.bridge.model.spec import TaskSpec
 NEVER_FITS = "Requested node configuration is not available"
 NO_GRES = "Invalid generic resource (gres) specification"
 TOO_MUCH_MEMORY = f"Memory specification can not be satisfied\n{NEVER_FITS}"
-"""Slurm tells of memory in a line of its own (measured on 22.05)."""
+"""Slurm mentions memory in a line of its own (measured on 22.05)."""
 
 GPU = "gpu"
-"""The only generic resource that a machine has here."""
+"""The only generic resource of the local cluster."""
 
 
 def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
@@ -39,9 +39,9 @@ def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
 
 
 def describe_misfit(job: Job, capacity: Capacity) -> str:
-    """What a job wants together and what the machine has, of what there is too little; empty where all is there.
+    """What the job asks for and what the machine has, for each resource that is too small; empty if none is.
 
-    Of alternatives the preferred one counts, of members that run after each other the largest phase.
+    Of alternatives the preferred one counts, of members that run one after the other the largest phase.
     """
     phases: dict[int, list[NodeNeed]] = {}
     for member in list_variants(job, capacity)[0]:
@@ -80,7 +80,7 @@ def name_machine() -> str:
 
 
 def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
-    """What is wrong with --nodelist, --exclude and --reservation: a machine has its own name, and no reservations."""
+    """The error of --nodelist, --exclude and --reservation: the machine is one node, and has no reservations."""
     own = {name_machine(), socket.gethostname(), "localhost"}
     for demands in list_script_options(tasks):
         refusal = refuse_reservation(demands) or refuse_nodes(demands, own)
@@ -90,5 +90,5 @@ def _find_node_fault(tasks: Sequence[TaskSpec]) -> str:
 
 
 def _needs_more_memory(variants: Iterable[Variant], capacity: Capacity) -> bool:
-    """Whether a node asks for more memory than the machine has, whatever is chosen."""
+    """Whether every variant has a node that asks for more memory than the machine has."""
     return all(any((member.need.memory_mib or 0) > capacity.memory_mib for member in members) for members in variants)

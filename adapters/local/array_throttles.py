@@ -1,7 +1,7 @@
-"""Array throttles: no more launches of an array are in the queue or hold resources than its throttle allows. Pure.
+"""Array throttles: limits how many launches of an array are in the queue or hold resources. Pure.
 
-The others are parked beside the queue, so that they block no other job. Launches enter the queue in the order of their
-ranks; a change of rank or throttle may park a launch again that has no resources yet.
+The others are parked outside of the queue, so that they block no other job. Launches enter the queue in the order of
+their ranks; a change of rank or throttle may park a launch again that has no resources yet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Array:
         self.started: set[str] = set()
         self.waiting = WaitingQueue()
         self.inside: set[str] = set()
-        """Those of the waiting ones that are in the queue."""
+        """Waiting launches that are in the queue."""
         self.fresh: set[str] = set()
-        """Those of the waiting ones that were not yet reported as admitted or parked."""
+        """Waiting launches that were not yet reported as admitted or parked."""
 
     def settle(self) -> tuple[set[str], set[str]]:
         """Apply the throttle; returns which launches enter the queue and which are parked."""
@@ -43,7 +43,7 @@ class _Array:
         return admitted, parked
 
     def forget(self, key: str) -> None:
-        """The launch is none of this array's any more."""
+        """Remove a launch from the array."""
         self.started.discard(key)
         self.inside.discard(key)
         self.fresh.discard(key)
@@ -54,15 +54,15 @@ class _Array:
 
 
 class ThrottledQueue:
-    """The queue with the throttles before it. A launch is new, waits, or has started; its rank tells its array.
+    """The queue behind the arrays' throttles. A launch is new, waits, or has started; its rank names its array.
 
-    Changes of arrays' launches count from the next `settle` on, and the head is right only after it.
+    Changes of arrays' launches take effect with the next `settle`; the head is valid only after it.
     """
 
     def __init__(self) -> None:
         self._queue = WaitingQueue()
         self._ranks: dict[str, Rank] = {}
-        """Of the launches of arrays."""
+        """Ranks of arrays' launches."""
         self._arrays: dict[int, _Array] = {}
         self._touched: set[int] = set()
 
@@ -76,7 +76,7 @@ class ThrottledQueue:
         return self._queue.head
 
     def add(self, key: str, rank: Rank, limit: int | None = None) -> None:
-        """A launch waits from now on, or at another place; `limit` is its array's where none is known yet."""
+        """Add a waiting launch, or move it to another rank; `limit` is its array's, used if the array is new."""
         if rank.element < 0:
             self._queue.add(key, rank)
             return
@@ -92,7 +92,7 @@ class ThrottledQueue:
             self._queue.add(key, rank)
 
     def start(self, key: str, rank: Rank) -> None:
-        """A launch has resources, whether there was room for it or not."""
+        """Note that a launch has resources, even if that exceeds the throttle."""
         self._queue.remove(key)
         if rank.element >= 0:
             array = self._touch(key, rank)
@@ -100,7 +100,7 @@ class ThrottledQueue:
             array.started.add(key)
 
     def remove(self, key: str) -> None:
-        """A launch neither waits nor has resources."""
+        """Remove a launch, which neither waits nor has resources any more."""
         self._queue.remove(key)
         rank = self._ranks.pop(key, None)
         if rank is None:
@@ -109,11 +109,11 @@ class ThrottledQueue:
         array.forget(key)
         self._touched.add(rank.job)
         if not array:
-            # The array's next launch brings the throttle along.
+            # The throttle goes with it: the array's next launch comes with its own.
             del self._arrays[rank.job]
 
     def set_limit(self, number: int, limit: int | None) -> None:
-        """The throttle of an array that has launches here; None for any number at once."""
+        """Set the throttle of an array that has launches here; None for no limit."""
         array = self._arrays.get(number)
         if array is not None and array.limit != limit:
             array.limit = limit

@@ -1,8 +1,8 @@
-"""Resource bookings of this machine, and the queue of waiting jobs. Pure.
+"""Resource accounting of this machine, and the queue of waiting jobs. Pure.
 
-A job is booked whole or not at all; the tasks of a pipeline take turns, so it is booked for the largest. The queue is
-strict, in the order of `Rank`: no job passes one that waits ahead of it, so a large job is never starved by small ones.
-A task that shares another's node still books its own CPUs: on one machine every node is the same one.
+A job is booked as a whole or not at all. The tasks of a pipeline run one after the other, so it is booked for the
+largest. The queue is strict, in the order of `Rank`: no job overtakes one ahead of it, so small jobs never starve a
+large one. A task that shares another's node still books its own CPUs, because all nodes are this one machine.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Variant = tuple[BookedMember, ...]
 
 
 def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
-    """The ways in which the job may be booked, the preferred one first: one for each choice of accelerators.
+    """The variants in which the job can be booked, one for each choice of accelerators, preferred ones first.
 
-    A node that names no CPUs books one, or what goes with its GPUs. Together such nodes never ask for more than the
-    rest of the machine, since that number is only a default.
+    A node that names no CPUs books one, or those that belong to its GPUs. Since that is only a default, such nodes
+    together never ask for more than the rest of the machine.
     """
     fitted = fit_gpu_defaults(job, capacity)
     variants = _list_variants(fitted, capacity, MILLI)
@@ -66,7 +66,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
 
 
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
-    """The job with so much of what its GPUs bring with them as the whole of it has room for on this machine."""
+    """The job with its GPUs' default CPUs and memory scaled down so far that all of it fits on this machine."""
     for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
         if Bookings(capacity).fits(_list_variants(one, capacity, MILLI)):
             break
@@ -92,7 +92,7 @@ def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant,
 
 
 def _is_pipeline(tasks: Sequence[TaskSpec]) -> bool:
-    """Whether each task starts only after the one before it has ended, so that they take turns with what they need."""
+    """Whether each task starts only after the one before it has ended, so that they never need resources together."""
     return all(
         any(need.task == before.name and need.kind in _AFTER_THE_END for need in task.needs)
         for before, task in itertools.pairwise(tasks)
@@ -157,7 +157,7 @@ class Bookings:
         return sum(MILLI - left for left in self._free_gpu_milli)
 
     def book(self, key: str, variants: Iterable[Variant]) -> Booking | None:
-        """Book the first variant that fits; None when none does now. ValueError for a key that holds something."""
+        """Book the first variant that fits; None if none fits now. Raises ValueError for a key with a booking."""
         if key in self._bookings:
             raise ValueError(f"{key} is booked already")
         for members in variants:
@@ -169,12 +169,12 @@ class Bookings:
         return None
 
     def restore(self, key: str, booking: Booking) -> None:
-        """Enter what a job is known to hold, even where it is more than there is now."""
+        """Enter a job's known booking, even if it exceeds the free resources."""
         self._bookings[key] = booking
         self._add(booking, 1)
 
     def release(self, key: str) -> bool:
-        """Give back all that the job holds; False when it holds nothing."""
+        """Release the job's booking; False if it has none."""
         booking = self._bookings.pop(key, None)
         if booking is None:
             return False
@@ -185,7 +185,7 @@ class Bookings:
         cpus, memory = self._sum(booking.members)
         self.cpu_milli += sign * cpus
         self.memory_mib += sign * memory
-        # What each phase takes of each device; the job takes the most that any of its phases does.
+        # Shares by device and phase: a job books the largest share of any of its phases.
         shares: Counter[tuple[int, int]] = Counter()
         for member, indices in zip(booking.members, booking.gpus, strict=True):
             for index, share in zip(indices, _split(member.need.gpu_milli), strict=False):
@@ -203,7 +203,7 @@ class Bookings:
         return max(cpus.values(), default=0), max(memory.values(), default=0)
 
     def _memory(self, need: NodeNeed) -> int:
-        # Slurm's --mem=0 is all of the node; a job that names no memory books none.
+        # As for Slurm's --mem, 0 is all of the node; a job without a memory request books none.
         return self.capacity.memory_mib if need.memory_mib == 0 else need.memory_mib or 0
 
     def _fit(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
@@ -215,7 +215,7 @@ class Bookings:
         return self._fit_gpus(members)
 
     def _fit_gpus(self, members: Variant) -> tuple[tuple[int, ...], ...] | None:
-        """Choose devices: named kinds before any kind, large shares before small, each on the fullest that has room."""
+        """Choose devices by best fit: named kinds first, then large shares, each on the fullest device with room."""
         phases = {member.phase: list(self._free_gpu_milli) for member in members}
         chosen: list[list[int]] = [[] for _ in members]
         asked = [
@@ -236,12 +236,12 @@ class Bookings:
             _, index = min(fitting)
             free[index] += negative
             chosen[place].append(index)
-        # Large shares were chosen first, so a share that is not whole comes last, as _split gives it.
+        # Large shares were placed first, so a fraction of a device is last, in the order of `_split`.
         return tuple(tuple(indices) for indices in chosen)
 
 
 def is_kind(asked: str, device: str) -> bool:
-    """Whether a device is of the kind asked for: the same name, or its first words (`A100` of `A100-SXM4-80GB`)."""
+    """Whether a device is of that kind: equal names, or the kind is its first words (`A100` for `A100-SXM4-80GB`)."""
     asked, device = asked.lower(), device.lower()
     return device == asked or device.startswith(f"{asked}-")
 
@@ -253,7 +253,7 @@ def _split(gpu_milli: int) -> list[int]:
 
 
 class WaitingQueue:
-    """The waiting jobs in their order."""
+    """The waiting jobs, in the order of their ranks."""
 
     def __init__(self) -> None:
         self._order: list[tuple[Rank, str]] = []
@@ -271,13 +271,13 @@ class WaitingQueue:
         return self._order[0][1] if self._order else ""
 
     def add(self, key: str, rank: Rank) -> None:
-        """Enter a job, or move it to another place."""
+        """Add a job, or move it to another rank."""
         self.remove(key)
         self._ranks[key] = rank
         insort(self._order, (rank, key))
 
     def remove(self, key: str) -> bool:
-        """Take a job out; False when it does not wait."""
+        """Remove a job; False if it does not wait."""
         rank = self._ranks.pop(key, None)
         if rank is None:
             return False

@@ -1,4 +1,4 @@
-"""What this machine has to give: CPUs, memory, GPUs."""
+"""The capacity of this machine: CPUs, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Capacity:
 
 
 def measure_capacity(settings: Settings) -> Capacity:
-    """What the settings say, and the machine's own where they say nothing. May take seconds where GPUs are asked."""
+    """The capacity in the settings; what they do not set is measured. May take seconds for GPUs."""
     return Capacity(
         count_cpus() if settings.cpus is None else to_milli(settings.cpus),
         count_memory() if settings.memory is None else settings.memory,
@@ -34,14 +34,14 @@ def measure_capacity(settings: Settings) -> Capacity:
 
 
 def count_cpus() -> int:
-    """Thousandths of CPUs that this process may use: its affinity, and its cgroup's quota where it is less."""
+    """Thousandths of CPUs that this process may use: its affinity, or its cgroup's quota if that is less."""
     milli = len(os.sched_getaffinity(0)) * MILLI
     quota = parse_quota(_read(f"{_CGROUP}/cpu.max"))
     return milli if quota is None else max(1, min(milli, quota))
 
 
 def count_memory() -> int:
-    """MiB of the machine, or of its cgroup where that is less."""
+    """MiB of the machine, or of its cgroup if that is less."""
     total = parse_meminfo(_read("/proc/meminfo"))
     limit = _read(f"{_CGROUP}/memory.max").strip()
     return min(total, int(limit) >> 20) if limit.isdigit() else total
@@ -56,7 +56,7 @@ def parse_quota(text: str) -> int | None:
 
 
 def parse_meminfo(text: str) -> int:
-    """Read MemTotal of /proc/meminfo as MiB; 0 when it is not there."""
+    """Read MemTotal of /proc/meminfo as MiB; 0 if it is missing."""
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         if name == "MemTotal":
@@ -65,7 +65,7 @@ def parse_meminfo(text: str) -> int:
 
 
 def list_gpus() -> tuple[str, ...]:
-    """The kind of each NVIDIA GPU in nvidia-smi's order; none when there is no nvidia-smi or it fails."""
+    """The kind of each NVIDIA GPU in nvidia-smi's order; none without nvidia-smi, or if it fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()

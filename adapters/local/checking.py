@@ -1,4 +1,4 @@
-"""What `span check` tries on this machine. Each finding says what to do about it."""
+"""The probes of `span check` on this machine. Each finding has a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps({"version": list(sys.version_info[:3]), "probe": list(probe())}
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the supervisor's interpreter said; `error` is set when it did not run."""
+    """The answer of the supervisor's interpreter; `error` is set if it did not run."""
 
     version: tuple[int, ...] = ()
     method: str = ""
@@ -41,7 +41,7 @@ class _Answer:
 
 
 def check_machine(root: str, settings: Settings) -> list[Finding]:
-    """Try each thing that jobs need here. Blocks for up to some seconds."""
+    """Probe everything that jobs need here. Blocks for some seconds."""
     findings = [*_check_folder(root)]
     answer = _ask_python(root, settings.python)
     findings += [_check_python(settings, answer), *_check_names(settings, answer), _check_loopback()]
@@ -77,7 +77,7 @@ def _check_folder(root: str) -> list[Finding]:
 
 
 def find_file_system(path: str, mounts: str) -> str:
-    """The type of the file system that holds a path, by /proc/self/mounts (proc(5)); '' when it is not told."""
+    """The type of the file system of a path, by /proc/self/mounts (proc(5)); '' if it is not listed."""
     found, best = "", -1
     real = os.path.realpath(path)
     for line in mounts.splitlines():
@@ -86,7 +86,7 @@ def find_file_system(path: str, mounts: str) -> str:
             continue
         point = fields[1].encode().decode("unicode_escape")
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        # The last of two mounts on one point is the one that is seen.
+        # Of several mounts on one point, the last one hides the others.
         if inside and len(point) >= best:
             found, best = fields[2], len(point)
     return found
@@ -140,7 +140,7 @@ def _check_names(settings: Settings, answer: _Answer) -> list[Finding]:
 
 
 def _check_loopback() -> Finding:
-    """Two listeners on one port, each on its own address: what two nodes of a task do."""
+    """Try two listeners on one port, each on its own address, as two nodes of a task have."""
     try:
         with socket.create_server(("127.201.3.4", 0)) as first:
             port = first.getsockname()[1]
@@ -163,7 +163,7 @@ def _check_capacity(capacity: Capacity) -> list[Finding]:
 
 
 def _check_cgroup() -> Finding:
-    """Memory is booked and not enforced; this says what the kernel would allow."""
+    """Show whether the kernel would allow cgroup limits. They are only booked, not enforced."""
     text = _read("/proc/self/cgroup").strip().splitlines()
     unified = [line[3:] for line in text if line.startswith("0::")]
     path = "/sys/fs/cgroup" + unified[0] if unified else ""

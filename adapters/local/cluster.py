@@ -1,4 +1,4 @@
-"""The local adapter: a queue, bookings of this machine's resources, and supervisors that run the jobs."""
+"""The local adapter: a queue, resource accounting of this machine, and supervisors that run the jobs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from overspan.bridge.runtime.zip_application import build_archive
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How often some journals are looked at without a word from their supervisors; a wake-up may be lost."""
+"""Seconds between two rounds that check some journals without a wake-up, since a wake-up may be lost."""
 
 
 class LocalCluster:
-    """Real processes on this machine. Everything it knows is in its root: a second opening finds it there."""
+    """Real processes on this machine. All state is on disk below the root, where the next daemon finds it."""
 
     def __init__(self, config: ClusterConfig) -> None:
         root = config.root or config.state
@@ -73,22 +73,22 @@ class LocalCluster:
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._early: dict[int, int | None] = {}
-        """Throttles that were set before anything was found."""
+        """Throttles that were set before the launches were loaded."""
         self._follower: asyncio.Task[None] | None = None
         self._closed = False
 
     def place(self) -> str:
-        """The root, which has the queue, the books and all run directories; the same by every path that leads there."""
+        """The root as a real path, so that one folder has one name, whatever links lead there."""
         return os.path.realpath(self._root)
 
     def find_last_number(self) -> int:
-        """The highest number that has a run folder."""
+        """The highest job id with a run directory."""
         return find_last_job(self._root)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Record each launch and put it in the queue; what can start, starts at once."""
+        """Record each launch and put it in the queue; those that fit start at once."""
         await self._ready()
-        # A caller that is cancelled must not stop it half-way.
+        # Shielded: a cancelled caller must not stop it between recording and queueing.
         return await asyncio.shield(asyncio.create_task(self._submit(launches)))
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -99,7 +99,7 @@ class LocalCluster:
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`: of waiting ones their reason, of others what their journals say."""
+        """News of the launches in `since`: the reasons of waiting ones, the journals of others."""
         await self._ready()
         reports = self._dispatch.reports
         loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ class LocalCluster:
                 continue
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        """Carry out orders on waiting launches, and hand the others to their supervisors, durably."""
+        """Carry out orders on waiting launches, and pass the others durably to their supervisors."""
         await self._ready()
         return await asyncio.shield(asyncio.create_task(self._order(orders)))
 
@@ -147,11 +147,11 @@ class LocalCluster:
                 await self._dispatch.schedule()
 
     async def logs(self, request: LogRequest) -> LogPart:
-        """Bytes of a log, read where the supervisor said it is."""
+        """Bytes of a log, from the file that the supervisor named."""
         return await asyncio.to_thread(read_log, parse_handle(self._root, request.handle), request)
 
     async def steps(self, handles: Sequence[str]) -> list[Step]:
-        """What srun left in the run directories."""
+        """The steps that srun recorded in the run directories."""
         return await asyncio.to_thread(list_steps, [parse_handle(self._root, handle) for handle in handles])
 
     async def nodes(self) -> list[Node]:
@@ -176,32 +176,32 @@ class LocalCluster:
             self._wake.close()
 
     async def check(self) -> list[Finding]:
-        """Try what jobs need on this machine."""
+        """Probe what jobs need on this machine."""
         return await asyncio.to_thread(check_machine, self._root, self._settings)
 
     async def enter(self, request: ShellRequest) -> Entrance:
-        """What to run for a shell at a member of a job."""
+        """The command for a shell beside a member of a job."""
         return await asyncio.to_thread(_find_entrance, self._root, self._settings.python, request)
 
     def plan(self, job: Job) -> str:
-        """The processes that would be started, with no effect at all."""
+        """The processes that would be started. Nothing is started or written."""
         return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
 
     def troubles(self) -> list[str]:
-        """Launches that could not be looked after, a sentence each."""
-        return [lost.word() for lost in list_recent(self._dispatch.lost_launches.values())]
+        """Lost launches, a sentence each."""
+        return [lost.describe() for lost in list_recent(self._dispatch.lost_launches.values())]
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """What this machine accepts without effect."""
+        """Parts of the job that are accepted and have no effect on this machine."""
         images = sorted({task.image for task in job.spec.tasks if task.image})
         return tuple(
             f"image {image} is not used: the local cluster runs the machine's own programs" for image in images
         )
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
-        """Pack the run folders of jobs that are over, but those that are named. Raises Unreachable."""
+        """Pack the run directories of ended jobs, except those of these launches. Raises Unreachable."""
         await self._ready()
-        # A caller that is cancelled must not stop it half-way.
+        # Shielded: a cancelled caller must not release the lock while a thread still packs.
         await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
 
     async def forget(self, before: float) -> int:
@@ -209,7 +209,7 @@ class LocalCluster:
         return await asyncio.to_thread(forget_runs, self._root, before)
 
     async def admit(self, job: Job) -> Refusal | None:
-        """The refusal of a job that this machine could never run."""
+        """The refusal of a job that this machine can never run; None if it can."""
         capacity = await self._measure()
         refusal = find_refusal(job, self._settings, capacity)
         misfit = describe_misfit(job, capacity) if refusal in (NEVER_FITS, TOO_MUCH_MEMORY) else ""
@@ -226,7 +226,7 @@ class LocalCluster:
         return Dispatch(self._root, self._settings, self._node, kernel.read_boot_id())
 
     async def _ready(self) -> None:
-        """Find everything and begin to watch, once, at the first use. Raises Unreachable."""
+        """Load all launches and start watching, once, at the first use. Raises Unreachable."""
         if self._closed:
             raise Unreachable(f"the local cluster {self.name} was closed")
         if self._opening is None:
@@ -249,7 +249,7 @@ class LocalCluster:
             self._wake.close()
             raise Unreachable(
                 f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",
-                remedy="free space or mend its rights; `span check local` tells more",
+                remedy="free space or mend its rights; `span check local` shows more",
             ) from error
         self._early.clear()
         asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)
@@ -257,33 +257,33 @@ class LocalCluster:
         self._follower = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Give back what ended launches held, and start who is next."""
+        """Release the resources of ended launches, and start the next ones."""
         dispatch = self._dispatch
         loop = asyncio.get_running_loop()
         looked_at = loop.time()
         while True:
             await self._wait()
-            unheard = loop.time() - looked_at >= LOOK_SECONDS
+            check_others = loop.time() - looked_at >= LOOK_SECONDS
             dispatch.attention.clear()
             woken, self._woken = self._woken, set()
             try:
                 async with self._lock:
                     all_launches, self._wake.full = self._wake.full, False
-                    await dispatch.settle(woken, unheard=unheard, all_launches=all_launches)
+                    await dispatch.settle(woken, check_others=check_others, all_launches=all_launches)
                     await dispatch.schedule()
             except (OSError, MemoryError) as error:
                 _log.warning("cluster %s: %s", self.name, error)
                 dispatch.stalled = True
             except Exception:
-                # Whatever it is, what ends later must still be seen.
+                # The loop must go on: launches that end later have to be noticed.
                 _log.exception("cluster %s", self.name)
                 dispatch.stalled = True
-            if unheard:
+            if check_others:
                 looked_at = loop.time()
                 dispatch.reports.repeat_gone()
 
     async def _wait(self) -> None:
-        """Wait for a word from a supervisor, or, while there are any, for the next look."""
+        """Wait for a wake-up by a supervisor, or while there are launches at most LOOK_SECONDS."""
         try:
             async with asyncio.timeout(LOOK_SECONDS if self._dispatch.busy else None):
                 await self._dispatch.attention.wait()
@@ -320,7 +320,7 @@ def open_cluster(config: ClusterConfig) -> LocalCluster:
 
 
 def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:
-    """The supervisor's application, asked for a shell. InvalidRequest for a foreign handle, Unreachable."""
+    """The runtime's command for a shell. Raises InvalidRequest for a foreign handle, Unreachable."""
     place = parse_handle(root, request.handle)
     try:
         archive = build_archive(f"{root}/cache")

@@ -1,4 +1,4 @@
-"""The local scheduler: takes launches from the queue to supervisors, passes orders on, and frees what ended."""
+"""The local scheduler: starts launches from the queue, passes orders on, and frees the resources of ended launches."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.launch_files import LaunchFiles, parse_handle, put_off
+from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
     LostLaunch,
     end_processes,
     find_damage,
+    list_end_events,
     list_recent,
     open_lost_launch,
-    tell_end,
 )
 from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
-from overspan.adapters.local.waiting_orders import is_part, select_notes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
 from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
@@ -40,14 +39,15 @@ from overspan.bridge.runtime.core.shortages import is_shortage
 _log = logging.getLogger(__name__)
 
 TASK_LIMIT = "JobArrayTaskLimit"
-"""Slurm's reason of an element that its array's throttle keeps waiting."""
+"""Slurm's reason for an element that waits because of its array's throttle."""
 _PER_SHARED = 1000
 """Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
-_LOOKED_AT = 50
-"""Journals that one round looks at without a wake-up."""
+_CHECKED_AT_ONCE = 50
+"""Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
+"""Rounds after which every journal was checked, at most, however many there are."""
 _GIVE_UP_AFTER = 8
-"""Early deaths of a supervisor after which the launches that it never began are given up."""
+"""Early deaths of a supervisor after which launches that it never began are given up."""
 
 
 class Dispatch:
@@ -89,16 +89,16 @@ class Dispatch:
 
     @property
     def busy(self) -> bool:
-        """Whether to look without a wake-up."""
+        """Whether rounds are needed without a wake-up."""
         ending = any(lost.ended_at is None for lost in self.lost_launches.values())
         return self.live or self.stalled or ending or self.reports.unsettled
 
-    # --- coming in ---------------------------------------------------------------------------------------------------
+    # --- submission --------------------------------------------------------------------------------------------------
 
     async def load(self, capacity: Capacity, throttles: Mapping[int, int | None]) -> None:
-        """Take over what an earlier daemon left: waiting, granted, running and meanwhile ended launches.
+        """Take over the launches of an earlier daemon: waiting, granted, running, and ended in the meantime.
 
-        `throttles` are those of arrays that are newer than what was left.
+        `throttles` are arrays' new throttles, which replace those on disk.
         """
         self.bookings = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
@@ -192,7 +192,7 @@ class Dispatch:
             self.reports.set_reason(self.runs[handle], TASK_LIMIT)
         if self.queue.head and self._settings.preempt != OFF:
             await self._preempt(self.runs[self.queue.head])
-        self._tell_reasons()
+        self._set_reasons()
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
@@ -234,8 +234,8 @@ class Dispatch:
         self._given += 1
         return f"{SHARED}{self._shared}"
 
-    def _tell_reasons(self) -> None:
-        """The first in the queue waits for resources, the others for their turn."""
+    def _set_reasons(self) -> None:
+        """Set the reasons of waiting launches: Resources for the first in the queue, Priority for the others."""
         head = self.queue.head
         if head != self._head and self._head in self.queue:
             self.reports.set_reason(self.runs[self._head], "Priority")
@@ -246,7 +246,7 @@ class Dispatch:
         self._head, self._outdated = head, False
 
     async def _preempt(self, first: LocalLaunch) -> None:
-        """Preempt running launches where the first in the queue needs their resources."""
+        """Preempt running launches if the first in the queue needs their resources."""
         holders = [
             RunningLaunch(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
             for run in self._granted()
@@ -264,25 +264,25 @@ class Dispatch:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, woken: set[str], unheard: bool, all_launches: bool = False) -> None:
+    async def settle(self, woken: set[str], check_others: bool, all_launches: bool = False) -> None:
         """Read the journals of the `woken` launches; those that have ended free their resources.
 
-        `unheard`: also look at some of the others, to find launches whose wake-up was lost. A wake-up is lost only
-        where its supervisor could not write it; once that has happened, look at `all_launches`.
+        `check_others`: also check some of the others, whose wake-up may have been lost. A wake-up is lost only if its
+        supervisor could not write it; after that, `all_launches` are checked.
         """
-        if unheard or all_launches:
+        if check_others or all_launches:
             self._hosts.poll()
-            sizes = [(run.place, run.size) for run in self._choose_looked(all_launches)]
+            sizes = [(run.place, run.size) for run in self._choose_checked(all_launches)]
             changed = await asyncio.to_thread(launches.find_changed, sizes)
             woken = woken | changed.keys()
             for handle, size in changed.items():
                 self.runs[handle].size = size
-        looked = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
-        for run in looked:
+        woken_runs = [run for run in map(self.runs.get, woken) if run is not None and run.booking is not None]
+        for run in woken_runs:
             self._hosts.note_work(run.host)
-        for run in looked:
+        for run in woken_runs:
             self.reports.mark(run.handle)
-        for run in looked:
+        for run in woken_runs:
             if await self._is_over(run):
                 await self._drop(run)
         while self.ended_hosts:
@@ -294,15 +294,15 @@ class Dispatch:
                 raise
         await self._end_lost_launches()
 
-    def _choose_looked(self, all_launches: bool) -> list[LocalLaunch]:
-        """The running launches to look at: a part of them in rotation, so that many cost no more than few."""
+    def _choose_checked(self, all_launches: bool) -> list[LocalLaunch]:
+        """The running launches to check in this round: a part in rotation, so that many cost no more than few."""
         granted = [run for run in self._granted() if run.handle not in self.lost_launches]
-        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _LOOKED_AT))
+        rounds = 1 if all_launches else min(_MOST_ROUNDS, -(-len(granted) // _CHECKED_AT_ONCE))
         self._round += 1
         return [run for run in granted if rounds < 2 or run.place.job % rounds == self._round % rounds]
 
     async def _settle_host(self, name: str) -> None:
-        """A supervisor has ended: its unfinished launches need another one."""
+        """Handle the end of a supervisor: its unfinished launches need another one."""
         for run in self._hosted(name):
             if await self._is_over(run):
                 self.reports.mark(run.handle)
@@ -317,7 +317,7 @@ class Dispatch:
             await self._hosts.forget(name)
 
     async def _give_up(self, run: LocalLaunch) -> None:
-        """End a launch that no supervisor has been able to begin; one that has begun is never given up."""
+        """End a launch that no supervisor could begin; one that has begun is never given up."""
         event = LaunchLost(time.time(), run.place.launch, Cause.LAUNCH.value, f"no supervisor starts; see {run.host}")
         try:
             if await asyncio.to_thread(journals.has_started, run.place):
@@ -332,7 +332,7 @@ class Dispatch:
         await self._drop(run)
 
     async def _is_over(self, run: LocalLaunch) -> bool:
-        """Whether a launch's files tell its end; where they cannot be read, it is lost."""
+        """Whether a launch's files contain its end. If they are damaged, the launch is lost."""
         try:
             return await asyncio.to_thread(journals.is_over, run.place)
         except OSError as error:
@@ -343,7 +343,7 @@ class Dispatch:
             return False
 
     async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
-        """Give up a launch that cannot be supervised: its processes are ended, then its end is reported."""
+        """Give up a launch that cannot be supervised: end its processes, then report its end."""
         handle = place.handle
         if handle not in self.lost_launches:
             run = self.runs.get(handle)
@@ -354,7 +354,7 @@ class Dispatch:
             if not begun:
                 self.queue.remove(handle)
             self.attention.set()
-            _log.warning("%s", lost.word())
+            _log.warning("%s", lost.describe())
         return self.lost_launches[handle]
 
     async def _end_lost_launches(self) -> None:
@@ -369,12 +369,12 @@ class Dispatch:
             if why and handle not in self.lost_launches:
                 await self.lose(place, why)
             elif not why:
-                self.reports.look_again(handle)
+                self.reports.read_again(handle)
         for lost in [lost for lost in self.lost_launches.values() if lost.ended_at is None]:
             if await asyncio.to_thread(end_processes, lost):
                 now = time.time()
                 lost.ended_at = now
-                self.reports.tell_end(lost.place.handle, await asyncio.to_thread(tell_end, lost, now))
+                self.reports.report_end(lost.place.handle, await asyncio.to_thread(list_end_events, lost, now))
                 run = self.runs.get(lost.place.handle)
                 if run is not None:
                     await self._drop(run)
@@ -389,7 +389,7 @@ class Dispatch:
 
     async def _remove_ticket(self, place: LaunchFiles) -> None:
         try:
-            await asyncio.to_thread(put_off, place)
+            await asyncio.to_thread(mark_ended, place)
             await asyncio.to_thread(sweep_links, place.root, place.handle)
         except OSError as error:
             _log.warning("%s, or a link of its launch, cannot be removed: %s", place.ticket, error)
@@ -421,7 +421,7 @@ class Dispatch:
         return [failures.get(order.token) for order in orders]
 
     async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
-        """Carry out orders; returns the launch if it is lost. Raises OSError where nothing can be written."""
+        """Carry out orders; returns the launch if it is lost. Raises OSError if nothing can be written."""
         run = self.runs.get(handle)
         if handle in self.lost_launches:
             return self.lost_launches[handle]
@@ -444,13 +444,13 @@ class Dispatch:
         The orders stay in the outbox and are written when there is space; the supervisor recognises their tokens.
         """
         urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
-        cancelled = any(isinstance(event, Cancel) and not is_part(run, event) for _, event in urgent)
+        cancelled = any(isinstance(event, Cancel) and not launches.is_part(run, event) for _, event in urgent)
         if run.booking is None:
             if cancelled:
                 self.queue.remove(run.handle)
             return None
-        if urgent and not self._hosts.tell(run.host, run.place, urgent) and cancelled:
-            return await self.lose(run.place, f"nobody looks after it, and nothing can be written: {error.strerror}")
+        if urgent and not self._hosts.send_urgent(run.host, run.place, urgent) and cancelled:
+            return await self.lose(run.place, f"it has no supervisor, and nothing can be written: {error.strerror}")
         return None
 
     async def _find_lost(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
@@ -479,13 +479,15 @@ class Dispatch:
         if not fresh:
             return
         if run.booking is None:
-            await self._note(run, select_notes(run, fresh))
-            fresh = [(token, event) for token, event in fresh if isinstance(event, SetTime) or is_part(run, event)]
+            await self._note(run, launches.select_notes(run, fresh))
+            fresh = [
+                (token, event) for token, event in fresh if isinstance(event, SetTime) or launches.is_part(run, event)
+            ]
         if fresh and run.handle in self.runs:
             await asyncio.to_thread(launches.write_orders, run, fresh)
             for _, event in fresh:
                 launches.note_event(run, event)
-            self._hosts.nudge(run.host)
+            self._hosts.wake(run.host)
             self._outdated = True
         run.tokens.update(order.token for order in orders)
 
@@ -510,7 +512,7 @@ class Dispatch:
             self._enqueue(run)
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
-        """Have another throttle for an array's launches from now on. Raises OSError; it is in force all the same."""
+        """Set an array's throttle. Raises OSError if it cannot be written; this process applies it all the same."""
         self.queue.set_limit(array, limit)
         waiting = [run for run in self.runs.values() if run.array == array and run.booking is None]
         changed = [run for run in waiting if run.ticket.throttle != limit]
@@ -519,7 +521,7 @@ class Dispatch:
     # --- supervisors -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Release the supervisors; they go on."""
+        """Stop watching the supervisors; they go on."""
         self._hosts.close()
 
     def _hosted(self, name: str) -> list[LocalLaunch]:
@@ -537,7 +539,7 @@ class Dispatch:
 
 
 def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tuple[LocalLaunch, OSError]]:
-    """Record grants; gives the launches for which that failed, and why."""
+    """Record grants; returns the launches for which that failed, with the errors."""
     failed = []
     for run in chosen:
         try:

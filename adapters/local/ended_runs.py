@@ -1,6 +1,6 @@
 """The run directories of ended jobs: packed soon after the end, and removed long after it.
 
-ROOT/ended has a name for each launch that is still to be packed, so that a crash forgets none.
+ROOT/ended has an entry for each launch that is not packed yet, so that none is forgotten in a crash.
 """
 
 from __future__ import annotations

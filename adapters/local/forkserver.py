@@ -1,7 +1,7 @@
-"""The daemon's end of the fork server: starts it, asks it for supervisors, and replaces one that died or hangs.
+"""The daemon's end of the fork server: starts it, requests supervisors, and replaces one that died or hangs.
 
-It is started with the first supervisor and lives as long as there are any, or until the daemon ends. What was forked
-from it needs neither. One that runs other code than is installed now is replaced too.
+It starts with the first supervisor, and ends with the last one or with the daemon. Supervisors outlive both. A fork
+server that runs other code than is installed now is replaced too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from overspan.bridge.runtime.zip_application import build_archive
 
-_PATIENCE = 20.0
-"""Seconds for an answer, the start of a fork server included; one that takes longer is killed."""
+_ANSWER_SECONDS = 20.0
+"""Seconds for an answer, including the start of a fork server; one that takes longer is killed."""
 _LINE_SIZE = 128
+"""Bytes of the longest message on a status socket."""
 
 # What the interpreter and its children may need; a job's own environment is in its plan.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
@@ -27,11 +28,11 @@ class Forked(NamedTuple):
 
     pid: int
     start_time: int
-    line: socket.socket
+    status_socket: socket.socket
 
 
 class ForkServer:
-    """The process that the supervisors of one root are forked from."""
+    """The process from which the supervisors of one root are forked."""
 
     def __init__(self, root: str, python: str) -> None:
         self._root = root
@@ -41,10 +42,10 @@ class ForkServer:
         self._lock = threading.Lock()
         self._closed = False
         self.pid = 0
-        """The process; 0 while there is none."""
+        """Its process id; 0 while there is none."""
 
     def fork(self, folder: str) -> Forked:
-        """Have a supervisor that serves a host directory. Raises OSError where none was started."""
+        """Fork a supervisor for a host directory. Raises OSError if none was started."""
         archive = build_archive(f"{self._root}/cache")
         log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -61,7 +62,7 @@ class ForkServer:
             self._end()
 
     def close(self) -> None:
-        """End the process for good, at once or when the present call has its answer."""
+        """End the process for good: now, or after the call that is under way."""
         self._closed = True
         if self._lock.acquire(blocking=False):
             try:
@@ -72,7 +73,7 @@ class ForkServer:
     def _fork(self, archive: str, folder: str, log: int) -> Forked:
         if archive != self._archive:
             self._end()
-        # One that was there may have died meanwhile.
+        # A second try, because a running fork server may have died in the meantime.
         for _ in range(2 if self._socket is not None else 1):
             if self._socket is None:
                 self._start(archive, log)
@@ -89,7 +90,7 @@ class ForkServer:
             try:
                 self.pid = os.posix_spawn(
                     self._python,
-                    # The last word is for people, who find it and its supervisors by their root.
+                    # The last word lets an administrator find the process and its supervisors in ps.
                     [self._python, "-I", "-S", archive, "forkserver", f"{self._root}/hosts/"],
                     _clean_environment(),
                     file_actions=[
@@ -98,14 +99,14 @@ class ForkServer:
                         (os.POSIX_SPAWN_DUP2, log, 2),
                     ],
                     setsid=True,
-                    # SIGUSR1 kills a program that has no handler yet; held back, also in supervisors, it waits.
+                    # SIGUSR1 would kill a program without a handler. Blocked, also in supervisors, it stays pending.
                     setsigmask=[signal.SIGUSR1],
                     setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
                 )
             except BaseException:
                 ours.close()
                 raise
-        ours.settimeout(_PATIENCE)
+        ours.settimeout(_ANSWER_SECONDS)
         self._archive, self._socket = archive, ours
 
     def _end(self) -> None:
@@ -113,16 +114,16 @@ class ForkServer:
             self._socket.close()
             self._socket = None
         if self.pid:
-            # It is a child that only this method reaps, so the pid is still its own.
+            # Only this method reaps the child, so the pid cannot have been reused.
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
             self.pid = 0
 
     def _ask(self, folder: str, log: int) -> Forked | None:
-        """Have a supervisor forked; None where the fork server died, or was killed for it, and has forked nothing."""
+        """Request a supervisor; None if the fork server died, or was killed, before it forked one."""
         assert self._socket is not None
-        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.settimeout(_PATIENCE)
+        status_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        status_socket.settimeout(_ANSWER_SECONDS)
         try:
             with theirs:
                 try:
@@ -131,33 +132,33 @@ class ForkServer:
                 except OSError:
                     self._end()
                     return None
-            words = self._hear(line)
+            words = self._read_answer(status_socket)
             if words[:1] == ["started"]:
-                line.setblocking(False)
-                return Forked(int(words[1]), int(words[2]), line.dup())
+                status_socket.setblocking(False)
+                return Forked(int(words[1]), int(words[2]), status_socket.dup())
             if words[:1] == ["short"]:
                 raise OSError(int(words[1]), os.strerror(int(words[1])))
             return None
         finally:
-            line.close()
+            status_socket.close()
 
-    def _hear(self, line: socket.socket) -> list[str]:
-        """The first answer to a request; empty where no process is left to answer. Raises TimeoutError."""
+    def _read_answer(self, status_socket: socket.socket) -> list[str]:
+        """The first answer to a request; empty if no process is left to answer. Raises TimeoutError."""
         try:
-            told = line.recv(_LINE_SIZE)
+            answer = status_socket.recv(_LINE_SIZE)
         except TimeoutError:
-            told = b""
-        if not told:
-            # Dead or hung. Once it is killed it forks nothing more, and what it has forked tells of itself.
+            answer = b""
+        if not answer:
+            # Dead or hung. Once it is killed it forks nothing more; a supervisor that it forked answers by itself.
             self._end()
-            told = line.recv(_LINE_SIZE)
-        return told.decode().split()
+            answer = status_socket.recv(_LINE_SIZE)
+        return answer.decode().split()
 
 
-def read_status(line: socket.socket) -> int | None:
-    """The exit status that an ended supervisor has told; None where it was killed."""
+def read_status(status_socket: socket.socket) -> int | None:
+    """The exit status that an ended supervisor has sent; None if it was killed."""
     try:
-        words = line.recv(_LINE_SIZE).split()
+        words = status_socket.recv(_LINE_SIZE).split()
     except OSError:
         return None
     return int(words[1]) if words[:1] == [b"ended"] else None

@@ -1,6 +1,7 @@
-"""Reads the events of a launch: its queue file first, then the supervisor's journal.
+"""Reads the events of a launch: first its queue file, then the supervisor's journal.
 
-A cursor is '' at the start, `q:OFFSET` in the queue file, a plain byte offset in the journal. Only whole lines count.
+A cursor is '' at the start, `q:OFFSET` in the queue file, and a plain byte offset in the journal. Only whole lines
+count.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _PART = 4 << 20
 _TAIL = 4096
 _FIFO_SIZE = 65536
 _LONGEST_WORD = 4096
-"""Bytes that a FIFO may refuse to take although it is not full: what is written is whole up to here (PIPE_BUF)."""
+"""PIPE_BUF: writes up to this size are atomic, so a FIFO with less free space than that may refuse one."""
 
 
 class News(NamedTuple):
-    """Events behind a cursor, the cursor behind them, and whether more is there already."""
+    """Events behind a cursor, the cursor behind them, and whether the file has more."""
 
     events: tuple[Event, ...]
     cursor: str
@@ -34,7 +35,7 @@ class News(NamedTuple):
 
 
 def read_news(place: LaunchFiles, cursor: str) -> News:
-    """The launch's events behind the cursor, oldest first; at most some MiB at once."""
+    """The launch's events behind the cursor, oldest first; some MiB at once, at most."""
     events: list[Event] = []
     offset = 0
     if not cursor or cursor.startswith("q:"):
@@ -56,7 +57,7 @@ def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
     """The documents of the whole lines from an offset, and the offset behind them; a missing file has none."""
     try:
         with open_file(*os.path.split(path)) as file:
-            # A place that is not behind a line is of another file: a journal cut by a power loss, say.
+            # An offset in the middle of a line is of another file, such as a journal before a power loss cut it.
             if offset:
                 file.seek(offset - 1)
                 if file.read(1) != b"\n":
@@ -74,7 +75,7 @@ def _parse(data: bytes) -> Iterator[Any]:
         try:
             document = json.loads(line)
         except ValueError:
-            # A line torn by a crash and continued by the next writer.
+            # A crash cut the line off, and the next writer went on behind it.
             continue
         if isinstance(document, dict):
             yield document
@@ -87,12 +88,12 @@ def read_events(documents: Iterable[Any]) -> Iterator[Event]:
             try:
                 yield event_from_document(document)
             except ValueError:
-                # An event of a later version: this one cannot act on it.
+                # An event of a later version, which this one does not know.
                 continue
 
 
 def read_lines(path: str) -> list[Any]:
-    """Every whole line of a JSON lines file; none when it is missing."""
+    """Every whole line of a JSON lines file; none if it is missing."""
     documents: list[Any] = []
     offset = 0
     while True:
@@ -122,12 +123,12 @@ def has_ended(path: str) -> bool:
 
 
 def is_over(place: LaunchFiles) -> bool:
-    """Whether nothing will follow of a launch."""
+    """Whether a launch has ended, so that no event will follow."""
     return has_ended(place.journal) or has_ended(place.queue)
 
 
 def is_whole(place: LaunchFiles) -> bool:
-    """Whether the files of a launch that is over tell how each attempt of it ended."""
+    """Whether the files of an ended launch show how each of its attempts ended."""
     events = list(read_events(read_lines(place.journal if has_ended(place.journal) else place.queue)))
     if any(isinstance(event, LaunchLost | Refused) for event in events):
         return True
@@ -137,9 +138,9 @@ def is_whole(place: LaunchFiles) -> bool:
 
 
 def has_started(place: LaunchFiles) -> bool:
-    """Whether the user's work of a launch has begun: its journal says so, or the record of one of its nodes does.
+    """Whether user code of a launch has started, by its journal or by the record of a node run.
 
-    A supervisor may die between the start of a program and the line about it.
+    The journal alone is not enough: a supervisor may die between the start of a program and the line about it.
     """
     events = list(read_events(read_lines(place.journal)))
     if any(isinstance(event, NodeStarted) for event in events):
@@ -171,16 +172,16 @@ def _has_record(folder: str, key: str) -> bool:
 class Wake:
     """A FIFO into which supervisors write `N.R` lines when a journal has grown."""
 
-    def __init__(self, path: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, report: Callable[[str], None]) -> None:
         self._path = path
-        self._tell = tell
+        self._report = report
         self._rest = b""
         self.fd = -1
         self.full = False
-        """Whether the FIFO was found full, so that words may have been lost."""
+        """Whether the FIFO was full, so that wake-ups may have been lost."""
 
     def open(self) -> None:
-        """Make the FIFO and open it; held for writing too, so that it never ends. Raises OSError."""
+        """Make the FIFO and open it, for writing too, so that it never reports end of file. Raises OSError."""
         try:
             os.mkfifo(self._path, 0o600)
         except FileExistsError:
@@ -188,20 +189,20 @@ class Wake:
         self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read(self) -> None:
-        """Tell of every handle that was written."""
+        """Report every handle that was written."""
         try:
             data = os.read(self.fd, _FIFO_SIZE)
         except BlockingIOError:
             return
-        # A writer gives up where its line does not fit, which is before the last byte.
+        # A writer gives up if its line does not fit, so the FIFO counts as full before its last byte.
         self.full = self.full or len(data) > _FIFO_SIZE - _LONGEST_WORD
         data = self._rest + data
         *lines, self._rest = data.split(b"\n")
         for line in set(lines):
-            self._tell(line.decode("ascii", "replace"))
+            self._report(line.decode("ascii", "replace"))
 
     def close(self) -> None:
-        """Let go of the FIFO."""
+        """Close the FIFO."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

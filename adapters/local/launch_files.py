@@ -2,18 +2,18 @@
 
     ROOT/runs/N/plan.R.json       the job and its daemon's environment; written once, at submission
     ROOT/runs/N/queue.R.jsonl     what happened to the launch while it waited here (this adapter's own journal)
-    ROOT/runs/N/grant.R.json      what it was given; written once, when it leaves the queue
-    ROOT/runs/N/orders.R.jsonl    orders for the supervisor, a line each; a last line without its newline is none yet
+    ROOT/runs/N/grant.R.json      the resources that it was given; written once, when it leaves the queue
+    ROOT/runs/N/orders.R.jsonl    orders for the supervisor, a line each; a last line without newline does not count
     ROOT/runs/N/journal.R.jsonl   what the supervisor records
     ROOT/runs/N/streams.jsonl     where each node's output goes
-    ROOT/runs/N/times.jsonl       how long that was, and when
-    ROOT/runs/N/pack.zip          all of this and more, when the job is over (run_packs.py)
-    ROOT/tickets/N.R              the launch is not over; what the queue needs to know of it
-    ROOT/ended/N.R                the same of one that is over, until it is packed
+    ROOT/runs/N/times.jsonl       the size of the output at points in time
+    ROOT/runs/N/pack.zip          most of these files, after the job has ended (run_packs.py)
+    ROOT/tickets/N.R              marks a launch that has not ended; has what the queue needs to know
+    ROOT/ended/N.R                the ticket of a launch that has ended, until it is packed
     ROOT/hosts/HID/               a supervisor's own folder
 
-Folders are 0700 and files 0600. Plans, grants and tickets are not forced to the disk: they matter across a crash of the
-daemon, and a machine that loses power loses the processes too. Orders are, since they are answered as done.
+Folders are 0700 and files 0600. Plans, grants and tickets are written without fsync: they have to survive a crash of
+the daemon, and a power loss ends the processes too. Orders are written with fsync, since they are answered as done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Document = dict[str, Any]
 
 
 def find_last_job(root: str) -> int:
-    """The highest number of a job that has a folder; 0 for none."""
+    """The highest job id with a run directory; 0 for none."""
     try:
         names = os.listdir(f"{root}/runs")
     except OSError:
@@ -97,7 +97,7 @@ class LaunchFiles(NamedTuple):
 
 
 def parse_handle(root: str, handle: str) -> LaunchFiles:
-    """The launch that a handle names; InvalidRequest when it is none of this cluster's."""
+    """The launch that a handle names. Raises InvalidRequest for a handle of another cluster."""
     job, _, launch = handle.partition(".")
     if not (job.isdecimal() and launch.isdecimal()):
         raise InvalidRequest(f"{handle!r} names no launch of a local cluster; it is written JOB.LAUNCH")
@@ -105,24 +105,24 @@ def parse_handle(root: str, handle: str) -> LaunchFiles:
 
 
 class Ticket(NamedTuple):
-    """What the queue knows of a launch, so that a restart need not read every plan."""
+    """The queue's data about a launch, so that a restart need not read every plan."""
 
     token: str
     rank: Rank
     group: bool
     variants: tuple[Variant, ...]
     nice: int = 0
-    """What of the rank is nice; the rest is priority."""
+    """The part of the rank that is nice; the rest is priority."""
     requeue: bool = True
-    """Whether it may be started again when its resources are taken away."""
+    """Whether it may be started again after a preemption."""
     lasts: float | None = None
     """Seconds that it runs at most; None if unknown."""
     throttle: int | None = None
-    """For an element that waits, how many of its array may run at once."""
+    """For a waiting element: how many of its array may run at once."""
 
 
 def write_document(path: str, document: Document) -> None:
-    """Write a JSON file that readers see whole or not at all. Raises OSError; nothing is left behind then."""
+    """Write a JSON file atomically. Raises OSError, and then leaves nothing behind."""
     data = json.dumps(document, separators=(",", ":"))
     temporary = f"{path}.new"
     try:
@@ -135,7 +135,7 @@ def write_document(path: str, document: Document) -> None:
 
 
 def read_document(path: str) -> Document | None:
-    """Read a JSON file, of an ended job its packed copy; None when it is missing or, after a power cut, not whole."""
+    """Read a JSON file, or for an ended job its packed copy; None if it is missing, or damaged by a power loss."""
     try:
         with open_file(*os.path.split(path)) as file:
             document = json.load(file)
@@ -152,8 +152,8 @@ def remove(path: str) -> None:
         pass
 
 
-def put_off(place: LaunchFiles) -> None:
-    """Take the ticket of a launch that is over from it; what it has left is to be packed. Raises OSError."""
+def mark_ended(place: LaunchFiles) -> None:
+    """Mark a launch as ended: its ticket moves to ROOT/ended, so that its files get packed. Raises OSError."""
     try:
         os.replace(place.ticket, place.ended)
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def put_off(place: LaunchFiles) -> None:
 
 
 def append_lines(path: str, documents: Iterable[Document]) -> None:
-    """Append JSON lines and force them to the disk; a torn last line of a writer that died is cut off first."""
+    """Append JSON lines with fsync; a last line that a crash has torn is cut off first. Raises OSError."""
     data = "".join(f"{json.dumps(document, separators=(',', ':'))}\n" for document in documents).encode()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -219,7 +219,7 @@ def write_ticket(place: LaunchFiles, ticket: Ticket) -> None:
 
 
 def read_ticket(place: LaunchFiles) -> Ticket | None:
-    """Read a launch's ticket; None when it is missing or torn."""
+    """Read a launch's ticket; None if it is missing or torn."""
     document = read_document(place.ticket)
     if document is None:
         return None
@@ -248,7 +248,7 @@ def render_grant(booking: Booking, addresses: Iterable[str], node: str) -> list[
 
 
 def read_booking(ticket: Ticket, grant: Document) -> Booking | None:
-    """What a grant booked; None when the two do not belong together."""
+    """The booking of a grant; None if ticket and grant do not belong together."""
     variant = int(grant.get("variant", 0))
     rows = grant.get("members", ())
     if variant >= len(ticket.variants) or len(rows) != len(ticket.variants[variant]):

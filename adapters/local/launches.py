@@ -1,4 +1,4 @@
-"""The launches of a local cluster on its disk: recording them, granting them, giving orders, and reading them back."""
+"""The launches of a local cluster on disk: records them, their grants and their orders, and loads them again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from overspan.adapters.local.launch_files import (
     LaunchFiles,
     Ticket,
     append_lines,
+    mark_ended,
     parse_handle,
-    put_off,
     read_booking,
     read_document,
     read_ticket,
@@ -44,6 +44,8 @@ from overspan.bridge.model.events import (
     Refused,
     Release,
     Requeue,
+    SetBegin,
+    SetDependency,
     SetNice,
     SetPriority,
     SetTime,
@@ -61,13 +63,13 @@ _FOLDERS = ("runs", "tickets", "hosts", "cache", "ended", loss_records.FOLDER)
 
 @dataclass
 class LocalLaunch:
-    """A launch that is not over. It waits until it has a booking; a held one waits outside the queue."""
+    """A live launch. It waits until it has a booking; a held one waits outside of the queue."""
 
     place: LaunchFiles
     ticket: Ticket
     rank: Rank
     nice: int = 0
-    """What of the rank is nice."""
+    """The part of the rank that is nice."""
     lasts: float | None = None
     """Seconds that it runs at most, from its grant; None if unknown."""
     held: bool = False
@@ -79,11 +81,11 @@ class LocalLaunch:
     """Whether its end was ordered after its grant."""
     reason: str = ""
     starts_by: float | None = None
-    """When it starts at the latest, as far as the books tell."""
+    """When it starts at the latest, estimated from the bookings; None if unknown."""
     noted: bool = False
-    """Whether its queue file has anything to tell."""
+    """Whether its queue file has events."""
     size: int = 0
-    """Bytes of its journal when it was last looked at."""
+    """Bytes of its journal when it was checked last."""
     tokens: set[str] | None = None
     """Tokens of its orders; None until they are needed."""
     orders: int = 0
@@ -100,7 +102,7 @@ class LocalLaunch:
 
     @property
     def tasks(self) -> int:
-        """How many tasks it has."""
+        """The number of its tasks."""
         return len({member.task for member in self.ticket.variants[0]})
 
     @property
@@ -110,7 +112,7 @@ class LocalLaunch:
 
 
 class GrantFacts(NamedTuple):
-    """What all grants of one moment have in common."""
+    """Values that all grants of one round have in common."""
 
     at: float
     node: str
@@ -119,12 +121,12 @@ class GrantFacts(NamedTuple):
 
 
 def make_root(root: str) -> None:
-    """Make the cluster's folders. Raises OSError, also where other users can write to them."""
+    """Make the cluster's folders. Raises OSError, also if other users can write to them."""
     for path in (root, *(f"{root}/{name}" for name in _FOLDERS)):
         os.makedirs(path, 0o700, exist_ok=True)
         status = os.stat(path)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            # A user who can rename files here decides what runs as this one.
+            # A user who can rename files here could run programs as this user.
             raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
@@ -137,14 +139,14 @@ def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None =
 
 
 def make_run(place: LaunchFiles, ticket: Ticket, held: bool = False) -> LocalLaunch:
-    """A launch that waits, as its ticket has it; `held` where an order to hold it is under way."""
+    """A waiting launch, from its ticket; `held` where an order to hold it is under way."""
     return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts, held)
 
 
 def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: str) -> None:
-    """Write a launch's plan and its ticket. Raises OSError; a launch without a whole plan does not exist."""
+    """Write a launch's plan and its ticket. Raises OSError; a launch without a complete plan does not exist."""
     os.makedirs(place.folder, 0o700, exist_ok=True)
-    # An earlier launch of the job has ended and was packed: a supervisor reads what is spread out.
+    # An earlier launch of the job may have been packed, and a supervisor reads only unpacked files.
     unpack_run(place.folder)
     plan = {
         "format": FORMAT,
@@ -159,13 +161,13 @@ def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: s
 
 
 def find_launch(place: LaunchFiles) -> str | None:
-    """The token of a launch that was recorded before; None when there is none."""
+    """The token of a launch that was recorded before; None if there is none."""
     document = read_document(place.plan)
     return None if document is None else str(document.get("token", ""))
 
 
 def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
-    """Record what a launch was given; after this it is its supervisor's. Raises OSError."""
+    """Record the grant of a launch; from then on its supervisor decides about it. Raises OSError."""
     assert run.booking is not None
     grant = {
         "format": FORMAT,
@@ -187,7 +189,7 @@ def write_notes(run: LocalLaunch, events: Sequence[tuple[str, Event]], over: boo
 
 
 def write_orders(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> None:
-    """Append orders for the supervisor, numbered on. Raises OSError; none is given then."""
+    """Append orders for the supervisor, with the next numbers. Raises OSError, and then appends none."""
     lines = [
         {"seq": run.orders + count, "token": token, "event": event_to_document(event)}
         for count, (token, event) in enumerate(orders, 1)
@@ -197,7 +199,7 @@ def write_orders(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> None:
 
 
 def read_tokens(run: LocalLaunch) -> None:
-    """Find the orders that the launch has had."""
+    """Load the tokens and the last number of the launch's orders, unless they are known."""
     if run.tokens is None:
         given = journals.read_lines(run.place.orders)
         noted = journals.read_lines(run.place.queue) if run.noted else []
@@ -206,19 +208,19 @@ def read_tokens(run: LocalLaunch) -> None:
 
 
 def end_launch(place: LaunchFiles, event: Event) -> None:
-    """Write the end of a launch that has no supervisor and will have none. Raises OSError."""
+    """Write the end of a launch that will never have a supervisor. Raises OSError."""
     append_lines(place.journal, [event_to_document(event), journals.END])
 
 
 def write_throttle(runs: Sequence[LocalLaunch], throttle: int | None) -> None:
-    """Keep another throttle for launches that wait. Raises OSError; then it is kept for some of them."""
+    """Write a new throttle into the tickets of waiting launches. Raises OSError; then only some have it."""
     for run in runs:
         run.ticket = run.ticket._replace(throttle=throttle)
         write_ticket(run.place, run.ticket)
 
 
 def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
-    """The throttles of arrays whose elements wait: where a change was cut short, the lower one."""
+    """The throttles of arrays with waiting elements; if a change was cut short, the lower one."""
     throttles: dict[int, int] = {}
     for run in runs:
         limit = run.ticket.throttle
@@ -228,9 +230,9 @@ def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
 
 
 def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaunch]:
-    """Every launch that is not over, from its ticket; after a reboot those that had begun are ended as lost.
+    """Every live launch, from its ticket. After a reboot, launches that had begun are ended as lost.
 
-    One that cannot be read is left out; the next observation of it finds the damage. OSError where the disk fails.
+    A launch that cannot be read is left out; its next observation finds the damage. Raises OSError if the disk fails.
     """
     runs = []
     for name in sorted(os.listdir(f"{root}/tickets")):
@@ -240,21 +242,21 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaun
         except (InvalidRequest, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             if not loss_records.is_damage(error):
                 raise
-            # It hides no other.
+            # One damaged launch must not hide the others.
             _log.warning("the launch %s/tickets/%s cannot be read: %r", root, name, error)
             continue
         if run is not None:
             runs.append(run)
             continue
         if os.path.isdir(place.folder):
-            # It may have ended long ago with no daemon there: its news is kept for as long as that of others.
+            # It may have ended long ago, while no daemon ran: `forget` counts from now, so that its end gets reported.
             os.utime(place.folder)
-        put_off(place)
+        mark_ended(place)
     return runs
 
 
 def load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLaunch | None:
-    """One launch as its files tell it; None when it is over or does not exist. ValueError for an unreadable plan."""
+    """Load one launch from its files; None if it has ended or does not exist. Raises ValueError for a damaged one."""
     if journals.is_over(place):
         return None
     ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
@@ -271,7 +273,7 @@ def load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLa
 
 
 def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
-    """Complete a launch by what it was granted and by the orders that it has had since."""
+    """Complete a launch with its grant, and with the orders since then."""
     place, ticket = run.place, run.ticket
     grant = read_document(place.grant)
     if grant is None:
@@ -293,7 +295,7 @@ def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
 
 
 def note_event(run: LocalLaunch, event: Event) -> None:
-    """Apply what was ordered of a launch to what the queue and the books know of it."""
+    """Apply an event to the launch's data for queue and bookings."""
     if isinstance(event, Hold):
         run.held = True
     elif isinstance(event, Release):
@@ -319,13 +321,13 @@ def is_end(run: LocalLaunch, event: Event) -> bool:
 
 
 def find_changed(sizes: Sequence[tuple[LaunchFiles, int]]) -> dict[str, int]:
-    """The launches whose journals have another size than when last looked at, with their new sizes."""
+    """The launches whose journals have changed in size since the last check, with the new sizes."""
     changed = {}
     for place, size in sizes:
         try:
             now = os.stat(place.journal).st_size
         except OSError:
-            # The next reader finds what is wrong with it.
+            # The next read reports the error.
             now = 0
         if now != size:
             changed[place.handle] = now
@@ -344,10 +346,37 @@ def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket | None:
 
 
 def _recover_reboot(run: LocalLaunch) -> LocalLaunch | None:
-    """The machine was started anew: what had begun is lost, what had not goes back to the queue."""
+    """Handle a reboot: a launch that had begun is lost, any other goes back to the queue."""
     if os.path.exists(run.place.journal):
         event = LaunchLost(time.time(), run.place.launch, Cause.NODE.value, "the machine was started anew")
         end_launch(run.place, event)
         return None
     remove(run.place.grant)
     return run
+
+
+# --- orders on waiting launches, which have no supervisor yet ---------------------------------------------------------
+
+_NOTED = (Cancel, Expire, Hold, LaunchLost, Release, SetNice, SetPriority, SetTime)
+_GIVEN_BACK = (SetBegin, SetDependency)
+"""Orders with a condition that only the daemon can wait for: the launch is given back to it."""
+
+
+def select_notes(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
+    """The events that the orders mean for a waiting launch; the others have no effect on it."""
+    meant = [(token, _translate(run, event)) for token, event in orders]
+    return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not is_part(run, event)]
+
+
+def is_part(run: LocalLaunch, event: Event) -> bool:
+    """Whether an order cancels one of several tasks, which is left to the supervisor once it starts."""
+    return isinstance(event, Cancel) and bool(event.task) and run.tasks > 1
+
+
+def _translate(run: LocalLaunch, event: Event) -> Event:
+    """Translate an order: a requeue with a hold is a hold; a new begin time or dependency gives the launch back."""
+    if isinstance(event, Requeue) and event.hold:
+        return Hold(event.at, event.by)
+    if isinstance(event, _GIVEN_BACK):
+        return LaunchLost(event.at, run.place.launch, Cause.REQUEUE.value, "given back, to wait elsewhere")
+    return event

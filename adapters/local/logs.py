@@ -1,4 +1,4 @@
-"""Reading the output of a node run: which file, which part of it."""
+"""Reads the output of a node run from its part of a file."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from overspan.bridge.model.errors import NotFound
 
 
 def read_log(place: LaunchFiles, request: LogRequest) -> LogPart:
-    """Bytes of a log from an offset; a negative one counts from the end. NotFound when there is no such log.
+    """Bytes of a log from an offset; a negative one counts from the end. Raises NotFound if there is no such log.
 
-    Attempts that append to one file have a part of it each; offsets and sizes are those of the part. The path of a log
-    that was packed is one in the pack.
+    If attempts append to one file, each has a part of it; offset and size are relative to that part. The path of a
+    packed log is inside of the pack.
     """
     try:
         part = find_range(read_lines(place.streams), request)
     except OSError as error:
-        raise NotFound(f"job {place.job} cannot tell where its output is: {error.strerror}") from None
+        raise NotFound(f"the list of job {place.job}'s output files cannot be read: {error.strerror}") from None
     if part is None:
         what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
         raise NotFound(f"job {place.job} has no {request.stream} of {what} yet")
@@ -43,9 +43,9 @@ def read_log(place: LaunchFiles, request: LogRequest) -> LogPart:
 
 
 def _open(place: LaunchFiles, path: str) -> tuple[IO[bytes], str]:
-    """A log and where it is. Raises OSError, NotFound where it is no file."""
+    """Open a log; returns it and its path. Raises OSError, or NotFound if it is not a regular file."""
     try:
-        # A FIFO without a writer must not block this.
+        # O_NONBLOCK: opening a FIFO without a writer would block.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         name = os.path.relpath(path, place.folder)

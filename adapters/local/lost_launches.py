@@ -43,8 +43,8 @@ class LostLaunch:
     """Processes that have had their TERM, by pid and start."""
     ended_at: float | None = None
 
-    def word(self) -> str:
-        """Its state, as a sentence."""
+    def describe(self) -> str:
+        """A sentence about its state, for users."""
         job = self.place.job
         what, remedy = "it is being ended", ""
         if self.ended_at is not None:
@@ -80,31 +80,31 @@ def end_processes(lost: LostLaunch) -> bool:
     return not alive or now > lost.kill_at + UNKILLABLE_TIMEOUT
 
 
-def tell_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
+def list_end_events(lost: LostLaunch, now: float) -> tuple[Event, ...]:
     """The events of its end: what its shims recorded before it was given up, then its loss."""
     cause = Cause.CANCEL if lost.cancelled else Cause.SYSTEM if lost.begun else Cause.NODE
     report = LaunchLost(now, lost.place.launch, cause.value, lost.loss.why)
-    return (*_tell_records(lost), report)
+    return (*_list_recorded_events(lost), report)
 
 
-def _tell_records(lost: LostLaunch) -> list[Event]:
+def _list_recorded_events(lost: LostLaunch) -> list[Event]:
     found = list_records(f"{lost.place.folder}/nodes")
-    told: list[Event] = []
+    events: list[Event] = []
     for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):
         if record.pid <= 0 or record.failed_at not in ("", "lost"):
             continue
-        if not told:
-            told.append(Granted(record.started_at, ()))
-        told.append(Launch(record.started_at, task, attempt))
-        told.append(NodeStarted(record.started_at, task, attempt, node, run))
+        if not events:
+            events.append(Granted(record.started_at, ()))
+        events.append(Launch(record.started_at, task, attempt))
+        events.append(NodeStarted(record.started_at, task, attempt, node, run))
         if record.ended_at is not None and record.ended_at < lost.loss.at and not record.failed_at:
             code, number = record.exit_code or 0, record.signal or 0
-            told.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
-    return told
+            events.append(NodeEnded(record.ended_at, task, attempt, node, run, code, number))
+    return events
 
 
 def find_damage(place: LaunchFiles) -> str:
-    """Why a launch that is not over is unknown here; empty where another look, or another version, may know it."""
+    """Why a watched launch is unknown; empty if the next look, or another version, may find it."""
     try:
         if not os.path.isdir(place.folder):
             return f"{place.folder} is gone"
@@ -114,8 +114,8 @@ def find_damage(place: LaunchFiles) -> str:
         if plan.get("format") != FORMAT:
             return ""
         if journals.is_over(place):
-            # A whole one has told it: to whoever knows of it, the launch is over, or was given back to the queue.
-            return "" if journals.is_whole(place) else f"{place.journal} does not tell how it ended"
+            # A complete journal contains the end, which has been reported, or will be with the next read.
+            return "" if journals.is_whole(place) else f"{place.journal} does not show how it ended"
         if read_document(place.grant) is None:
             return f"{place.grant} is {'damaged' if os.path.exists(place.grant) else 'gone'}"
     except OSError as error:
@@ -124,6 +124,6 @@ def find_damage(place: LaunchFiles) -> str:
 
 
 def list_recent(launches: Iterable[LostLaunch]) -> list[LostLaunch]:
-    """Those that are being ended, or were a short while ago."""
+    """Lost launches that are being ended, or have ended within SHOWN_SECONDS."""
     now = time.time()
     return [lost for lost in launches if lost.ended_at is None or now - lost.ended_at < SHOWN_SECONDS]

@@ -1,4 +1,4 @@
-"""What `observe` answers: the new events of each launch behind its cursor."""
+"""Collects the reports for `observe`: the events of each launch behind its cursor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reports:
         self._runs = runs
         self._followed: dict[str, str] = {}
         self._dirty: set[str] = set()
-        self._untold: set[str] = set()
+        self._unreported: set[str] = set()
         self._gone: set[str] = set()
         self._again: set[str] = set()
         self._ends: dict[str, tuple[Event, ...]] = {}
@@ -32,7 +32,7 @@ class Reports:
         self.fresh = asyncio.Event()
 
     def mark(self, handle: str) -> None:
-        """A launch's files have grown."""
+        """Note that a launch's files have grown."""
         self._dirty.add(handle)
         self.fresh.set()
 
@@ -40,15 +40,15 @@ class Reports:
         """Set a waiting launch's reason, and when it starts at the latest."""
         if (run.reason, run.starts_by) != (reason, starts_by):
             run.reason, run.starts_by = reason, starts_by
-            self._untold.add(run.handle)
+            self._unreported.add(run.handle)
             self.fresh.set()
 
     def drop_reason(self, run: LocalLaunch) -> None:
-        """A launch waits no longer."""
+        """Drop the reason of a launch that no longer waits."""
         run.reason, run.starts_by = "", None
-        self._untold.discard(run.handle)
+        self._unreported.discard(run.handle)
 
-    def tell_end(self, handle: str, events: tuple[Event, ...]) -> None:
+    def report_end(self, handle: str, events: tuple[Event, ...]) -> None:
         """Report an end that the launch's files do not contain."""
         self._ends[handle] = events
         self.mark(handle)
@@ -59,28 +59,28 @@ class Reports:
         return bool(self._gone or self._again or self.suspects)
 
     def repeat_gone(self) -> None:
-        """Tell again of launches without a trace; whoever took note does not ask for them any more."""
+        """Report ends again that files do not contain, until the daemon no longer asks for these launches."""
         if self._gone or self._again:
             self._dirty |= self._gone | self._again
             self._again = set()
             self.fresh.set()
 
-    def look_again(self, handle: str) -> None:
-        """Nothing is known of a launch for now."""
+    def read_again(self, handle: str) -> None:
+        """Read a launch again later, because it cannot be read now."""
         self._again.add(handle)
 
     async def collect(self, since: dict[str, str]) -> list[Report]:
-        """The reports that are there now. Nothing counts as told when the caller is cancelled meanwhile."""
+        """The current reports. If the caller is cancelled, none counts as reported."""
         if len(self._followed) > 2 * len(since) + 1000:
             self._prune(since)
         self._gone &= since.keys()
         self._again &= since.keys()
         unread = {handle for handle, _ in since.items() - self._followed.items()} | (self._dirty & since.keys())
-        # What is not in the books has ended by its files, or nobody looks after it.
+        # A launch that is not live has its end in its files, or was lost.
         unread |= since.keys() - self._runs.keys() - self._gone
         self._dirty -= unread
         places = {handle: parse_handle(self._root, handle) for handle in unread}
-        # Before the reading: what leaves the books meanwhile has its end in its files.
+        # Chosen before the read: a launch that ends during the read may have its end behind what was read.
         unknown = {handle for handle in unread if handle not in self._runs}
         quiet = {handle for handle in unread if handle in self._runs and _is_quiet(self._runs[handle])}
         reading = {handle: (places[handle], since[handle]) for handle in unread - quiet}
@@ -92,21 +92,21 @@ class Reports:
         found: dict[str, Report] = {}
         for handle in quiet:
             self._followed[handle] = since[handle]
-        for handle, told in news.items():
-            report = self._make(reading[handle], told, handle in unknown)
+        for handle, found_news in news.items():
+            report = self._make(reading[handle], found_news, handle in unknown)
             if report is not None:
                 found[handle] = report
-        untold = self._untold & since.keys()
-        self._untold -= untold
-        for handle in untold:
+        unreported = self._unreported & since.keys()
+        self._unreported -= unreported
+        for handle in unreported:
             self._add_reason(found, handle, since[handle])
         return list(found.values())
 
     def _prune(self, since: Mapping[str, str]) -> None:
-        """Forget what concerns launches that are over and that nobody asks for any more."""
+        """Forget ended launches that are no longer asked for."""
         self._followed = {handle: cursor for handle, cursor in self._followed.items() if handle in since}
         self._dirty = {handle for handle in self._dirty if handle in since or handle in self._runs}
-        self._untold = {handle for handle in self._untold if handle in since or handle in self._runs}
+        self._unreported = {handle for handle in self._unreported if handle in since or handle in self._runs}
         self._ends = {handle: events for handle, events in self._ends.items() if handle in since}
 
     def _make(self, asked: tuple[LaunchFiles, str], news: News | OSError, unknown: bool) -> Report | None:
@@ -125,7 +125,7 @@ class Reports:
             if is_damage(news):
                 self.suspects[handle] = word_damage(news)
             else:
-                self.look_again(handle)
+                self.read_again(handle)
         elif unknown and handle not in self._again:
             self.suspects.setdefault(handle, "")
         return None
@@ -142,12 +142,12 @@ class Reports:
 
 
 def _is_quiet(run: LocalLaunch) -> bool:
-    """Whether a launch has no file that could tell anything."""
+    """Whether a launch has no events in its files."""
     return run.booking is None and not run.noted
 
 
 def _read(reading: Mapping[str, tuple[LaunchFiles, str]]) -> dict[str, News | OSError]:
-    """The news of each launch, or what kept them away; one that cannot be read keeps no other."""
+    """The news of each launch, or the error of reading it."""
     news: dict[str, News | OSError] = {}
     for handle, (place, cursor) in reading.items():
         try:

@@ -16,7 +16,7 @@ from overspan.bridge.runtime.core.environment import domain_of
 
 
 def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
-    """The local form of a job: its processes, what each books, and how it starts."""
+    """A job's local plan: its processes, their resources, and how they start."""
     members = list_variants(job, capacity)[0]
     lines = [f"# {job.spec.name}: {len(members)} node{'s' * (len(members) != 1)} on this machine, booked together"]
     refusal = find_refusal(job, settings, capacity)

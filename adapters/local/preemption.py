@@ -9,7 +9,7 @@ from overspan.adapters.local.booking import Booking, Bookings, Variant
 
 
 class RunningLaunch(NamedTuple):
-    """A running launch; `behind` is that of its rank, `leaving` says that its end was already ordered."""
+    """A running launch; `behind` is its rank's, `leaving` says that its end was ordered already."""
 
     key: str
     behind: int
@@ -21,7 +21,7 @@ class RunningLaunch(NamedTuple):
 def choose_victims(
     bookings: Bookings, variants: Sequence[Variant], behind: int, holders: Sequence[RunningLaunch]
 ) -> tuple[str, ...]:
-    """The launches to evict so that one of that rank fits; none where eviction would not help or is not needed.
+    """The launches to evict so that one of that rank fits; none if eviction would not help or is not needed.
 
     Only launches of a lower priority, and no higher one than necessary. Among these, a single launch if one suffices,
     else a minimal set: low priority before high, large before small, young before old.
@@ -41,7 +41,7 @@ def choose_victims(
 
 
 def _narrow(bookings: Bookings, variants: Sequence[Variant], lower: Sequence[RunningLaunch]) -> list[RunningLaunch]:
-    """All launches up to the lowest priority that frees enough; empty where even all of them do not."""
+    """The launches from the lowest priority up to the first one that frees enough; empty if all free too little."""
     trial = bookings.copy()
     for place, holder in enumerate(lower):
         trial.release(holder.key)

@@ -1,10 +1,10 @@
-"""The pack of a job that is over: one compressed file in place of the small ones of its run folder.
+"""Packs an ended job: one compressed file replaces the small files of its run directory.
 
-    ROOT/runs/N/pack.zip    members are named by their paths in the run folder, with their modes
+    ROOT/runs/N/pack.zip    members have their paths in the run directory as names, and their modes
 
-A run folder is either spread out, as its supervisor left it, or packed; between the two a file may be in both, and the
-one in the folder counts. Only files that Overspan itself names are packed: what work has left in the folder, or reads
-there, stays, as do large files, links, and the list of steps, which every `sacct` reads.
+A run directory is either unpacked, as its supervisor left it, or packed. In between, a file may be in both places, and
+the one in the directory counts. Only files with Overspan's own names are packed. The job's own files stay, as do large
+files, links, and the list of steps, which every `sacct` reads.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _log = logging.getLogger(__name__)
 
 PACK = "pack.zip"
 DAMAGED = "pack.damaged.zip"
-"""The name of a pack that could not be read when its files were needed again."""
+"""The name of a damaged pack, which is kept for diagnosis."""
 LARGEST = 1 << 20
-"""Bytes of a file that is packed at most: reading the end of one means to unpack all of it."""
+"""Bytes of the largest file that is packed, since reading the end of a packed file unpacks all of it."""
 
 _FILES = re.compile(
     r"(?:plan|grant)\.\d+\.json|(?:queue|orders|journal)\.\d+\.jsonl|(?:streams|times)\.jsonl|ending", re.ASCII
 )
 _FOLDERS = re.compile(r"nodes|scripts|logs|steps|names\.\d+", re.ASCII)
 _OTHERS = re.compile(r"steps/\d+\.jsonl|logs/(?!.+\.\d+\.\d+\.\d+\.(?:out|err|stepd)$).*", re.ASCII | re.DOTALL)
-"""What is in these folders and stays."""
+"""Files in these folders that are not packed: lists of steps, and logs with names that the user chose."""
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
-"""What `zipfile` raises for a damaged file."""
+"""Exceptions of `zipfile` for a damaged file."""
 
 
 class _PackedFile(NamedTuple):
-    """A file to be packed, as it was before."""
+    """A file to pack, with its state before that."""
 
     name: str
     size: int
@@ -50,12 +50,12 @@ class _PackedFile(NamedTuple):
 
 
 def name_pack(folder: str) -> str:
-    """The path of a run folder's pack."""
+    """The path of a run directory's pack."""
     return f"{folder}/{PACK}"
 
 
 def open_file(folder: str, name: str) -> IO[bytes]:
-    """Open a file of a run folder, or what its pack has of it. Raises OSError: EBADMSG for a damaged pack."""
+    """Open a file of a run directory, or its packed copy. Raises OSError: EBADMSG for a damaged pack."""
     path = f"{folder}/{name}"
     try:
         return open(path, "rb", buffering=0)
@@ -70,7 +70,7 @@ def open_file(folder: str, name: str) -> IO[bytes]:
 
 
 def read_member(folder: str, name: str) -> bytes | None:
-    """A file as the pack has it; None where there is no pack, or it is not in it. Raises OSError as `open_file`."""
+    """The packed copy of a file; None without a pack, or if the pack lacks it. Raises OSError as `open_file`."""
     pack = name_pack(folder)
     try:
         with zipfile.ZipFile(pack) as archive:
@@ -82,9 +82,9 @@ def read_member(folder: str, name: str) -> bytes | None:
 
 
 def pack_run(folder: str) -> None:
-    """Replace the small files of a run folder by a pack. Raises OSError; each file is there or in the pack then.
+    """Replace the small files of a run directory by a pack. Raises OSError; no file is lost then.
 
-    The pack is on the disk before a file is removed. One that was being made when its maker died is made anew.
+    The pack is written with fsync before files are removed. If a crash interrupts it, the next call starts again.
     """
     found = list(_find_files(folder))
     pack, part = name_pack(folder), f"{folder}/{PACK}.new"
@@ -100,9 +100,9 @@ def pack_run(folder: str) -> None:
 
 
 def unpack_run(folder: str) -> None:
-    """Spread a packed run folder out again, for another launch. Raises OSError; nothing is lost then.
+    """Unpack a run directory, for another launch of its job. Raises OSError; no file is lost then.
 
-    A damaged pack is set aside, and the launch goes without what was in it.
+    A damaged pack is renamed, and the new launch does without its files.
     """
     pack = name_pack(folder)
     for info in _set_damaged_aside(folder):
@@ -134,7 +134,7 @@ def _find_files(folder: str) -> Iterator[_PackedFile]:
 
 
 def _has_strays(folder: str) -> bool:
-    """Whether processes may have outlived the job, which may still write to its logs."""
+    """Whether processes may have outlived the job, and may still write to its logs."""
     return any(record.strays_left or not record.subreaper for record in list_records(f"{folder}/nodes").values())
 
 
@@ -149,7 +149,7 @@ def _describe(folder: str, name: str) -> Iterator[_PackedFile]:
 
 
 def _write(folder: str, part: str, found: list[_PackedFile], known: list[zipfile.ZipInfo]) -> None:
-    """Write the files, and what an earlier pack has beside them; on the disk at the end."""
+    """Write these files, and the other members of an earlier pack, with fsync."""
     names = {each.name for each in found}
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "w+b") as file:
@@ -173,7 +173,7 @@ def _make_info(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 def _set_damaged_aside(folder: str) -> list[zipfile.ZipInfo]:
-    """What a pack that is there already has; a damaged one is renamed, and has nothing."""
+    """The members of an existing pack; none for a damaged one, which is renamed."""
     pack = name_pack(folder)
     try:
         with zipfile.ZipFile(pack) as archive:
@@ -190,7 +190,7 @@ def _set_damaged_aside(folder: str) -> list[zipfile.ZipInfo]:
 
 
 def _remove_unchanged(folder: str, packed: _PackedFile) -> None:
-    """Remove a file that is in the pack, unless it was written to since."""
+    """Remove a file that is in the pack, unless it was changed since then."""
     for now in _describe(folder, packed.name):
         if now == packed:
             _remove(f"{folder}/{packed.name}")

@@ -9,7 +9,7 @@ from overspan.bridge.model.job import Job
 
 
 def limit_run(job: Job) -> float | None:
-    """Seconds from the grant to the job's end by its time limits; None where a primary has none, or tasks wait."""
+    """Seconds from the grant to the job's end by its time limits; None if a primary has none, or a task has needs."""
     if any(spec.needs for spec in job.spec.tasks):
         return None
     limits = [

@@ -1,4 +1,4 @@
-"""The steps that srun ran inside launches, as their run directories have them."""
+"""The steps that srun ran inside launches, from the records in their run directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def list_steps(places: Iterable[LaunchFiles]) -> list[Step]:
-    """The steps of some launches, launch by launch, in the order of their numbers."""
+    """The steps of these launches, launch by launch, in the order of their numbers."""
     found: list[Step] = []
     for place in places:
         try:
@@ -35,7 +35,7 @@ def _parts(handle: str, record: StepRecord) -> Iterator[Step]:
         yield Step(
             handle=handle,
             number=record.number,
-            # Components that share their job's one task have no other name.
+            # Components with the same task are distinguished by their numbers.
             component=offset if tasks.count(part.task) > 1 else None,
             task=part.task,
             name=record.name,

@@ -1,12 +1,12 @@
-"""Starts supervisors, watches them, starts them again, and finds those of an earlier daemon.
+"""Starts, watches and restarts supervisors, and finds those of an earlier daemon.
 
 A group has a supervisor of its own; single jobs share one. Each serves a folder ROOT/hosts/NAME:
 
-    lock          held by flock while the supervisor lives; tells its pid, start time and boot
-    inbox.jsonl   the launches it is to serve; appended under a flock on the file
-    log           what it said on stderr
-    urgent        FIFO for what ends work while nothing can be written
-    shared        the supervisor stays for a while when it has nothing to do
+    lock          locked by flock while the supervisor lives; contains its pid, start time and boot id
+    inbox.jsonl   the launches to serve; appended under a flock on the file
+    log           its stderr
+    urgent        FIFO for orders that end work while nothing can be written
+    shared        if it exists, an idle supervisor stays for a while
 
 Supervisors are forked from a fork server, and outlive it and the daemon. SIGUSR1 wakes them for new lines; it is
 blocked before they start.
@@ -36,28 +36,28 @@ from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage, wor
 _log = logging.getLogger(__name__)
 
 SHARED = "shared-"
-"""How the names of supervisors of single jobs begin."""
+"""The prefix of the names of single jobs' supervisors."""
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
-_UNTOLD_DELAY = 1.0
+_INBOX_RETRY_DELAY = 1.0
 _SHORT_DELAY = 1.0
-"""Seconds between two tries to start a supervisor while the machine is short of something."""
+"""Seconds between two tries to start a supervisor while the machine lacks a resource."""
 _STEADY_AFTER = 120.0
-"""Seconds that a supervisor must live for its earlier deaths to be forgotten, where it has told nothing."""
+"""Seconds of life after which a supervisor's earlier deaths no longer count, if it has written nothing before."""
 
 
 @dataclass
 class SupervisorProcess:
-    """One supervisor, alive (`pid` set) or to be started; `pidfd` is None where the kernel has none."""
+    """One supervisor, alive (`pid` set) or to be started; `pidfd` is None if the kernel has no pidfds."""
 
     name: str
     folder: str
     pid: int = 0
     start_time: int = 0
     pidfd: int | None = None
-    line: socket.socket | None = None
-    """On which it tells how it ended; None where an earlier daemon started it."""
+    status_socket: socket.socket | None = None
+    """The socket on which it reports its exit status; None if an earlier daemon started it."""
     started_at: float = 0.0
     deaths: int = 0
     short: str = ""
@@ -69,7 +69,7 @@ class SupervisorProcess:
 class Supervisors:
     """All supervisors of one local cluster.
 
-    `list_launches` gives what a supervisor of that name is to serve and has not finished; `tell_end` hears that one has
+    `list_launches` gives the unfinished launches of the supervisor of that name; `note_end` is called when one has
     ended, or could not be started.
     """
 
@@ -78,62 +78,62 @@ class Supervisors:
         root: str,
         python: str,
         list_launches: Callable[[str], Sequence[LaunchFiles]],
-        tell_end: Callable[[str], None],
+        note_end: Callable[[str], None],
     ) -> None:
         self._root = root
         self._forks = ForkServer(root, python)
         self._list_launches = list_launches
-        self._tell_end = tell_end
+        self._report_end = note_end
         self._hosts: dict[str, SupervisorProcess] = {}
-        self._turn = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._hosts
 
     def count_deaths(self, name: str) -> int:
-        """How often in a row a supervisor ended soon after its start, or could not be started at all.
+        """How often in a row a supervisor ended soon after its start, or could not be started.
 
-        What the machine is short of for now does not count.
+        Starts that fail for a temporary shortage do not count.
         """
         return self._hosts[name].deaths if name in self._hosts else 0
 
     def find_shortage(self, name: str) -> str:
-        """What the machine lacks to start a supervisor; empty where nothing is known to."""
+        """The resource that the machine lacks to start a supervisor; empty if no shortage is known."""
         return self._hosts[name].short if name in self._hosts else ""
 
     async def hand(self, name: str, launches: Sequence[LaunchFiles]) -> None:
-        """Give launches to a supervisor, which is found, started or woken. A failed start is reported as its end.
+        """Pass launches to a supervisor, which is adopted, started or woken. A failed start is reported as its end.
 
-        A launch that is given twice is served once.
+        Idempotent: a launch that is passed twice is served once.
         """
         host = self._host(name)
         if host.timer is not None:
             return
         try:
-            async with self._turn:
+            async with self._start_lock:
                 await self._ensure(host, launches)
         except OSError as error:
             _log.warning("supervisor %s: %s", name, error)
             if host.pid:
-                # It lives and does not know of them yet: wake it.
-                host.timer = asyncio.get_running_loop().call_later(_UNTOLD_DELAY, self._restart, host)
+                # It lives, but its inbox could not be written: try again.
+                host.timer = asyncio.get_running_loop().call_later(_INBOX_RETRY_DELAY, self._restart, host)
             else:
                 if is_shortage(error):
                     host.short = word_shortage(getattr(error, "errno", None)) or "memory is short"
                 else:
                     host.deaths += 1
-                self._tell_end(name)
-        self.nudge(name)
+                self._report_end(name)
+        self.wake(name)
 
     def note_work(self, name: str) -> None:
-        """A supervisor has told something, so that its earlier deaths say nothing of the next one."""
+        """Reset the count of early deaths, because the supervisor has written something."""
         host = self._hosts.get(name)
         if host is not None and host.pid:
             host.deaths = 0
 
     def revive(self, name: str) -> None:
-        """Start a supervisor again for what it has not finished: at once at first, then ever later, up to 5 s."""
+        """Restart a supervisor for its unfinished launches: at once the first time, then with back-off up to 5 s."""
         host = self._host(name)
         if host.pid or host.timer is not None:
             return
@@ -141,8 +141,8 @@ class Supervisors:
         delay = max(delay, _SHORT_DELAY) if host.short else delay
         host.timer = asyncio.get_running_loop().call_later(delay, self._restart, host)
 
-    def nudge(self, name: str) -> None:
-        """Tell a supervisor to read its inbox and orders; one that has ended reads them when it starts."""
+    def wake(self, name: str) -> None:
+        """Signal a supervisor to read its inbox and orders; one that has ended reads them at its next start."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
             return
@@ -154,8 +154,8 @@ class Supervisors:
         except ProcessLookupError:
             pass
 
-    def tell(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
-        """Give orders that cannot be written to a living supervisor, without a disk; False where none hears them."""
+    def send_urgent(self, name: str, launch: LaunchFiles, orders: Sequence[tuple[str, Event]]) -> bool:
+        """Pass orders to a live supervisor through its FIFO, without the disk; False if there is none to read them."""
         host = self._hosts.get(name)
         if host is None or not host.pid:
             return False
@@ -179,9 +179,9 @@ class Supervisors:
         return True
 
     async def forget(self, name: str) -> None:
-        """Drop a supervisor that has ended and has nothing left to do; its log stays if it said anything.
+        """Drop a supervisor that has ended and has no launches left; a log that is not empty stays.
 
-        Where the next one lives already, it keeps its folder, and is dropped when it has ended.
+        If the next one lives already, the folder stays in use until that one has ended.
         """
         host = self._hosts.get(name)
         if host is not None:
@@ -192,19 +192,19 @@ class Supervisors:
                 host.timer.cancel()
             await asyncio.to_thread(_remove_folder, host.folder)
         if not self._hosts:
-            async with self._turn:
+            async with self._start_lock:
                 if not self._hosts:
-                    # Nothing is left on an idle machine but the daemon.
+                    # Without supervisors, no process but the daemon stays on the machine.
                     await asyncio.to_thread(self._forks.end)
 
     def poll(self) -> None:
-        """Look for ends by hand where there are no pidfds."""
+        """Check for ends of supervisors if the kernel has no pidfds."""
         for host in list(self._hosts.values()):
             if host.pid and host.pidfd is None and not _lives(host.pid, host.start_time):
                 self._note_end(host)
 
     def close(self) -> None:
-        """Let go of every supervisor; they go on."""
+        """Stop watching the supervisors; they go on."""
         loop = asyncio.get_running_loop()
         for host in self._hosts.values():
             if host.timer is not None:
@@ -212,8 +212,8 @@ class Supervisors:
             if host.pidfd is not None:
                 loop.remove_reader(host.pidfd)
                 os.close(host.pidfd)
-            if host.line is not None:
-                host.line.close()
+            if host.status_socket is not None:
+                host.status_socket.close()
         self._hosts.clear()
         self._forks.close()
         for task in self._restarts:
@@ -232,19 +232,19 @@ class Supervisors:
         task.add_done_callback(self._restarts.discard)
 
     async def _ensure(self, host: SupervisorProcess, launches: Sequence[LaunchFiles]) -> None:
-        """Have a supervisor that knows the launches."""
+        """Make sure that a live supervisor has these launches in its inbox."""
         if host.pid or await asyncio.to_thread(self._adopt, host):
             await asyncio.to_thread(_append_inbox, host.folder, launches)
         else:
             shared = host.name.startswith(SHARED)
             await asyncio.to_thread(_write_inbox, host.folder, self._list_launches(host.name), shared)
-            host.pid, host.start_time, host.line = await asyncio.to_thread(self._spawn, host)
+            host.pid, host.start_time, host.status_socket = await asyncio.to_thread(self._spawn, host)
             host.short, host.started_at = "", time.monotonic()
             try:
                 host.pidfd = _hold(host.pid, host.start_time)
             except ProcessLookupError:
                 self._note_end(host)
-        # It may have ended while its inbox was written, which was told then.
+        # It may have ended while its inbox was written; then its end was reported already.
         if host.pid and not host.watched:
             host.watched = True
             host.started_at = time.monotonic()
@@ -256,7 +256,7 @@ class Supervisors:
         return self._forks.fork(host.folder)
 
     def _adopt(self, host: SupervisorProcess) -> bool:
-        """Find the living supervisor by its lock's content."""
+        """Find a live supervisor of an earlier daemon by the content of its lock."""
         if host.pid:
             return True
         lock = read_document(f"{host.folder}/lock")
@@ -280,10 +280,10 @@ class Supervisors:
             os.close(host.pidfd)
             host.pidfd = None
         short = False
-        if host.line is not None:
-            short = read_status(host.line) == EX_TEMPFAIL
-            host.line.close()
-            host.line = None
+        if host.status_socket is not None:
+            short = read_status(host.status_socket) == EX_TEMPFAIL
+            host.status_socket.close()
+            host.status_socket = None
         host.pid, host.watched = 0, False
         if short:
             host.short = "the machine is short of processes, memory or open files"
@@ -291,13 +291,13 @@ class Supervisors:
         else:
             steady = time.monotonic() - host.started_at > _STEADY_AFTER
             host.deaths = 1 if steady else host.deaths + 1
-        self._tell_end(host.name)
+        self._report_end(host.name)
 
 
 def _hold(pid: int, start_time: int) -> int | None:
-    """A pidfd of exactly this process, None where the kernel has none; ProcessLookupError where it was reaped."""
+    """A pidfd of exactly this process, None if the kernel has none. Raises ProcessLookupError if it was reaped."""
     pidfd = kernel.open_pidfd(pid)
-    # Compared after the pidfd was opened: before it, the pid might change hands.
+    # Compared after the pidfd was opened: before that, the pid could be reused.
     if pidfd is not None and kernel.read_start_time(pid) != start_time:
         os.close(pidfd)
         raise ProcessLookupError(f"process {pid} has ended")
@@ -310,7 +310,7 @@ def _lives(pid: int, start_time: int) -> bool:
 
 
 def sweep_hosts(root: str, used: Collection[str]) -> None:
-    """Remove the folders of supervisors that ended while no daemon watched."""
+    """Remove the folders of supervisors that ended while no daemon was running."""
     for name in os.listdir(f"{root}/hosts"):
         folder = f"{root}/hosts/{name}"
         lock = read_document(f"{folder}/lock") or {}
@@ -324,7 +324,7 @@ def _inbox_lines(launches: Sequence[LaunchFiles]) -> str:
 
 
 def _append_inbox(folder: str, launches: Sequence[LaunchFiles]) -> None:
-    """Under the lock: a supervisor decides under the same one that nothing is left to serve."""
+    """Append launches under the lock under which a supervisor decides that nothing is left to serve."""
     os.makedirs(folder, 0o700, exist_ok=True)
     fd = os.open(f"{folder}/inbox.jsonl", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -335,7 +335,7 @@ def _append_inbox(folder: str, launches: Sequence[LaunchFiles]) -> None:
 
 
 def _write_inbox(folder: str, launches: Sequence[LaunchFiles], shared: bool) -> None:
-    """Begin the inbox anew with what is not finished; only while no supervisor lives."""
+    """Replace the inbox by the unfinished launches; only while no supervisor lives."""
     os.makedirs(folder, 0o700, exist_ok=True)
     remove(f"{folder}/ended")
     if shared:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -41,12 +42,11 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.slurm.access.imports import NativeJobImporter
 from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
-from overspan.adapters.slurm.access.login import invite
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.shells import Shells
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.commands.job_steps import JobSteps
-from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions
+from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
@@ -55,8 +55,8 @@ from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch, next_kill
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.rendering.forms import needs_nodes, refuse_unknown
-from overspan.adapters.slurm.rendering.notes import list_notes
+from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes, refuse_unknown
+from overspan.adapters.slurm.rendering.images import PYXIS
 from overspan.adapters.slurm.rendering.renderer import (
     DEFAULT_ROOT,
     ClusterFacts,
@@ -84,6 +84,7 @@ from overspan.adapters.slurm.unshared.staging import check_sources, list_carried
 from overspan.adapters.traits import ArraySizes, Traits
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Form
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
@@ -107,10 +108,10 @@ class SlurmCluster:
         self._root = config.root
         self.transport = transport or open_transport(config.name, self._settings)
         self._paced = RateLimited(self.transport)
-        self._queries = open_questions(self._paced, self._settings)
+        self._queries = open_queries(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._queries)
-        self._submitter = Submitter(self._queries, self._renderer, find_start(), self._throttles)
+        self._submitter = Submitter(self._queries, self._renderer, find_process_start(), self._throttles)
         self._predecessors = Predecessors(self._queries)
         self._importer = NativeJobImporter(self._queries)
         self._orders = DeliveredOrders()
@@ -121,7 +122,7 @@ class SlurmCluster:
         self._orderer = Orderer(self._queries, self._orders, self.watch, sets)
         self._logs = Logs(self._queries, self._settings.shared_root)
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
-        self.watch.apart = self._relays is not None
+        self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
         self.traits = replace(
             TRAITS,
@@ -222,35 +223,35 @@ class SlurmCluster:
         # Handles of a later version are left alone until that version runs again.
         since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
-        self._set_submitter.saw(since)
-        self._submitter.references.saw(since)
+        self._set_submitter.note_watched(since)
+        self._submitter.references.note_watched(since)
         if not since:
-            self._throttles.see(())
+            self._throttles.note_watched(())
         while True:
             self.watch.fresh.clear()
             await self.watch.look(since)
             if self._relays is not None:
                 self._relays.keep(self.watch.list_running(since))
             reports = self.watch.collect(since)
-            await self._end_late(since)
+            await self._end_overdue(since)
             left = deadline - time.monotonic()
             trouble = self.watch.trouble
             if trouble is not None and not reports and (self.watch.take_trouble() or left <= 0):
                 self._troubled = True
                 raise trouble.with_traceback(None)
-            back, self._troubled = self._troubled and trouble is None, trouble is not None
+            recovered, self._troubled = self._troubled and trouble is None, trouble is not None
             gap = self.watch.gap or self._submitter.in_doubt
-            back = back or gap != self._gap or self._paced.hang != self._hang
-            if reports or back or left <= 0:
+            recovered = recovered or gap != self._gap or self._paced.hang != self._hang
+            if reports or recovered or left <= 0:
                 self._gap, self._hang = gap, self._paced.hang
-                hangs = word_trouble(trouble) or self._hang
+                hangs = describe_trouble(trouble) or self._hang
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
 
     def _can_tell(self, handle: str) -> bool:
         return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
-    async def _end_late(self, since: Mapping[str, str]) -> None:
+    async def _end_overdue(self, since: Mapping[str, str]) -> None:
         """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""
         sets, now = self.watch.sets, time.time()
         overdue, requeued = [*self.watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
@@ -415,16 +416,16 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def word_trouble(trouble: Exception | None) -> str:
+def describe_trouble(trouble: Exception | None) -> str:
     """Why the cluster has not answered, as a sentence; empty where it has."""
     if trouble is None:
         return ""
     return trouble.message if isinstance(trouble, OverspanError) else f"{type(trouble).__name__}: {trouble}"
 
 
-def open_questions(transport: Transport, settings: Settings) -> Queries:
+def open_queries(transport: Transport, settings: Settings) -> Queries:
     """Queries by commands, or by pyslurm for the queue where the settings ask for it."""
-    kind = LibraryQuestions if settings.reader == PYSLURM else Queries
+    kind = LibraryQueries if settings.reader == PYSLURM else Queries
     return kind(transport, settings.timeout)
 
 
@@ -439,7 +440,7 @@ def open_transport(cluster: str, settings: Settings) -> Transport:
     return OpenSsh(cluster, address, settings.path)
 
 
-def find_start() -> float:
+def find_process_start() -> float:
     """When this process started, in seconds since the epoch (proc(5), stat): another one made older submissions."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
@@ -450,3 +451,40 @@ def find_start() -> float:
 def open_cluster(config: ClusterConfig) -> SlurmCluster:
     """Open a Slurm cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
     return SlurmCluster(config)
+
+
+async def invite(name: str, transport: Transport, settings: Settings) -> Invitation:
+    """The command to run on a terminal; none if the connection is open, or if its transport asks no questions."""
+    if isinstance(transport, OpenSsh):
+        is_open, words = await transport.invite()
+        end = shlex.join(transport.control_words("exit"))
+        word = "already open" if is_open else "open"
+        message = f"the connection to {name} is {word}, until `{end}` or {settings.host} ends it"
+        return Invitation(message, tuple(words), tuple(transport.control_words("check")))
+    if settings.transport == LOCAL:
+        return Invitation(f"{name} is reached by commands of this machine: there is nothing to log in to")
+    return Invitation(
+        f"{name} is reached by {settings.transport}, which takes keys and agents and asks no questions: "
+        f"set `transport: ssh` where {settings.host} wants passwords or codes"
+    )
+
+
+def list_notes(job: Job, settings: Settings) -> tuple[str, ...]:
+    """Notes for the submitter about parts of a job that are accepted without their full effect, a sentence each."""
+    notes = []
+    task = job.spec.tasks[0]
+    if job.spec.start_timeout is not None and not is_set(job):
+        notes.append("start_timeout counts only where the group is a set: one allocation starts as a whole")
+    if is_group(job):
+        return tuple(notes)
+    if job.spec.hold_on_failure and task.form is Form.BATCH:
+        notes.append(
+            "hold_on_failure has no effect on a batch script on Slurm: its nodes go back when it ends; "
+            "a job file's task keeps them"
+        )
+    if task.image and settings.containers == PYXIS:
+        notes.append(
+            f"grace_period of {task.name} has no effect on a cancel: what runs in an image by Pyxis is a step, "
+            "which srun ends at once; with `containers: apptainer` it has its grace"
+        )
+    return tuple(notes)

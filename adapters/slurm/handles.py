@@ -234,6 +234,6 @@ def parse_group_cursor(text: str) -> GroupCursor:
     return GroupCursor(offset, order, orders, "h" in flags, "s" in flags, "o" in flags, kill_at)
 
 
-def parse_place(handle: Handle | GroupHandle, text: str) -> Cursor | GroupCursor:
+def parse_any_cursor(handle: Handle | GroupHandle, text: str) -> Cursor | GroupCursor:
     """Read the cursor that goes with a handle."""
     return parse_group_cursor(text) if isinstance(handle, GroupHandle) else parse_cursor(text)

@@ -23,7 +23,7 @@ def render_submission(submission: BatchSubmission) -> str:
     if submission.secrets:
         lines.append("# its secrets travel in a file of their own (0600), which the script reads")
     if SECRETS in submission.variables:
-        lines.append(f"# its secrets travel as the variable {SECRETS} of sbatch's, and stand in no script and no log")
+        lines.append(f"# its secrets travel as the variable {SECRETS} of sbatch, and appear in no script and no log")
     return "\n".join(lines) + "\n" + submission.script
 
 

@@ -1,4 +1,4 @@
-"""Arrays: when elements become jobs, and how the array as a whole ends.
+"""Arrays: when elements become jobs of their own, and how the array as a whole ends.
 
 An element becomes a job of its own shortly before it starts (`Drawn`), so an array of any size is one job until then.
 From there on an element is a job like any other.
@@ -36,9 +36,9 @@ class Tally(NamedTuple):
 
 
 def choose_drawn(job: Job, tally: Tally, enforced: bool = False, least: int = AHEAD) -> tuple[IndexRange, ...]:
-    """The indices that should become jobs now: enough to keep the cluster busy, `least` ahead of those that run.
+    """The indices that should become jobs now: enough to keep at least `least` elements waiting on the cluster.
 
-    Never more than the throttle, unless it is `enforced` by the cluster itself.
+    Never more than the throttle, unless the cluster enforces that itself (`enforced`).
     """
     array = job.array
     if array is None or job.over or job.ending is not None:
@@ -50,7 +50,7 @@ def choose_drawn(job: Job, tally: Tally, enforced: bool = False, least: int = AH
     if array.throttle is not None and not enforced:
         room = min(room, array.throttle - active)
     elif room < ahead // 2:
-        # Each batch is a transaction: not worth it for a few elements.
+        # Each batch is a transaction, which is not worth it for a few elements.
         return ()
     return take_indices(array.waiting, max(0, room))[0]
 

@@ -17,7 +17,7 @@ from overspan.bridge.model.records import NamedTuple, replace
 AGAIN_SECONDS = 60.0
 """Back-off before a lost bid is made again; it grows with each loss."""
 MOST_LOSSES = 5
-"""How many bids a cluster may lose before it is out of the race."""
+"""Lost bids after which a cluster is out of the race."""
 
 
 class Entries(NamedTuple):

@@ -16,7 +16,7 @@ from overspan.bridge.model.records import replace
 
 
 def list_next(job: Job) -> tuple[Place, ...]:
-    """The candidates left to try, in order; none once the job has more than a place in a queue.
+    """The candidates left to try, in order; none once the job does more than wait in a queue.
 
     A racing job already waits on the other clusters, so only further candidates on its own cluster count.
     """
@@ -30,7 +30,7 @@ def list_next(job: Job) -> tuple[Place, ...]:
 def failover_time(job: Job) -> Optional[float]:
     """When the job leaves its cluster because it was not started in time; None if it stays.
 
-    Where only the cluster sets the time, a job without a reason to wait stays: it has its nodes and is being started.
+    If only the cluster sets the time, a job without a reason to wait stays: it has its nodes and is being started.
     """
     after: Optional[float] = job.spec.failover_after
     if after is None and job.reason != "None":

@@ -153,8 +153,8 @@ def _verdict(spec: TaskSpec, attempt: Attempt) -> tuple[Cause, NodeRun]:
     )
     worst = failures[0] if failures else attempt.nodes[0]
     stop = attempt.stop
-    # Reports may be older than the stop: a node run that was over already was not ended by it. One that only waited
-    # to be started again was.
+    # The stop did not end a node run that was already over when it was ordered. It did end one that waited for its
+    # restart.
     if stop is not None and any(node.next_start is not None or not _ended_before(node, stop) for node in attempt.nodes):
         return stop.cause, worst
     return (worst.cause or Cause.NODE) if failures else Cause.SUCCESS, worst

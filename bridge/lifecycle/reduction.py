@@ -1,9 +1,9 @@
 """`reduce(job, event)`: the next facts of a job.
 
-A late, repeated or senseless event changes nothing but the `late` counter, so reports may arrive twice and in any order
-after the end. Called by the supervisor, which decides for its groups, and by the daemon, which copies journals and
-decides for the rest. What each kind of event does is in `report_effects`, `order_effects` and `decision_effects`;
-what an array does as a whole is in `arrays`.
+Idempotent: an event that is late, repeated or makes no sense only increments the `late` counter, so reports may arrive
+twice, and in any order after the end. Called by the supervisor, which decides for its groups, and by the daemon, which
+copies journals and decides for the rest. The handlers are in `report_effects`, `order_effects`, `decision_effects` and
+the modules of single features; arrays have their own, in `arrays`.
 """
 
 from __future__ import annotations

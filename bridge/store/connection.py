@@ -1,4 +1,4 @@
-"""Opening the database: files and their modes, SQLite's settings, the schema, the fencing epoch."""
+"""Opens the database: files and their modes, SQLite's settings, the schema, the fencing epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = ":memory:"
 
 @dataclass(frozen=True)
 class DatabaseTarget:
-    """A database to open: a path or ':memory:'; `wait` is how long, in seconds, to wait for another's lock."""
+    """A database to open: a path or ':memory:'; `wait` are the seconds to wait for another process's lock."""
 
     path: str
     exclusive: bool = True
@@ -28,7 +28,7 @@ class DatabaseTarget:
 
 @dataclass
 class Session:
-    """The one open connection, owned by the writer's thread, and what was read when it opened."""
+    """The one open connection, owned by the writer's thread, and the counters that were read when it was opened."""
 
     place: str
     engine: Engine
@@ -39,24 +39,24 @@ class Session:
     last_seq: int = 0
 
     def execute(self, words: str) -> None:
-        """Send a word of transaction control or a setting."""
+        """Send a command of transaction control, or a PRAGMA."""
         self.connection.exec_driver_sql(words)
 
     def begin(self) -> None:
-        """Begin a transaction that may write; the lock is taken now, so that a commit never waits for one."""
+        """Begin a transaction that may write. It takes the lock now, so that the commit never waits for it."""
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make the transaction durable; it stays open where that fails."""
+        """Make the transaction durable; if that fails, it stays open."""
         self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Drop the transaction, if SQLite has not done so itself (it does on a full disk)."""
+        """Roll the transaction back, unless SQLite has done so itself (as it does on a full disk)."""
         if self.raw.in_transaction:
             self.execute("ROLLBACK")
 
     def check_epoch(self) -> None:
-        """Conflict when a later daemon has opened the store; called in each transaction that writes."""
+        """Fencing: raise Conflict if a later daemon has opened the store. Called in each transaction that writes."""
         if statements.get_meta(self.connection, "epoch") != str(self.epoch):
             raise Conflict(
                 f"another daemon has taken over the store {self.place}",
@@ -64,13 +64,13 @@ class Session:
             )
 
     def close(self) -> None:
-        """Let go of the database; the last one out folds the WAL into it."""
+        """Close the database; SQLite's last connection moves the WAL into it."""
         self.connection.close()
         self.engine.dispose()
 
 
 def parse_target(target: str | os.PathLike[str], *, exclusive: bool, wait: float) -> DatabaseTarget:
-    """The database that a path or URL names; InvalidRequest for a kind of database that is not supported."""
+    """The database that a path or URL names. Raises InvalidRequest for an unsupported kind of database."""
     text = os.fspath(target)
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "sqlite":
@@ -82,23 +82,23 @@ def parse_target(target: str | os.PathLike[str], *, exclusive: bool, wait: float
 
 
 def connect(target: DatabaseTarget) -> Session:
-    """Open the database, make or upgrade its tables and draw a new epoch. Must run in the thread that will use it.
+    """Open the database, create or upgrade its tables, and start a new epoch. Must run in the thread that will use it.
 
-    Raises StoreFailed, Conflict when another process holds it, or SQLite's own errors.
+    Raises StoreFailed, Conflict if another process holds it, or SQLite's own errors.
     """
     if target.path != MEMORY:
         _prepare_files(Path(target.path))
     engine = create_engine(
         URL.create("sqlite", database=target.path),
         poolclass=NullPool,
-        # Transactions are begun and ended by Session alone, so that what SQLite rolled back itself is never continued.
+        # Only Session begins and ends transactions, so that one that SQLite rolled back itself is never continued.
         isolation_level="AUTOCOMMIT",
         connect_args={"timeout": target.wait},
     )
     connection = engine.connect()
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
-    # SQLite's own words for a text that is not UTF-8 hold the whole text, with the user's secrets.
+    # SQLite's error about a text that is not UTF-8 would contain the text, with the user's secrets.
     raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     session = Session(target.path, engine, connection, raw)
     try:
@@ -117,6 +117,7 @@ def _set_up(session: Session, target: DatabaseTarget) -> None:
     mode = session.connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
     if mode != "wal" and target.path != MEMORY:
         raise StoreFailed(f"the store {target.path} cannot keep a write-ahead log here (journal mode {mode})")
+    # With WAL only FULL makes each commit durable against power loss.
     session.execute("PRAGMA synchronous=FULL")
     session.execute("PRAGMA temp_store=MEMORY")
     session.execute("PRAGMA journal_size_limit=16777216")
@@ -138,10 +139,10 @@ def _prepare(session: Session) -> None:
 
 
 def _prepare_files(path: Path) -> None:
-    """Make the folder 0700 and the file 0600 before SQLite sees them.
+    """Make the folder 0700 and the file 0600 before SQLite opens them.
 
-    A file that exists is not opened here: closing any descriptor of it would drop the locks that this process may
-    hold on it through SQLite (fcntl(2)).
+    An existing file is not opened here: closing any descriptor of it would release the locks that this process may hold
+    on it through SQLite (fcntl(2)).
     """
     folder = path.parent
     if not folder.is_dir():
@@ -157,7 +158,7 @@ def _prepare_files(path: Path) -> None:
     except FileExistsError:
         pass
     for needed in (folder, path):
-        # SQLite would name some of these an I/O error.
+        # SQLite would report some of these as an I/O error.
         if not os.access(needed, os.R_OK | os.W_OK):
             raise StoreFailed(
                 f"the store {path} cannot be opened for writing: {needed} is read-only for you, or its file system is",

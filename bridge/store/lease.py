@@ -1,13 +1,13 @@
-"""The lease of a state directory: who is its one daemon, also where the directory is on NFS and seen by many hosts.
+"""The lease of a state directory, which one daemon holds with a heartbeat; works on NFS with several hosts too.
 
-The lease is a JSON file `PATH.N`; the highest N is in force and only grows. Taking the lease over is making the next
-number, which link(2) lets one caller do, on NFS too and without locks; a taker then looks again and yields to a
-higher number, so a slow one that counted from an old listing never holds. The highest file is never removed, only
-marked as released. Standard library only.
+The lease is a JSON file `PATH.N`; the highest N is in force, and N only grows. A takeover is a compare-and-set: it
+creates the next number by link(2), which succeeds for one caller only, on NFS too and without locks. The taker then
+lists the files again and yields to a higher number, so one that counted from an old listing never gets the lease. The
+highest file is never removed, only marked as released. Standard library only.
 
-A holder on this host lives while its process does (pid and start time); one elsewhere while its heartbeat is younger
-than `STALE` seconds by this host's clock. Losing the lease to such a rule is noticed by `renew_lease`; the store's
-epoch stops the late writes.
+A holder on this host is alive while its process is (pid and start time), one on another host while its heartbeat is
+younger than `STALE` seconds by this host's clock. A holder that loses the lease notices with `renew_lease`; the store's
+epoch rejects writes that it makes before that.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ FORMAT = 1
 STALE = 60.0
 """Age in seconds at which another host's heartbeat no longer counts."""
 BEAT = 10.0
-"""How often, in seconds, a holder should renew."""
+"""Seconds between two renewals by a holder."""
 
 _TRIES = 20
+"""Attempts to read or take a lease whose files change meanwhile."""
 
 
 class LeaseHolder(NamedTuple):
@@ -39,12 +40,12 @@ class LeaseHolder(NamedTuple):
     start_time: int
     boot_id: str
     pid_space: str
-    """Which pid namespace the pid counts in: containers may share host name and boot."""
+    """The pid namespace of the pid: containers may share host name and boot id."""
     socket: str
 
 
 class Lease(NamedTuple):
-    """The lease as it is written; times are the holder's clock."""
+    """The content of a lease file; times are by the holder's clock."""
 
     holder: LeaseHolder
     number: int
@@ -57,13 +58,13 @@ Alive = Callable[[LeaseHolder], bool]
 
 
 def identify(socket: str, pid: int | None = None) -> LeaseHolder:
-    """This process, or another of this host, as a holder that listens on a socket."""
+    """This process, or another one of this host, as a holder that listens on a socket."""
     pid = os.getpid() if pid is None else pid
     return LeaseHolder(sockets.gethostname(), pid, _start_time(pid) or 0, _boot_id(), _pid_space(), socket)
 
 
 def read_lease(path: str | os.PathLike[str]) -> Lease | None:
-    """The lease in force or the last one; None when there never was one. StoreFailed when it cannot be read."""
+    """The newest lease, held or released; None if there never was one. Raises StoreFailed if it cannot be read."""
     for _ in range(_TRIES):
         number = _highest(path)
         if number == 0:
@@ -78,12 +79,12 @@ def read_lease(path: str | os.PathLike[str]) -> Lease | None:
 
 
 def holds(lease: Lease | None, me: LeaseHolder, now: float, alive: Alive | None = None) -> bool:
-    """Whether the lease is held now, as seen from `me`."""
+    """Whether the lease is held now, judged from the process `me`."""
     if lease is None or lease.released:
         return False
     other = lease.holder
     if other.host == me.host and other.boot_id != me.boot_id:
-        return False  # This host has been started anew since.
+        return False  # This host was rebooted since then.
     if other.host == me.host and other.pid_space == me.pid_space:
         return (alive or is_alive)(other)
     return now - lease.heartbeat < STALE
@@ -92,7 +93,7 @@ def holds(lease: Lease | None, me: LeaseHolder, now: float, alive: Alive | None 
 def take_lease(path: str | os.PathLike[str], me: LeaseHolder, now: float, *, alive: Alive | None = None) -> Lease:
     """Take the lease if it is free.
 
-    Raises Conflict naming the holder, StoreFailed when the folder cannot be written.
+    Raises Conflict with the holder's name, StoreFailed if the folder cannot be written.
     """
     for _ in range(_TRIES):
         present = read_lease(path)
@@ -109,7 +110,7 @@ def take_lease(path: str | os.PathLike[str], me: LeaseHolder, now: float, *, ali
 
 
 def renew_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Lease:
-    """Write a new heartbeat; Conflict when another daemon has taken over, and then this one must stop writing."""
+    """Write a new heartbeat. Raises Conflict if another daemon has taken over; then this one must stop writing."""
     renewed = lease._replace(heartbeat=now)
     _check_own(path, lease, now)
     _replace(path, renewed)
@@ -118,9 +119,9 @@ def renew_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Lease
 
 
 def release_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> None:
-    """Give the lease back; does nothing when it was lost.
+    """Mark the lease as released; does nothing if it was lost.
 
-    Numbers begin anew where the folder was removed under its daemon, so only the holder tells whose lease it is.
+    The holder is compared too: if the folder was removed under its daemon, another daemon's lease may have that number.
     """
     present = _read(path, _highest(path))
     if present is not None and (present.number, present.holder) == (lease.number, lease.holder):
@@ -128,7 +129,7 @@ def release_lease(path: str | os.PathLike[str], lease: Lease, now: float) -> Non
 
 
 def is_alive(holder: LeaseHolder) -> bool:
-    """Whether that very process runs in this pid namespace; a zombie does not."""
+    """Whether exactly this process runs in this pid namespace; a zombie does not count."""
     started = _start_time(holder.pid)
     return started is not None and started == holder.start_time
 
@@ -172,7 +173,7 @@ def _highest(path: str | os.PathLike[str]) -> int:
 
 
 def _read(path: str | os.PathLike[str], number: int) -> Lease | None:
-    """The lease of that number; None when it was removed meanwhile or makes no sense."""
+    """The lease of that number; None if it was removed meanwhile, or is damaged."""
     try:
         document = json.loads(_file(path, number).read_bytes())
         holder = LeaseHolder(**{name: document[name] for name in LeaseHolder._fields})
@@ -192,7 +193,7 @@ def _document(lease: Lease) -> bytes:
 
 
 def _claim(path: str | os.PathLike[str], lease: Lease) -> bool:
-    """Create the file of that number atomically (link(2)); False if another process was first."""
+    """Compare-and-set: create the file of that number by link(2); False if another process was first."""
     draft = _draft(path, lease)
     try:
         os.link(draft, _file(path, lease.number))
@@ -256,7 +257,7 @@ def _start_time(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name, in parentheses, may hold anything.
+    # The name, in parentheses, may contain blanks and parentheses.
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 

@@ -1,4 +1,4 @@
-"""Receipts in the store: which job or schedule was made of a submission."""
+"""Receipts in the store: the job or schedule that a submission created, by the submission's idempotency key."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ _FIND = select(receipt).where(receipt.c.token == bindparam("key"), receipt.c.use
 
 
 def find(connection: Connection, token: str, user: str) -> Receipt | None:
-    """What was made of a user's submission; None where nothing was."""
+    """The receipt of a user's submission; None if it was never accepted."""
     row = connection.execute(_FIND, {"key": token, "owner": user}).first()
     return None if row is None else Receipt(*row)

@@ -16,7 +16,7 @@ from overspan.bridge.model.spec import JobSpec
 class Damage(NamedTuple):
     """A row that cannot be read, and is left as it is: `text` says which and why, without its values.
 
-    Of a job's row or a call's: the job, with what its other columns say; 0 and nothing for other rows.
+    The other fields identify the job of a damaged job or outbox row; they are 0 and empty for other rows.
     """
 
     text: str
@@ -24,11 +24,11 @@ class Damage(NamedTuple):
     array_id: int = 0
     cluster: str = ""
     handle: str = ""
-    """As it is stored, with the launch's number."""
+    """The handle as stored, with the launch's number."""
 
 
 class TimelineEntry(Protocol):
-    """What the lifecycle says about one move; `lifecycle.timeline.Transition` has this shape."""
+    """What the lifecycle says about one transition; `lifecycle.timeline.Transition` has this shape."""
 
     @property
     def at(self) -> float: ...
@@ -47,7 +47,7 @@ class TimelineEntry(Protocol):
 
 
 class TimelineRow(NamedTuple):
-    """One transition as it is stored; `seq` only grows and is its position in the event stream."""
+    """One stored transition; `seq` only grows, and is its position in the event stream."""
 
     seq: int
     job_id: int
@@ -61,7 +61,7 @@ class TimelineRow(NamedTuple):
 
 
 class OutboxRow(NamedTuple):
-    """A call that is owed to a cluster; `token` is unique and finds the call's own earlier effect."""
+    """A call to a cluster that has no answer yet; `token` is its idempotency key, and unique."""
 
     token: str
     job_id: int
@@ -75,7 +75,7 @@ class OutboxRow(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What was made of a submission, a job or a schedule (the other is 0), by the token that its sender drew."""
+    """The job or schedule that a submission created (the other is 0), by the idempotency key of its sender."""
 
     token: str
     user: str
@@ -86,7 +86,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job with what only the daemon needs of it: where it is and how far its news was read."""
+    """A job with the daemon's own data about it: its cluster and handle, and how far its events were read."""
 
     job: Job
     cluster: str
@@ -97,7 +97,7 @@ class StoredJob:
 
 
 class HistoryRows(NamedTuple):
-    """A job as listings of the history need it: `rows` is what the change that ended it left; None for none."""
+    """An ended job for listings of the history: `rows` were written by the change that ended it; None for none."""
 
     id: int
     array_id: int | None
@@ -108,7 +108,7 @@ class HistoryRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to insert with all that starts it; `user` empty takes the one in the spec's origin."""
+    """A job to insert with its first outbox and timeline rows; an empty `user` means the one in the spec's origin."""
 
     job: Job
     cluster: str
@@ -119,10 +119,10 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """New facts of a job, written only while the stored version is `expected_version`.
+    """New facts of a job, as a compare-and-set: written only if the stored version is `expected_version`.
 
-    `job.version` is the version to be written and must differ from the expected one. None leaves a column as it is.
-    The user and the name are not written again; the spec only where one is given.
+    `job.version` is the version to write, and must differ from the expected one. None leaves a column as it is. User
+    and name are never written again, the spec only if one is given.
     """
 
     job: Job
@@ -133,14 +133,14 @@ class Change:
     cursor: str | None = None
     spec: JobSpec | None = None
     account: bytes | None = None
-    """What listings of the history are to say of it; None takes away what they said."""
+    """The rows for listings of the history; None removes them."""
     timeline: tuple[TimelineEntry, ...] = ()
     outbox_add: tuple[OutboxRow, ...] = ()
     outbox_done: tuple[str, ...] = ()
 
 
 def join_changes(first: Change, second: Change) -> Change:
-    """Two changes of a job as one, where nothing of the first was written."""
+    """Join two changes of a job, of which the first was not written."""
     added = {row.token for row in first.outbox_add}
     done = tuple(token for token in second.outbox_done if token not in added)
     kept = tuple(row for row in first.outbox_add if row.token not in second.outbox_done)
@@ -160,10 +160,10 @@ def join_changes(first: Change, second: Change) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs: every given field must fit; empty means any.
+    """A filter of jobs: all fields have to match; an empty field matches any.
 
-    The window takes jobs that existed at some time in [since, until). `over` picks ended (True) or live (False) jobs.
-    `limit` keeps the newest. A field takes up to 30,000 values (SQLite's limit of variables).
+    `since` and `until` select jobs that existed at some time in [since, until). `over` selects ended (True) or live
+    (False) jobs. `limit` keeps the newest. A field takes up to 30,000 values (SQLite's limit of variables).
     """
 
     ids: tuple[int, ...] = ()

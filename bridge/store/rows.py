@@ -1,4 +1,4 @@
-"""Jobs and records to table rows and back; pure."""
+"""Converts jobs and records to table rows and back. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
 
 Row = dict[str, Any]
 
-# Non-ASCII is escaped, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
+# Escapes non-ASCII, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _NO_SPEC = JobSpec(name="", tasks=())
 
 
 @dataclass(slots=True)
 class RowBatch:
-    """Rows that are written together or not at all."""
+    """Rows of one atomic write."""
 
     jobs: list[Row] = field(default_factory=list)
     specs: list[Row] = field(default_factory=list)
@@ -38,23 +38,23 @@ class RowBatch:
 
 
 def insertion(jobs: Iterable[NewJob]) -> RowBatch:
-    """The rows of new jobs, all in one atom."""
-    atom = RowBatch()
+    """The rows of new jobs, in one batch."""
+    batch = RowBatch()
     for new in jobs:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
         array_id = None if job.element is None else job.element.array
         fixed = {"id": job.id, "handle": "", "native_id": "", "cursor": "", "array_id": array_id}
-        atom.jobs.append(_facts(job) | named | fixed)
+        batch.jobs.append(_facts(job) | named | fixed)
         if array_id is None:
-            atom.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
-        atom.outbox_add += map(outbox_values, new.outbox)
-        atom.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
-    return atom
+            batch.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
+        batch.outbox_add += map(outbox_values, new.outbox)
+        batch.timeline += [_timeline_values(job.id, entry) for entry in new.timeline]
+    return batch
 
 
 def alteration(change: Change) -> RowBatch:
-    """The rows of one change of one job."""
+    """The rows of one change of a job."""
     job = change.job
     if job.version == change.expected_version:
         raise ValueError(f"job {job.id}: the new version {job.version} is the expected one")
@@ -78,37 +78,37 @@ def alteration(change: Change) -> RowBatch:
 
 
 def drawing(elements: Iterable[NewJob], change: Change) -> RowBatch:
-    """The rows of an array's new elements and of the array without them, in one atom."""
-    atom, altered = insertion(elements), alteration(change)
-    altered.jobs = atom.jobs
-    altered.outbox_add += atom.outbox_add
-    altered.timeline += atom.timeline
+    """The rows of an array's new elements, and of the array without them, in one batch."""
+    batch, altered = insertion(elements), alteration(change)
+    altered.jobs = batch.jobs
+    altered.outbox_add += batch.outbox_add
+    altered.timeline += batch.timeline
     return altered
 
 
-def merge(atoms: Iterable[RowBatch]) -> RowBatch | None:
-    """All atoms as one with the same effect, or None where their order among themselves matters."""
-    whole = RowBatch()
-    for atom in atoms:
-        whole.jobs += atom.jobs
-        whole.specs += atom.specs
-        whole.amended += atom.amended
-        whole.updates += atom.updates
-        whole.outbox_done += atom.outbox_done
-        whole.outbox_add += atom.outbox_add
-        whole.timeline += atom.timeline
-        whole.schedules += atom.schedules
-        whole.receipts += atom.receipts
-    added = {row["token"] for row in whole.outbox_add}
-    if added and any(row["key"] in added for row in whole.outbox_done):
+def merge(batches: Iterable[RowBatch]) -> RowBatch | None:
+    """Join batches into one with the same effect; None if their order matters."""
+    joined = RowBatch()
+    for batch in batches:
+        joined.jobs += batch.jobs
+        joined.specs += batch.specs
+        joined.amended += batch.amended
+        joined.updates += batch.updates
+        joined.outbox_done += batch.outbox_done
+        joined.outbox_add += batch.outbox_add
+        joined.timeline += batch.timeline
+        joined.schedules += batch.schedules
+        joined.receipts += batch.receipts
+    added = {row["token"] for row in joined.outbox_add}
+    if added and any(row["key"] in added for row in joined.outbox_done):
         return None
-    return whole
+    return joined
 
 
 def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
-    """The job of a row of `job` joined with its spec; StoreFailed when its documents cannot be read.
+    """The job of a row of `job` joined with its spec. Raises StoreFailed if its documents cannot be read.
 
-    `specs` keeps what was decoded for other rows, so that the elements of an array share one spec.
+    `specs` caches specs that were decoded for other rows, so that the elements of an array share one.
     """
     specs = {} if specs is None else specs
     part = "spec"
@@ -154,7 +154,7 @@ def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
 
 
 def read_json(text: Any) -> Any:
-    """The data of a document. Raises ValueError, also for what is not ASCII, which no document was written with."""
+    """The data of a document. Raises ValueError, also for non-ASCII text, which this program never writes."""
     if not isinstance(text, str) or not text.isascii():
         raise ValueError("not a text that was written here")
     return json.loads(text)
@@ -190,12 +190,12 @@ def timeline_row(row: Any) -> TimelineRow:
 
 
 def outbox_values(row: OutboxRow) -> Row:
-    """The columns of an owed call."""
+    """The columns of an outbox row."""
     return row._asdict() | {"payload": _write(_plain(row.payload)), "error": clean(row.error)}
 
 
 def clean(text: str) -> str:
-    """The text with what UTF-8 cannot hold (lone surrogates, from undecodable bytes) replaced by '?'."""
+    """The text with lone surrogates, which UTF-8 cannot encode, replaced by '?'."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -203,7 +203,7 @@ def _facts(job: Job) -> Row:
     document = encode(replace(job, spec=_NO_SPEC))
     for name in ("spec", "id", "version"):
         document.pop(name, None)
-    # A job that was requeued keeps the end of its earlier run as a fact; to queries it is live again.
+    # A requeued job keeps the end of its earlier run in its facts, but for queries it is live again.
     ended_at = None
     if job.over:
         ended_at = job.submitted_at if job.ended_at is None else job.ended_at

@@ -1,4 +1,4 @@
-"""A schedule as the store keeps it; used by the controller and the API. Standard library only.
+"""Records of schedules, which the store takes and returns; used by the controller and the API. Standard library only.
 
 Times are seconds since the epoch.
 """
@@ -17,10 +17,10 @@ CRONTAB = "crontab"
 
 @dataclass(frozen=True)
 class ScheduleFacts:
-    """What a schedule is and what became of it so far.
+    """A schedule and its history.
 
-    Every due time up to `last_due` has been dealt with, but for those in `owed`: missed runs that are still to be
-    made. `message` is the latest thing that the user should know, of the time `message_at`.
+    Every due time up to `last_due` has been handled, except those in `owed`: missed runs that are still to be made up
+    for. `message` is the latest message for the user, from the time `message_at`.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ScheduleFacts:
     first_line: int = 0
     last_line: int = 0
     mark: str = ""
-    """Of a crontab's entry: what it means, so that it is known again."""
+    """For an entry of a crontab: its content, by which an edited crontab's entries are matched with stored ones."""
     paused: bool = False
     owed: tuple[float, ...] = ()
     last_job: int | None = None
@@ -47,7 +47,7 @@ class ScheduleFacts:
 
 @dataclass(frozen=True)
 class StoredSchedule:
-    """A schedule and the submission that it repeats, as JSON data; `id` 0 for one that is not stored yet."""
+    """A schedule and the submission that it repeats, as JSON data; `id` is 0 for one that is not stored yet."""
 
     id: int
     version: int
@@ -58,7 +58,7 @@ class StoredSchedule:
 
 @dataclass(frozen=True)
 class Crontab:
-    """A user's crontab: the text, and its entries. Those with an id are changed, the others are new."""
+    """A user's crontab: its text and its entries. Entries with an id are updated, the others are new."""
 
     user: str
     text: str | None

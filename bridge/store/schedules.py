@@ -1,4 +1,4 @@
-"""Schedules and crontabs in the store: rows, statements, and the methods that the store has for them."""
+"""Schedules and crontabs in the store: rows, statements, and the store's methods for them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ UPDATE = (
     .where(schedule.c.id == bindparam("key"), schedule.c.version == bindparam("expected_version"))
     .values(version=bindparam("version"), facts=bindparam("facts"))
 )
-"""Writes a schedule's next facts while it has the expected version; see `changed_values`."""
+"""Compare-and-set: writes a schedule's next facts if it has the expected version; see `changed_values`."""
 
 CHANGED = "the schedule was changed by somebody else at the same time"
 
-# As in rows: non-ASCII is escaped, so that undecodable bytes survive.
+# As in `rows`: escapes non-ASCII, so that undecodable bytes survive.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def changed_values(changed: StoredSchedule) -> dict[str, Any]:
-    """The values of `UPDATE`; the record's version is the one to be written, one above the stored one."""
+    """The values of `UPDATE`; the record's version is the one to write, the stored one plus 1."""
     return {
         "key": changed.id,
         "expected_version": changed.version - 1,
@@ -42,7 +42,7 @@ def changed_values(changed: StoredSchedule) -> dict[str, Any]:
 
 
 def add(connection: Connection, new: StoredSchedule, receipt: Receipt | None = None) -> int:
-    """Insert a schedule and its receipt; its id, which was never used before."""
+    """Insert a schedule and its receipt; returns its id, which was never used before."""
     values = {
         "version": new.version,
         "user": new.user,
@@ -58,19 +58,19 @@ def add(connection: Connection, new: StoredSchedule, receipt: Receipt | None = N
 
 
 def change(connection: Connection, changed: StoredSchedule) -> bool:
-    """Write the facts; False when the stored version is another."""
+    """Write the facts; False if the stored version is not the expected one."""
     result = cast("CursorResult[Any]", connection.execute(UPDATE, changed_values(changed)))
     return result.rowcount == 1
 
 
 def remove(connection: Connection, schedule_id: int) -> bool:
-    """Delete a schedule; False when there was none."""
+    """Delete a schedule; False if there was none."""
     result = cast("CursorResult[Any]", connection.execute(delete(schedule).where(schedule.c.id == schedule_id)))
     return result.rowcount == 1
 
 
 def read_all(connection: Connection) -> tuple[list[StoredSchedule], list[Damage]]:
-    """Every schedule, by id, and what is told of those that cannot be read."""
+    """Every schedule, by id, and the damages of rows that cannot be read."""
     found: list[StoredSchedule] = []
     damages: list[Damage] = []
     for row in connection.execute(select(schedule).order_by(schedule.c.id)):
@@ -88,9 +88,9 @@ def read_crontab(connection: Connection, user: str) -> str | None:
 
 
 def replace_crontab(connection: Connection, new: Crontab) -> list[int]:
-    """Write a crontab with its entries, and delete the user's other entries; the entries' ids in their order.
+    """Write a crontab with its entries, and delete the user's other entries; returns the entries' ids, in order.
 
-    Raises Conflict when an entry that should stay was changed meanwhile.
+    Raises Conflict if an entry that should stay was changed meanwhile.
     """
     kept = [entry.id for entry in new.entries if entry.id]
     others = delete(schedule).where(schedule.c.user == new.user, schedule.c.source == "crontab")
@@ -115,7 +115,7 @@ def _stored(row: Any) -> StoredSchedule:
 
 
 class ScheduleMethods:
-    """The part of the store that keeps schedules; `_call` and `_read` run a function in the writer's thread."""
+    """The store's methods for schedules; `_call` and `_read` run a function in the writer's thread."""
 
     async def _call(self, call: Any) -> Any:
         raise NotImplementedError
@@ -133,24 +133,24 @@ class ScheduleMethods:
         return found  # type: ignore[no-any-return]
 
     async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
-        """Write a new schedule, and of which submission it was made; its id, which is never given again."""
+        """Write a new schedule and the receipt of its submission; returns its id, which is never used again."""
         return await self._call(lambda connection: add(connection, new, receipt))  # type: ignore[no-any-return]
 
     async def change_schedule(self, changed: StoredSchedule) -> bool:
-        """Write a schedule's next facts; False when the stored version is not the one before."""
+        """Write a schedule's next facts; False if the stored version is not the one before."""
         return bool(await self._call(lambda connection: int(change(connection, changed))))
 
     async def remove_schedule(self, schedule_id: int) -> bool:
-        """Delete a schedule; False when there was none."""
+        """Delete a schedule; False if there was none."""
         return bool(await self._call(lambda connection: int(remove(connection, schedule_id))))
 
     async def crontab(self, user: str) -> str | None:
-        """The text of a user's crontab, None when there is none."""
+        """The text of a user's crontab; None if there is none."""
         return await self._read(lambda connection: read_crontab(connection, user))  # type: ignore[no-any-return]
 
     async def replace_crontab(self, new: Crontab) -> list[int]:
-        """Write a crontab and its entries in place of the user's former one, all or none; the entries' ids.
+        """Replace a user's crontab and its entries atomically; returns the entries' ids.
 
-        Raises Conflict when an entry that should stay was changed meanwhile.
+        Raises Conflict if an entry that should stay was changed meanwhile.
         """
         return await self._call(lambda connection: replace_crontab(connection, new))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The schema's version: checked by hand at each start, changed by alembic, which is imported only then."""
+"""The schema's version: checked at each start, upgraded by alembic, which is imported only for that."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from overspan.bridge.store.sqlite_errors import foreign, newer
 from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
 
 FORMAT = 1
-"""Format number of the documents in the tables; a reader takes its own and the one before."""
+"""Format number of the documents in the tables; a version reads its own and the one before."""
 
 TABLES = (job, spec, outbox, timeline, meta, schedule, crontab, receipt)
 
-# As alembic makes it (alembic.ddl.impl.DefaultImpl.version_table_impl).
+# Equal to alembic's own table (alembic.ddl.impl.DefaultImpl.version_table_impl).
 _VERSION = Table(
     "alembic_version",
     MetaData(),
@@ -35,7 +35,7 @@ _VERSION = Table(
 
 
 def prepare(connection: Connection, place: str) -> None:
-    """Make, check or upgrade the tables inside the caller's transaction; StoreFailed for what cannot be read."""
+    """Create, check or upgrade the tables inside the caller's transaction. Raises StoreFailed for an unknown format."""
     names = set(inspect(connection).get_table_names())
     if not names:
         _create(connection)
@@ -46,7 +46,7 @@ def prepare(connection: Connection, place: str) -> None:
     if version is not None and version not in REVISIONS and version not in BEFORE:
         raise newer(place, f"schema {version}")
     if version in BEFORE:
-        # To alembic this is a store that no revision has been run on.
+        # Without the row, alembic runs all revisions.
         connection.execute(delete(_VERSION))
     if version != REVISIONS[-1]:
         upgrade(connection)
@@ -54,7 +54,7 @@ def prepare(connection: Connection, place: str) -> None:
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the migrations that are missing, inside the caller's transaction."""
+    """Run the missing migrations inside the caller's transaction."""
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,4 @@
-"""SQLite's errors as sentences with a remedy (https://sqlite.org/rescode.html)."""
+"""Translates SQLite's errors to messages with a remedy (https://sqlite.org/rescode.html)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEWER = "use the Overspan that wrote it, or a newer one; the file was not touch
 
 
 def translate(error: BaseException, place: str) -> OverspanError:
-    """The error to raise for anything that went wrong with the database at `place`. Always a new object."""
+    """The error to raise for any failure of the database at `place`. Always a new object."""
     if isinstance(error, OverspanError):
         return type(error)(error.message, remedy=error.remedy, place=error.place)
     original = error.orig if isinstance(error, DBAPIError) else error
@@ -40,21 +40,21 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def newer(place: str, found: str) -> StoreFailed:
-    """The file was written by a later version of the program."""
+    """The error about a file that a later version has written."""
     return StoreFailed(f"the store {place} has a newer format ({found}) than this Overspan can read", remedy=_NEWER)
 
 
 def foreign(place: str) -> StoreFailed:
-    """The file is a database of some other program."""
+    """The error about a database of another program."""
     return StoreFailed(f"{place} is a database, but not Overspan's", remedy="move it away or name another state folder")
 
 
 class Unreadable(StoreFailed):
-    """A row of the store cannot be read; all others can."""
+    """One row of the store cannot be read; the others can."""
 
 
 def unreadable(what: str, error: BaseException) -> Unreadable:
-    """A document that cannot be read. What Python says of it may hold the user's secrets, so only its place is told."""
+    """The error about a damaged document. It omits Python's message, which may contain the user's secrets."""
     why = f"no JSON from character {error.pos} on" if isinstance(error, JSONDecodeError) else "not what Overspan writes"
     return Unreadable(
         f"{what} in the store cannot be read: {why}",

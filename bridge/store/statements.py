@@ -1,4 +1,4 @@
-"""Every statement the store sends, as SQLAlchemy Core on the tables; run by the writer thread only."""
+"""The store's statements, as SQLAlchemy Core on the tables; run only by the writer thread."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _JOBS = select(*_FACTS, spec.c.document, _SPEC_ID.label("spec_id")).join_from(
     job, spec, spec.c.job_id == _SPEC_ID, isouter=True
 )
 _LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
-# The elements of an array stand together, and what is left of the array behind them.
+# The elements of an array come together, followed by the array itself with its waiting elements.
 _IN_LISTS = (func.coalesce(job.c.array_id, job.c.id), job.c.array_id.is_(None), job.c.id)
 _ACCOUNTS = select(job.c.id, job.c.array_id, job.c.cluster, job.c.handle, job.c.account).order_by(*_IN_LISTS)
 _KEEP = (
@@ -72,19 +72,19 @@ _TIMELINE = select(
 )
 
 
-def write(connection: Connection, atom: RowBatch) -> bool:
-    """Write the atom's rows; False, with rows half written, when a job or schedule had not the expected version."""
-    if atom.schedules and _many(connection, _UPDATE_SCHEDULE, atom.schedules) != len(atom.schedules):
+def write(connection: Connection, batch: RowBatch) -> bool:
+    """Write a batch. Returns False, with some rows written, if a job or schedule did not have the expected version."""
+    if batch.schedules and _many(connection, _UPDATE_SCHEDULE, batch.schedules) != len(batch.schedules):
         return False
-    _many(connection, _INSERT_JOB, atom.jobs)
-    _many(connection, _INSERT_SPEC, atom.specs)
-    if atom.updates and _many(connection, _UPDATE_JOB, atom.updates) != len(atom.updates):
+    _many(connection, _INSERT_JOB, batch.jobs)
+    _many(connection, _INSERT_SPEC, batch.specs)
+    if batch.updates and _many(connection, _UPDATE_JOB, batch.updates) != len(batch.updates):
         return False
-    _many(connection, _AMEND, atom.amended)
-    _many(connection, _DONE, atom.outbox_done)
-    _many(connection, _INSERT_OUTBOX, atom.outbox_add)
-    _many(connection, _INSERT_TIMELINE, atom.timeline)
-    _many(connection, _INSERT_RECEIPT, atom.receipts)
+    _many(connection, _AMEND, batch.amended)
+    _many(connection, _DONE, batch.outbox_done)
+    _many(connection, _INSERT_OUTBOX, batch.outbox_add)
+    _many(connection, _INSERT_TIMELINE, batch.timeline)
+    _many(connection, _INSERT_RECEIPT, batch.receipts)
     return True
 
 
@@ -96,35 +96,35 @@ def _many(connection: Connection, statement: Executable, rows: list[Row]) -> int
 
 
 def read_live(connection: Connection) -> Sequence[Any]:
-    """Rows for `rows.stored_job`: every job that is not over, by id."""
+    """Rows for `rows.stored_job`: every live job, by id."""
     return connection.execute(_LIVE).all()
 
 
 def find(connection: Connection, query: JobQuery) -> Sequence[Any]:
-    """Rows for `rows.stored_job`: the jobs that fit, newest last."""
+    """Rows for `rows.stored_job`: the jobs that match, newest last."""
     chosen = _chosen(query).subquery()
     statement = _JOBS.where(job.c.id.in_(select(chosen.c.id))).order_by(job.c.id)
     return connection.execute(statement).all()
 
 
 def find_ids(connection: Connection, query: JobQuery) -> list[int]:
-    """The jobs that fit, in the order of listings: newest last, the elements of an array together and before it."""
+    """The jobs that match, in the order of listings: newest last, the elements of an array together and before it."""
     chosen = _chosen(query).subquery()
     return list(connection.scalars(select(job.c.id).where(job.c.id.in_(select(chosen.c.id))).order_by(*_IN_LISTS)))
 
 
 def read_history_rows(connection: Connection, ids: Sequence[int]) -> list[HistoryRows]:
-    """These jobs for listings, in their order."""
+    """The history rows of these jobs, in the order of listings."""
     return [HistoryRows(*row) for row in connection.execute(_ACCOUNTS.where(job.c.id.in_(ids)))]
 
 
 def keep_history_rows(connection: Connection, accounts: Sequence[tuple[int, int, bytes]]) -> None:
-    """Keep what listings say of jobs, each while its job has that version."""
+    """Write history rows of jobs, each if its job has that version."""
     _many(connection, _KEEP, [{"key": key, "expected": version, "rows": rows} for key, version, rows in accounts])
 
 
 def _chosen(query: JobQuery) -> Select[Any]:
-    """The ids that fit, read from the window's index alone wherever the query allows it."""
+    """The ids that match, read from the index of the window if the query allows it."""
     live = select(job.c.id).where(job.c.ended_at.is_(None))
     ended = select(job.c.id).where(job.c.ended_at.is_not(None))
     if query.since is not None:
@@ -134,7 +134,7 @@ def _chosen(query: JobQuery) -> Select[Any]:
     if not windowed:
         parts = [select(job.c.id)]
     elif not query.ids and not query.arrays:
-        # SQLite would rather walk all rows by id to save the sort.
+        # Without the hint SQLite scans all rows by id, to avoid a sort.
         parts = [part.with_hint(job, "INDEXED BY job_window", "sqlite") for part in parts]
     parts = [_filtered(part, query) for part in parts]
     union = (parts[0] if len(parts) == 1 else union_all(*parts)).subquery()
@@ -158,7 +158,7 @@ def _filtered(statement: Select[Any], query: JobQuery) -> Select[Any]:
 
 
 def read_outbox(connection: Connection, cluster: str | None) -> tuple[list[OutboxRow], list[Damage]]:
-    """The owed calls of a cluster, or all, oldest first, and what is told of those that cannot be read."""
+    """The outbox of a cluster, or of all, oldest first, and the damages of rows that cannot be read."""
     statement = select(outbox).order_by(outbox.c.seq)
     if cluster is not None:
         statement = statement.where(outbox.c.cluster == cluster)
@@ -173,12 +173,12 @@ def read_outbox(connection: Connection, cluster: str | None) -> tuple[list[Outbo
 
 
 def defer(connection: Connection, token: str, due: float, error: str) -> bool:
-    """Count a failed try of an owed call; False when the call is no longer owed."""
+    """Count a failed try of a call; False if it is no longer in the outbox."""
     return _many(connection, _DEFER, [{"key": token, "due": due, "why": error}]) == 1
 
 
 def settle(connection: Connection, tokens: Sequence[str]) -> int:
-    """Strike owed calls out; how many there were."""
+    """Remove calls from the outbox; returns how many there were."""
     return _many(connection, _DONE, [{"key": token} for token in tokens])
 
 
@@ -189,17 +189,20 @@ def read_timeline(connection: Connection, job_id: int) -> list[TimelineRow]:
 
 
 def read_events(connection: Connection, since: int, limit: int) -> list[TimelineRow]:
-    """Transitions of all jobs behind a position, oldest first."""
+    """Transitions of all jobs after a position, oldest first."""
     statement = _TIMELINE.where(timeline.c.seq > since).order_by(timeline.c.seq).limit(limit)
     return [timeline_row(row) for row in connection.execute(statement)]
 
 
 def forget(connection: Connection, before: float, count: int) -> int:
-    """Delete up to `count` jobs that ended before a time and owe no call; how many there were. Receipts go by age."""
+    """Delete old receipts, and up to `count` jobs that ended before a time and have no call in the outbox.
+
+    Returns the number of jobs.
+    """
     connection.execute(delete(receipt).where(receipt.c.at < before))
     owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
     element = job.alias()
-    # Its elements have no spec without it.
+    # An array stays as long as its elements, which use its spec.
     used = select(element.c.id).where(element.c.array_id == job.c.id).exists()
     chosen = select(job.c.id).where(job.c.ended_at < before, ~owed, ~used).order_by(job.c.ended_at).limit(count)
     ids = list(connection.scalars(chosen))
@@ -209,7 +212,7 @@ def forget(connection: Connection, before: float, count: int) -> int:
 
 
 def withdraw(connection: Connection, job_id: int) -> bool:
-    """Delete a job that is over and owes no call, and its receipt; False, and nothing done, where it is not so."""
+    """Delete an ended job without a call in the outbox, and its receipt; False, with nothing deleted, for any other."""
     owed = select(outbox.c.token).where(outbox.c.job_id == job.c.id).exists()
     chosen = select(job.c.id).where(job.c.id == job_id, job.c.ended_at.is_not(None), ~owed)
     if connection.scalar(chosen) is None:
@@ -220,14 +223,14 @@ def withdraw(connection: Connection, job_id: int) -> bool:
 
 
 def _delete(connection: Connection, ids: Sequence[int]) -> None:
-    # Positions must go on behind the rows that are deleted, also after a restart.
+    # Stored, so that positions of deleted rows are not used again after a restart.
     set_meta(connection, "last_seq", str(highest_seq(connection)))
     for table, column in ((job, "id"), (spec, "job_id"), (timeline, "job_id")):
         connection.execute(delete(table).where(table.c[column].in_(ids)))
 
 
 def get_meta(connection: Connection, key: str) -> str | None:
-    """A single value."""
+    """A single value; None if it was never set."""
     value = connection.scalar(_META_GET, {"key": key})
     return None if value is None else str(value)
 
@@ -251,5 +254,5 @@ def free_id(connection: Connection) -> int:
 
 
 def read_count(text: str | None) -> int:
-    """A number that is kept as a single value; what is damaged counts as none, since the rows tell it too."""
+    """A number stored as a single value; 0 for a damaged one, because the callers compare it with the rows."""
     return int(text) if text is not None and text.isascii() and text.isdecimal() else 0

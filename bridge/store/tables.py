@@ -1,7 +1,7 @@
 """The tables. A change here needs a migration in `migrations/versions`; a test compares the two.
 
-Documents are JSON text. The spec has a table of its own because SQLite rewrites a whole row on each update, and facts
-change often while the spec hardly ever does.
+Documents are JSON text. The spec has a table of its own, because SQLite rewrites whole rows, and facts change often but
+the spec hardly ever.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class JobTable(SQLModel, table=True):
     priority: int | None
     submitted_at: float
     ended_at: float | None
-    """Null while the job is not over, whatever earlier runs of it did."""
+    """Null while the job is live, even if an earlier run has ended."""
     facts: str = Field(sa_type=Text)
     array_id: int | None = None
     """The array that the job is an element of; the two share a spec."""
     account: bytes | None = None
-    """What listings of the history say of a job that is over, as the controller wrote it; null otherwise."""
+    """The rows of an ended job for listings of the history, written by the controller; null for a live one."""
 
 
 class SpecTable(SQLModel, table=True):
-    """A job's spec, written again only by `scontrol update`; the elements of an array have their array's."""
+    """A job's spec, written again only by `scontrol update`; the elements of an array use their array's."""
 
     __tablename__ = "spec"
 
@@ -47,7 +47,7 @@ class SpecTable(SQLModel, table=True):
 
 
 class OutboxTable(SQLModel, table=True):
-    """Calls that are owed, oldest first by `seq`."""
+    """The outbox: calls without an answer, oldest first by `seq`."""
 
     __tablename__ = "outbox"
     __table_args__ = (Index("outbox_job", "job_id"), {"sqlite_autoincrement": True})
@@ -65,7 +65,7 @@ class OutboxTable(SQLModel, table=True):
 
 
 class TimelineTable(SQLModel, table=True):
-    """Every transition; `seq` is never used twice, so it is also the event stream's position."""
+    """Every transition; `seq` is never used twice, so it serves as the position in the event stream."""
 
     __tablename__ = "timeline"
     __table_args__ = (Index("timeline_job", "job_id", "seq"), {"sqlite_autoincrement": True})
@@ -82,7 +82,7 @@ class TimelineTable(SQLModel, table=True):
 
 
 class MetaTable(SQLModel, table=True):
-    """Single values: format, epoch, next_id, last_seq; the daemon's own under `user.`, counters under `count.`."""
+    """Single values: format, epoch, next_id, last_seq; the daemon's own with the prefix `user.`, counters `count.`."""
 
     __tablename__ = "meta"
 
@@ -91,7 +91,7 @@ class MetaTable(SQLModel, table=True):
 
 
 class ScheduleTable(SQLModel, table=True):
-    """Schedules; an id is never used twice. `request` is the submission that is repeated, its secrets included."""
+    """Schedules; an id is never used twice. `request` is the repeated submission, including its secrets."""
 
     __tablename__ = "schedule"
     __table_args__ = ({"sqlite_autoincrement": True},)
@@ -114,7 +114,7 @@ class CrontabTable(SQLModel, table=True):
 
 
 class ReceiptTable(SQLModel, table=True):
-    """The job or the schedule that was made of a submission, by the token it came with."""
+    """The job or the schedule that a submission created, by the submission's idempotency key."""
 
     __tablename__ = "receipt"
 

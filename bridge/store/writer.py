@@ -1,4 +1,4 @@
-"""Group commit: one thread owns the database and puts all requests that wait into one transaction.
+"""Group commit: one thread owns the database, and writes all waiting requests in one transaction.
 
 A request is answered after the commit. One that fails by its own fault is rolled back alone (savepoint); if the
 database fails, the whole group is refused and nothing of it is written.
@@ -25,7 +25,7 @@ from overspan.bridge.store.rows import RowBatch, merge
 from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
-"""The most requests in one transaction, so that the first of them does not wait long."""
+"""Requests in one transaction at most, so that the first one does not wait long."""
 
 Call = Callable[[Connection], Any]
 
@@ -36,7 +36,7 @@ class StoreRequest:
 
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
-    atoms: tuple[RowBatch, ...] = ()
+    batches: tuple[RowBatch, ...] = ()
     call: Call | None = None
     reads: bool = False
     result: Any = None
@@ -44,7 +44,7 @@ class StoreRequest:
 
 
 class Writer:
-    """The thread and its queue. `start` returns when the database is open, `stop` when all is written and closed."""
+    """The thread and its queue. `start` returns when the database is open, `stop` when everything is written."""
 
     def __init__(self, target: DatabaseTarget) -> None:
         self.target = target
@@ -59,24 +59,24 @@ class Writer:
         self._closed = False
 
     def start(self) -> None:
-        """Open the database; raises what `connect` raises, as the store's errors."""
+        """Open the database. Raises the errors of `connect`, translated."""
         self._thread.start()
         self._opened.result()
 
     def stop(self) -> None:
-        """Write what is queued, close the database and end the thread; a second call does nothing."""
+        """Write all queued requests, close the database and end the thread; a second call does nothing."""
         with self._gate:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
 
-    def put(self, unit: StoreRequest) -> None:
-        """Queue a unit; StoreFailed when the store is closed."""
+    def put(self, request: StoreRequest) -> None:
+        """Queue a request. Raises StoreFailed if the store is closed."""
         with self._gate:
             if self._closed:
                 raise StoreFailed("the store is closed", remedy="the daemon is ending; ask again")
-            self._queue.put(unit)
+            self._queue.put(request)
 
     def draw_ids(self, count: int) -> int:
         """The first of `count` ids that were never used; recorded with the next transaction."""
@@ -86,7 +86,7 @@ class Writer:
             return first
 
     def reserve_ids(self, end: int) -> bool:
-        """Never draw an id below `end` again; whether any of them was still to be drawn."""
+        """Use no new id below `end` any more; returns whether there was an unused one."""
         with self._ids:
             before, self._next_id = self._next_id, max(self._next_id, end)
             return before < end
@@ -103,38 +103,38 @@ class Writer:
         self._opened.set_result(None)
         ending = False
         while not ending:
-            units, ending = self._take()
-            writes = [unit for unit in units if not unit.reads]
+            requests, ending = self._take()
+            writes = [request for request in requests if not request.reads]
             if writes:
                 self._commit(session, writes)
                 _deliver(writes)
-            reads = [unit for unit in units if unit.reads]
-            for unit in reads:
-                self._read(session, unit)
+            reads = [request for request in requests if request.reads]
+            for request in reads:
+                self._read(session, request)
             _deliver(reads)
         session.close()
 
     def _take(self) -> tuple[list[StoreRequest], bool]:
-        units: list[StoreRequest] = []
-        unit = self._queue.get()
-        while unit is not None:
-            units.append(unit)
-            if len(units) == GROUP:
-                return units, False
+        requests: list[StoreRequest] = []
+        request = self._queue.get()
+        while request is not None:
+            requests.append(request)
+            if len(requests) == GROUP:
+                return requests, False
             try:
-                unit = self._queue.get_nowait()
+                request = self._queue.get_nowait()
             except Empty:
-                return units, False
-        return units, True
+                return requests, False
+        return requests, True
 
-    def _read(self, session: Session, unit: StoreRequest) -> None:
-        assert unit.call is not None
+    def _read(self, session: Session, request: StoreRequest) -> None:
+        assert request.call is not None
         try:
-            unit.result = unit.call(session.connection)
+            request.result = request.call(session.connection)
         except Exception as error:
-            unit.error = translate(error, session.place)
+            request.error = translate(error, session.place)
 
-    def _commit(self, session: Session, units: Sequence[StoreRequest]) -> None:
+    def _commit(self, session: Session, requests: Sequence[StoreRequest]) -> None:
         with self._ids:
             next_id = self._next_id
         try:
@@ -142,7 +142,7 @@ class Writer:
             session.check_epoch()
             if next_id > self._recorded_id:
                 statements.set_meta(session.connection, "next_id", str(next_id))
-            for plain, run in groupby(units, key=lambda unit: unit.call is None):
+            for plain, run in groupby(requests, key=lambda request: request.call is None):
                 if plain:
                     _write_rows(session, list(run))
                 else:
@@ -150,14 +150,14 @@ class Writer:
             last_seq = statements.highest_seq(session.connection)
             session.commit()
         except Exception as error:
-            self._refuse(session, units, error)
+            self._refuse(session, requests, error)
         else:
             self._recorded_id, self.last_seq, self.trouble = next_id, last_seq, None
 
-    def _refuse(self, session: Session, units: Sequence[StoreRequest], error: Exception) -> None:
+    def _refuse(self, session: Session, requests: Sequence[StoreRequest], error: Exception) -> None:
         self.trouble = translate(error, session.place)
-        for unit in units:
-            unit.error = translate(error, session.place)
+        for request in requests:
+            request.error = translate(error, session.place)
         try:
             session.rollback()
         except Exception as second:
@@ -165,86 +165,86 @@ class Writer:
 
 
 class _RowFailed(Exception):
-    """One unit's own fault; its savepoint was rolled back."""
+    """One request failed by its own fault; its savepoint was rolled back."""
 
     def __init__(self, error: OverspanError) -> None:
         super().__init__(error.message)
         self.error = error
 
 
-def _write_rows(session: Session, units: list[StoreRequest]) -> None:
-    """Write all units at once; one by one where that fails or their order matters."""
-    whole = merge(atom for unit in units for atom in unit.atoms)
-    if whole is not None:
+def _write_rows(session: Session, requests: list[StoreRequest]) -> None:
+    """Write all requests at once, or one by one if that fails or if their order matters."""
+    joined = merge(batch for request in requests for batch in request.batches)
+    if joined is not None:
         try:
-            written = _attempt(session, partial(_write_atom, whole))
+            written = _attempt(session, partial(_write_batch, joined))
         except _RowFailed:
             written = False
         if written:
-            for unit in units:
-                unit.result = [True] * len(unit.atoms)
+            for request in requests:
+                request.result = [True] * len(request.batches)
             return
-    _make_calls(session, units)
+    _make_calls(session, requests)
 
 
-def _make_calls(session: Session, units: Iterable[StoreRequest]) -> None:
-    for unit in units:
+def _make_calls(session: Session, requests: Iterable[StoreRequest]) -> None:
+    for request in requests:
         try:
-            unit.result = _attempt(session, unit.call or partial(_write_atoms, session, unit.atoms))
+            request.result = _attempt(session, request.call or partial(_write_batches, session, request.batches))
         except _RowFailed as failed:
-            unit.error = failed.error
+            request.error = failed.error
 
 
-def _write_atoms(session: Session, atoms: Sequence[RowBatch], connection: Connection) -> list[bool]:
-    return [_attempt(session, partial(_write_atom, atom)) for atom in atoms]
+def _write_batches(session: Session, batches: Sequence[RowBatch], connection: Connection) -> list[bool]:
+    return [_attempt(session, partial(_write_batch, batch)) for batch in batches]
 
 
-def _write_atom(atom: RowBatch, connection: Connection) -> bool:
-    return statements.write(connection, atom)
+def _write_batch(batch: RowBatch, connection: Connection) -> bool:
+    return statements.write(connection, batch)
 
 
 def _attempt(session: Session, call: Call) -> Any:
-    """Run in a savepoint, taken back when the call fails or returns False; other errors end the transaction."""
+    """Run a call in a savepoint, which is rolled back on failure or False. Fatal errors end the transaction."""
     session.execute("SAVEPOINT unit")
     try:
         result = call(session.connection)
     except Exception as error:
-        # SQLite ends the transaction itself on some errors; going on would then write without one.
+        # SQLite ends the transaction itself on some errors; further writes would then run without one.
         if is_fatal(error) or not session.raw.in_transaction:
             raise
-        _take_back(session)
+        _roll_back(session)
         if isinstance(error, _RowFailed):
             raise
         raise _RowFailed(translate(error, session.place)) from error
     if result is False:
-        _take_back(session)
+        _roll_back(session)
     else:
         session.execute("RELEASE unit")
     return result
 
 
-def _take_back(session: Session) -> None:
+def _roll_back(session: Session) -> None:
     session.execute("ROLLBACK TO unit")
     session.execute("RELEASE unit")
 
 
-def _deliver(units: Sequence[StoreRequest]) -> None:
-    """Wake each event loop once for all its units."""
+def _deliver(requests: Sequence[StoreRequest]) -> None:
+    """Wake each event loop once for all of its requests."""
     by_loop: dict[asyncio.AbstractEventLoop, list[StoreRequest]] = {}
-    for unit in units:
-        by_loop.setdefault(unit.loop, []).append(unit)
-    for loop, mine in by_loop.items():
+    for request in requests:
+        by_loop.setdefault(request.loop, []).append(request)
+    for loop, own in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, mine)
+            loop.call_soon_threadsafe(_resolve, own)
         except RuntimeError:
             pass  # The loop is closed, so the waiter is gone.
 
 
-def _resolve(units: Sequence[StoreRequest]) -> None:
-    for unit in units:
-        if unit.answer.done():
+def _resolve(requests: Sequence[StoreRequest]) -> None:
+    for request in requests:
+        if request.answer.done():
             continue
-        if unit.error is not None:
-            unit.answer.set_exception(unit.error)
+        if request.error is not None:
+            request.answer.set_exception(request.error)
         else:
-            unit.answer.set_result(unit.result)
+            request.answer.set_result(request.result)

@@ -64,7 +64,7 @@ class SlurmWorld:
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
         # Each adapter is that of a process which has just begun.
-        patch.setattr("overspan.adapters.slurm.cluster.find_start", self.now)
+        patch.setattr("overspan.adapters.slurm.cluster.find_process_start", self.now)
 
     def now(self) -> float:
         """The time of this world, in seconds since 1970."""

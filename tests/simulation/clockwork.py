@@ -142,11 +142,11 @@ class SteppedStore(Store):
         store.chaos = chaos
         return store
 
-    async def _queue(self, unit: StoreRequest) -> Any:
+    async def _queue(self, request: StoreRequest) -> Any:
         await self.chaos.pause()
         mailbox = _Mailbox()
-        unit.loop = mailbox  # type: ignore[assignment]
-        self._writer.put(unit)
+        request.loop = mailbox  # type: ignore[assignment]
+        self._writer.put(request)
         mailbox.open()
         await self.chaos.pause()
-        return await unit.answer
+        return await request.answer

@@ -76,7 +76,7 @@ class SlurmDays:
         patch.setattr(self.slurm, "set_down", self._lose)
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
-        patch.setattr("overspan.adapters.slurm.cluster.find_start", self.now)
+        patch.setattr("overspan.adapters.slurm.cluster.find_process_start", self.now)
         self.lives = Lives(self.chaos, self._make_parts)
         self.orders = Orders(self.lives, MISCHIEF)
         self.wrong: list[str] = []

@@ -138,7 +138,7 @@ def test_handles_and_cursors_of_slurm_are_those_that_this_version_writes(opened:
             continue
         native = slurm_handles.parse_any(handle)
         assert str(native) == handle
-        assert str(slurm_handles.parse_place(native, cursor)) == cursor
+        assert str(slurm_handles.parse_any_cursor(native, cursor)) == cursor
         forms.add("group" if isinstance(native, slurm_handles.GroupHandle) else "element" if native.array else "single")
     assert forms == {"set", "group", "element", "single"}
 

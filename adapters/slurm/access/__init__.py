@@ -1,1 +1,1 @@
-"""Access to a cluster beside submitted jobs: login, shells, allocations for srun and salloc, imported jobs, fsck."""
+"""Access to a cluster beside submitted jobs: shells, allocations for srun and salloc, imported jobs, fsck."""

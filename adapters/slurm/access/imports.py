@@ -18,7 +18,7 @@ from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFo
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import Form, JobSpec, Origin, RetryPolicy, Streams, TaskSpec
 
-UNKNOWN_SCRIPT = "#!/bin/sh\n# Slurm has not told this job's script.\n"
+UNKNOWN_SCRIPT = "#!/bin/sh\n# Slurm did not provide this job's script.\n"
 _ID = re.compile(r"(\d{1,10})(?:_(\d{1,10}))?")
 
 Record = QueueRecord | AccountingRecord
@@ -40,7 +40,7 @@ class NativeJobImporter:
         """
         match = _ID.fullmatch(native)
         if match is None:
-            raise InvalidRequest(f"{native!r} is no job id of Slurm's", remedy="write CLUSTER:123 or CLUSTER:123_4")
+            raise InvalidRequest(f"{native!r} is not a Slurm job id", remedy="write CLUSTER:123 or CLUSTER:123_4")
         number, index = int(match[1]), None if match[2] is None else int(match[2])
         queue = await self._queries.queue([number])
         record: Record | None = choose_record(number, index, queue)
@@ -108,7 +108,7 @@ def choose_record(number: int, index: int | None, queue: Mapping[int, QueueRecor
         waits = any(record.waiting is not None for record in queue.values())
         if found is None and waits:
             raise InvalidRequest(
-                f"{number}_{index} is no job of its own while it waits", remedy="import it when it has started"
+                f"{number}_{index} is not a job of its own while it waits", remedy="import it when it has started"
             )
         return found
     if any(record.array_job == number for record in queue.values()):

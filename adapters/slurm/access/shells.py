@@ -106,7 +106,7 @@ def member_program(
     return [*archive, "shell", *member, *request.command]
 
 
-def visit_program(
+def remote_shell_program(
     archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
 ) -> list[str]:
     """The application's command on the login node, from where it copies itself to the node by the srun `step`."""
@@ -167,7 +167,7 @@ class Shells:
             archive = await self._bring_archive()
             if not self.settings.shared_root:
                 step = await self._start(allocation, request, ())
-                return visit_program(archive, handle, request, self.settings.python, step)
+                return remote_shell_program(archive, handle, request, self.settings.python, step)
             return await self._start(allocation, request, member_program(archive, handle, request))
         words = await self._start(allocation, request, request.command or ("bash",))
         return [words[0], f"--chdir={allocation.text}", *words[1:]]

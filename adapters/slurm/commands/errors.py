@@ -153,7 +153,7 @@ class SlurmFailure:
 
 def read_failure(stderr: str, code: int) -> SlurmFailure:
     """Read the stderr of a Slurm command that ended with that code."""
-    message = clean(stderr) or f"the command ended with code {code} and no word"
+    message = clean(stderr) or f"the command ended with code {code} and no message"
     for pattern, kind in TABLE:
         if re.search(pattern, stderr):
             return SlurmFailure(kind, message, _find_remedy(message))

@@ -206,7 +206,7 @@ def _read_row(row: Mapping[str, str], shown: str) -> NativeStepRecord | None:
         return None
     job, index, rest, offset, step = match.groups()
     if rest is not None or (step is not None and not step.isdigit()):
-        # The waiting rest of an array; the script's own step, and those that Slurm makes for itself.
+        # An array's waiting elements, the batch script's own step, or a step that Slurm makes (extern, interactive).
         return None
     return NativeStepRecord(
         job=job if index is None else f"{job}_{index}",

@@ -23,7 +23,7 @@ from overspan.bridge.model.ids import ArraySpec, parse_array
 log = logging.getLogger(__name__)
 
 
-class LibraryQuestions(Queries):
+class LibraryQueries(Queries):
     """Queries the queue by the library, and everything else by commands."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from overspan.adapters.abilities import Finding
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.findings import (
+    describe_unreachable,
     judge_compute,
     judge_hetjobs,
     judge_kill_wait,
@@ -18,11 +19,11 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
 MAX_SKEW = 5.0
+"""Seconds by which the cluster's clock may differ without a finding."""
 _PROBE = """\
 echo host=$(uname -n)
 echo python=$("$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
@@ -34,6 +35,7 @@ echo free=$(df -Pm "${2%/*}" 2>/dev/null | awk 'NR == 2 { print $4 }')
 :
 """
 _PROBE_SECONDS = 40.0
+"""Seconds for the probe on a compute node: srun waits up to 10 s for a node (--immediate), and then starts the step."""
 
 
 async def check_cluster(queries: Queries, settings: Settings, root: str) -> list[Finding]:
@@ -44,7 +46,7 @@ async def check_cluster(queries: Queries, settings: Settings, root: str) -> list
         began = time.monotonic()
         await queries.transport.run(["true"], timeout=queries.timeout)
     except OverspanError as error:
-        return [Finding("reach", False, *word_unreached(error, settings))]
+        return [Finding("reach", False, *describe_unreachable(error, settings))]
     taken = (time.monotonic() - began) * 1000
     reach = f"{where} by {settings.transport}, as {site.user}; a command takes {taken:.0f} ms"
     findings = [Finding("reach", True, reach), judge_version(site)]

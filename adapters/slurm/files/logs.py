@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from overspan.adapters.abilities import Written
 from overspan.adapters.contract import LogPart, LogRequest
+from overspan.adapters.log_index import FileRange, Marks, find_marks, find_range
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
-from overspan.adapters.slurm.transports.transport import FileChunk
+from overspan.adapters.slurm.transports.transport import FileChunk, Transport
 from overspan.adapters.slurm.unshared.jobs import read_there
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
 
 _KEPT = 5000
+"""Jobs whose paths are cached."""
+_KEPT_LISTS = 500
+"""Run directories whose lists of files are cached."""
+_LIST_PART = 4 << 20
+"""Bytes of a list that one call reads."""
+_FRESH = 0.5
+"""Seconds for which a list is not read again, since following a log asks often."""
 _OWN_ID = re.compile(r"%\d*[jJ]")
 
 
@@ -123,3 +134,79 @@ def read_paths(fields: Mapping[str, str]) -> tuple[str, str]:
     """Output and error in the fields of `scontrol show job`; without StdErr the error goes into the output."""
     output = fields.get("StdOut", "")
     return output, fields.get("StdErr", "") or output
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StreamList:
+    """The lines of a list read so far, the offset behind them, and when it was read to its end (monotonic time)."""
+
+    lines: list[Any] = field(default_factory=list)
+    offset: int = 0
+    read_at: float = -_FRESH
+
+
+class GroupLogs:
+    """Reads logs of groups by the list of files that their supervisor keeps; each list is read incrementally."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._known: dict[str, StreamList] = {}
+
+    async def read(self, handle: GroupHandle, request: LogRequest) -> LogPart:
+        """Bytes of one node's part of a log. NotFound when there is none."""
+        part = find_range(await self._list(handle.folder), request)
+        if part is None:
+            what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
+            raise NotFound(f"job {handle.job} has no {request.stream} of {what} yet")
+        offset = request.offset
+        if offset < 0:
+            whole = (await self._transport.read(part.path, 0, 1)).size
+            offset = max(0, _measure(whole, part.begin, part.end) + offset)
+        # Bytes behind the part's end are of another attempt.
+        limit = request.limit if part.end is None else max(0, min(request.limit, part.end - part.begin - offset))
+        piece = await self._transport.read(part.path, part.begin + offset, limit)
+        marks = await self._read_times(handle.folder, part) if request.times else None
+        return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path, marks=marks)
+
+    async def _read_times(self, folder: str, part: FileRange) -> Marks | None:
+        """The times at which a part of a file grew; None if its supervisor has not recorded them."""
+        try:
+            piece = await self._transport.read(f"{folder}/times.jsonl", 0, _LIST_PART)
+        except NotFound:
+            return None
+        return find_marks(parse_lines(piece.data), part, folder)
+
+    async def _list(self, folder: str) -> list[Any]:
+        streams = self._known.setdefault(folder, StreamList())
+        while time.monotonic() - streams.read_at >= _FRESH:
+            try:
+                piece = await self._transport.read(f"{folder}/streams.jsonl", streams.offset, _LIST_PART)
+            except NotFound:
+                break
+            whole = piece.data.rfind(b"\n") + 1
+            streams.lines += parse_lines(piece.data[:whole])
+            streams.offset += whole
+            if len(piece.data) < _LIST_PART:
+                streams.read_at = time.monotonic()
+        while len(self._known) > _KEPT_LISTS:
+            del self._known[next(iter(self._known))]
+        return streams.lines
+
+
+def parse_lines(data: bytes) -> list[Any]:
+    """The documents of these lines; a torn line is skipped."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _measure(size: int, begin: int, end: int | None) -> int:
+    """The size of a part of a file."""
+    return max(0, (size if end is None else min(end, size)) - begin)

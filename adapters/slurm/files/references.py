@@ -71,20 +71,20 @@ class References:
         self._timeout = timeout
         self._known: set[str] = set()
         self._listed = False
-        self._unseen: set[str] = set()
+        self._unwatched: set[str] = set()
         """New runs whose launches are not watched yet: a release keeps them, though its handles lack them."""
         self._own: set[str] = set()
         """The references of installations that this process has written."""
 
     def note(self, run: str) -> None:
         """Note a run that is about to get references."""
-        self._unseen.add(run)
+        self._unwatched.add(run)
 
-    def saw(self, handles: Iterable[str]) -> None:
+    def note_watched(self, handles: Iterable[str]) -> None:
         """Note launches that are watched: from now on every release gets their handles until they are over."""
-        if self._unseen:
-            seen = _list_numbers(handles)
-            self._settle({run for run in self._unseen if run.rpartition("-")[2] in seen})
+        if self._unwatched:
+            numbers = _list_numbers(handles)
+            self._settle({run for run in self._unwatched if run.rpartition("-")[2] in numbers})
 
     def refuse(self, run: str) -> None:
         """Note that a run was refused: no launch of it will be watched."""
@@ -92,7 +92,7 @@ class References:
 
     def _settle(self, runs: set[str]) -> None:
         """Leave it to the handles of the next release whether these runs are over."""
-        self._unseen -= runs
+        self._unwatched -= runs
         self._known |= runs
 
     async def add(self, root: str, run: str, lines: Sequence[str]) -> None:
@@ -116,15 +116,19 @@ class References:
         if not self._listed:
             self._known |= await self._list(root)
             self._listed = True
-        known = self._known | self._unseen | self._own
+        known = self._known | self._unwatched | self._own
         groups, runs = _name_groups(installation, handles), _name_runs(installation, handles, tokens)
         wanted = runs | {_name_own(installation)}
         if not groups <= known:
             # A group that an earlier version submitted without references may use any application.
             wanted |= {run for run in known if "+" in run}
-        ended = sorted(run for run in known - wanted - self._unseen if re.match(rf"{re.escape(installation)}[-+]", run))
+        ended = sorted(
+            run for run in known - wanted - self._unwatched if re.match(rf"{re.escape(installation)}[-+]", run)
+        )
         for start in range(0, len(ended), TOGETHER):
-            await self._run(_DROP, root, *(run for run in ended[start : start + TOGETHER] if run not in self._unseen))
+            await self._run(
+                _DROP, root, *(run for run in ended[start : start + TOGETHER] if run not in self._unwatched)
+            )
         self._known -= set(ended)
 
     async def _list(self, root: str) -> set[str]:

@@ -17,7 +17,9 @@ from overspan.adapters.slurm.rendering.node_resources import NodeResources
 from overspan.bridge.model.resources import parse_gres
 
 _MOST_SIZES = 4
+"""Node sizes that are planned for alone, the most frequent ones: each multiplies the work."""
 _MOST_COUNTS = 8
+"""Numbers of bins that `_pack_evenly` tries before the best one so far."""
 LEVEL_SHARE = 8
 """Bins are raised to one shape, which saves components, if that adds at most 1/LEVEL_SHARE of all CPUs and memory."""
 
@@ -53,7 +55,7 @@ class PackedUnit:
 class _Open:
     """A bin that is being filled."""
 
-    atoms: list[PackedUnit]
+    units: list[PackedUnit]
     need: NodeResources
 
 
@@ -93,24 +95,24 @@ def fits(need: NodeResources, size: NodeSize) -> bool:
     return not need.gpus or not need.gpu_kind or not size.gpu_kind or need.gpu_kind == size.gpu_kind
 
 
-def pack(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> Packed | None:
+def pack(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> Packed | None:
     """The best plan of all heuristics: fewest nodes, then fewest components, then fewest CPUs; None if none fits.
 
     Without sizes the nodes are not known, and every unit gets a node of its own.
     """
-    keys = list(dict.fromkeys(atom.key for atom in atoms))
+    keys = list(dict.fromkeys(unit.key for unit in units))
     if not sizes:
-        return Packed(tuple((atom.key, _close([atom])) for atom in atoms))
+        return Packed(tuple((unit.key, _close([unit])) for unit in units))
     tried: list[list[tuple[Key, Bin]]] = []
     for bound in _bounds(sizes):
         for way in (_pack_apart, _pack_first_fit, _pack_widest, _pack_by_size, _pack_evenly):
             opened: list[_Open] | None = []
             for key in keys:
                 here = [size for size in bound if not size.partition or size.partition == partition_of(key)]
-                found = way([atom for atom in atoms if atom.key == key], here or bound)
+                found = way([unit for unit in units if unit.key == key], here or bound)
                 opened = None if found is None or opened is None else [*opened, *found]
             if opened is not None and _all_placed(opened, sizes):
-                bins = [(item.atoms[0].key, _close(item.atoms)) for item in opened]
+                bins = [(item.units[0].key, _close(item.units)) for item in opened]
                 tried += [bins, _level(bins, sizes)]
     if not tried:
         return None
@@ -142,49 +144,49 @@ class _By(Enum):
     SIZE_ALONE = auto()
 
 
-def _order(atoms: Iterable[PackedUnit], by: _By = _By.SIZE) -> list[PackedUnit]:
+def _order(units: Iterable[PackedUnit], by: _By = _By.SIZE) -> list[PackedUnit]:
     """The units in the order in which they are placed; those of one task together, in the order of their members."""
-    listed = list(atoms)
+    listed = list(units)
     largest: dict[str, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
-    for atom in listed:
-        size = (-atom.need.gpus, -atom.need.cpus, -(atom.need.memory or 0))
-        largest[atom.task] = min(largest.get(atom.task, size), size)
-        counts[atom.task] = counts.get(atom.task, 0) - 1
+    for unit in listed:
+        size = (-unit.need.gpus, -unit.need.cpus, -(unit.need.memory or 0))
+        largest[unit.task] = min(largest.get(unit.task, size), size)
+        counts[unit.task] = counts.get(unit.task, 0) - 1
     ranks: dict[_By, Callable[[str], tuple[int, ...]]] = {
         _By.SIZE: lambda task: (*largest[task], counts[task]),
         _By.WIDTH: lambda task: (counts[task], *largest[task]),
         _By.SIZE_ALONE: lambda task: largest[task],
     }
     rank = {task: ranks[by](task) for task in counts}
-    return sorted(listed, key=lambda atom: (rank[atom.task], atom.task, atom.members))
+    return sorted(listed, key=lambda unit: (rank[unit.task], unit.task, unit.members))
 
 
 def _can_hold(need: NodeResources, sizes: Sequence[NodeSize]) -> bool:
     return any(fits(need, size) for size in sizes)
 
 
-def _joined(item: _Open, atom: PackedUnit, sizes: Sequence[NodeSize]) -> NodeResources | None:
+def _joined(item: _Open, unit: PackedUnit, sizes: Sequence[NodeSize]) -> NodeResources | None:
     """The bin's need with the unit in it; None if it does not fit or may not be there."""
-    if not item.atoms:
-        return atom.need if _can_hold(atom.need, sizes) else None
-    if atom.alone or item.atoms[0].alone:
+    if not item.units:
+        return unit.need if _can_hold(unit.need, sizes) else None
+    if unit.alone or item.units[0].alone:
         return None
-    kinds = {need.gpu_kind for need in (item.need, atom.need) if need.gpus}
-    memories = (item.need.memory, atom.need.memory)
+    kinds = {need.gpu_kind for need in (item.need, unit.need) if need.gpus}
+    memories = (item.need.memory, unit.need.memory)
     if len(kinds) > 1 or 0 in memories:
         return None
-    need = add_needs(item.need, atom.need)
+    need = add_needs(item.need, unit.need)
     return need if _can_hold(need, sizes) else None
 
 
-def _put(item: _Open, atom: PackedUnit, need: NodeResources) -> None:
-    item.atoms.append(atom)
+def _put(item: _Open, unit: PackedUnit, need: NodeResources) -> None:
+    item.units.append(unit)
     item.need = need
 
 
-def _open(atom: PackedUnit) -> _Open:
-    return _Open([atom], atom.need)
+def _open(unit: PackedUnit) -> _Open:
+    return _Open([unit], unit.need)
 
 
 def _fill(ordered: Sequence[PackedUnit], bins: list[_Open], sizes: Sequence[NodeSize], evenly: bool) -> list[_Open]:
@@ -194,72 +196,72 @@ def _fill(ordered: Sequence[PackedUnit], bins: list[_Open], sizes: Sequence[Node
     task passes over the bins once.
     """
     more: list[_Open] = []
-    for _, group in itertools.groupby(ordered, key=lambda atom: atom.task):
+    for _, group in itertools.groupby(ordered, key=lambda unit: unit.task):
         row = [*bins, *more]
         if evenly:
             row = sorted(row, key=_load)
         start = 0
-        for atom in group:
+        for unit in group:
             for place in range(start, len(row)):
-                need = _joined(row[place], atom, sizes)
+                need = _joined(row[place], unit, sizes)
                 if need is not None:
-                    _put(row[place], atom, need)
+                    _put(row[place], unit, need)
                     start = place + 1
                     break
             else:
                 start = len(row)
-                more.append(_open(atom))
+                more.append(_open(unit))
     return more
 
 
-def _pack_first_fit(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
+def _pack_first_fit(units: Sequence[PackedUnit], sizes: Sequence[NodeSize], by: _By = _By.SIZE) -> list[_Open] | None:
     """First fit: each unit goes into the first bin with room."""
-    if not all(_can_hold(atom.need, sizes) for atom in atoms):
+    if not all(_can_hold(unit.need, sizes) for unit in units):
         return None
-    return _fill(_order(atoms, by), [], sizes, False)
+    return _fill(_order(units, by), [], sizes, False)
 
 
-def _pack_widest(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_widest(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """First fit, with the tasks of most nodes first."""
-    return _pack_first_fit(atoms, sizes, _By.WIDTH)
+    return _pack_first_fit(units, sizes, _By.WIDTH)
 
 
-def _pack_by_size(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_by_size(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """First fit, with the largest units first, whatever the number of a task's nodes."""
-    return _pack_first_fit(atoms, sizes, _By.SIZE_ALONE)
+    return _pack_first_fit(units, sizes, _By.SIZE_ALONE)
 
 
-def _pack_apart(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_apart(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """Units of tasks with several nodes or with GPUs on nodes of their own, first fit for the others."""
-    small = _pack_first_fit([atom for atom in atoms if not atom.apart], sizes)
-    large = [atom for atom in _order(atoms) if atom.apart]
-    if small is None or not all(_can_hold(atom.need, sizes) for atom in large):
+    small = _pack_first_fit([unit for unit in units if not unit.apart], sizes)
+    large = [unit for unit in _order(units) if unit.apart]
+    if small is None or not all(_can_hold(unit.need, sizes) for unit in large):
         return None
-    return [*(_open(atom) for atom in large), *small]
+    return [*(_open(unit) for unit in large), *small]
 
 
-def _pack_evenly(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
+def _pack_evenly(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
     """Worst fit into the fewest bins: each unit goes into the emptiest, so that bins are alike and components few."""
     ways = (_pack_first_fit, _pack_widest, _pack_by_size)
-    filled = [found for found in (way(atoms, sizes) for way in ways) if found is not None]
+    filled = [found for found in (way(units, sizes) for way in ways) if found is not None]
     if not filled:
         return None
-    alone = [atom for atom in _order(atoms) if atom.alone]
-    free = [atom for atom in _order(atoms, _By.WIDTH) if not atom.alone]
+    alone = [unit for unit in _order(units) if unit.alone]
+    free = [unit for unit in _order(units, _By.WIDTH) if not unit.alone]
     most = min(map(len, filled)) - len(alone)
     least = min(most, _least(free, sizes))
     for count in (*itertools.islice(range(least, most), _MOST_COUNTS), most):
         bins = [_Open([], NodeResources(0)) for _ in range(count)]
         if not _fill(free, bins, sizes, True):
-            return [*(_open(atom) for atom in alone), *(item for item in bins if item.atoms)]
+            return [*(_open(unit) for unit in alone), *(item for item in bins if item.units)]
     return None
 
 
-def _least(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> int:
+def _least(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> int:
     """A lower bound for the number of bins."""
-    tasks = [atom.task for atom in atoms]
+    tasks = [unit.task for unit in units]
     widest = max(map(tasks.count, dict.fromkeys(tasks)), default=0)
-    cpus = -(-sum(atom.need.cpus for atom in atoms) // max(size.cpus for size in sizes))
+    cpus = -(-sum(unit.need.cpus for unit in units) // max(size.cpus for size in sizes))
     return max(widest, cpus)
 
 
@@ -267,11 +269,11 @@ def _load(item: _Open) -> tuple[int, int, int]:
     return item.need.gpus, item.need.cpus, item.need.memory or 0
 
 
-def _close(atoms: Sequence[PackedUnit]) -> Bin:
-    need = atoms[0].need
-    for atom in atoms[1:]:
-        need = add_needs(need, atom.need)
-    return Bin(tuple(member for atom in atoms for member in atom.members), need)
+def _close(units: Sequence[PackedUnit]) -> Bin:
+    need = units[0].need
+    for unit in units[1:]:
+        need = add_needs(need, unit.need)
+    return Bin(tuple(member for unit in units for member in unit.members), need)
 
 
 def _all_placed(opened: Sequence[_Open], sizes: Sequence[NodeSize]) -> bool:
@@ -279,7 +281,7 @@ def _all_placed(opened: Sequence[_Open], sizes: Sequence[NodeSize]) -> bool:
     left = [size.count for size in sizes]
     choices = []
     for item in opened:
-        wanted = partition_of(item.atoms[0].key)
+        wanted = partition_of(item.units[0].key)
         choices.append(
             [
                 place

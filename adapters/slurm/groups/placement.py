@@ -78,11 +78,11 @@ def plan_group(job: Job, sizes: Sequence[NodeSize] = (), kinds: Sequence[str] = 
 
 def _plan(job: Job, sizes: Sequence[NodeSize], kinds: Sequence[str]) -> PlacementPlan:
     needs, notes = _round_needs(job, kinds, count_gpus(sizes))
-    atoms, more = _make_atoms(job, needs, sizes)
-    usable = [size for size in sizes if any(size.partition == partition_of(atom.key) for atom in atoms)]
-    packed = pack(atoms, usable)
+    units, more = _make_units(job, needs, sizes)
+    usable = [size for size in sizes if any(size.partition == partition_of(unit.key) for unit in units)]
+    packed = pack(units, usable)
     if packed is None or (sizes and not usable):
-        raise Rejected(UNAVAILABLE, remedy=_explain(atoms, usable))
+        raise Rejected(UNAVAILABLE, remedy=_explain(units, usable))
     components, late = _make_components(job, packed.bins)
     if len(components) > MAX_COMPONENTS:
         raise Rejected(
@@ -100,14 +100,14 @@ def _round_needs(job: Job, kinds: Sequence[str], most: Mapping[str, int]) -> tup
         needs[task.name] = rounded.need
         notes += rounded.notes
     if any(need.memory is not None for need in needs.values()):
-        # Without a request, Slurm's default for a component may be a whole node's memory.
+        # Without a request, Slurm's default for a component may be a whole node's memory, so each member gets one.
         for name, need in needs.items():
             if need.memory is None:
                 needs[name] = need._replace(memory=MEMORY_PER_CPU * need.cpus)
     return needs, notes
 
 
-def _make_atoms(
+def _make_units(
     job: Job, needs: dict[str, NodeResources], sizes: Sequence[NodeSize]
 ) -> tuple[list[PackedUnit], list[str]]:
     """The units to pack, with members that share nodes joined under the task whose nodes these are; and notes."""
@@ -127,10 +127,10 @@ def _make_atoms(
     for name, root in roots.items():
         if keys[name] != keys[root.name] and name != root.name:
             notes.append(f"the task {name!r} shares the nodes of {root.name!r}, so its own sbatch options do not count")
-    return [_make_atom(root, inside, needs, keys, job) for root, inside in sorted(members.items())], notes
+    return [_make_unit(root, inside, needs, keys, job) for root, inside in sorted(members.items())], notes
 
 
-def _make_atom(
+def _make_unit(
     root: MemberId, inside: Sequence[MemberId], needs: dict[str, NodeResources], keys: dict[str, Key], job: Job
 ) -> PackedUnit:
     ordered = sorted(inside, key=lambda member: (member != root, member))
@@ -143,24 +143,24 @@ def _make_atom(
 
 
 def _root_of(job: Job, task: TaskSpec) -> TaskSpec:
-    seen = {task.name}
-    while task.share and task.share not in seen:
+    visited = {task.name}
+    while task.share and task.share not in visited:
         task = job.spec_of(task.share)
-        seen.add(task.name)
+        visited.add(task.name)
     return task
 
 
-def _explain(atoms: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> str:
-    for atom in atoms:
-        need = atom.need
+def _explain(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> str:
+    for unit in units:
+        need = unit.need
         if sizes and not any(fits(need, size) for size in sizes):
-            names = ", ".join(dict.fromkeys(member.task for member in atom.members))
+            names = ", ".join(dict.fromkeys(member.task for member in unit.members))
             largest = max(sizes, key=lambda size: (size.gpus, size.cpus, size.memory))
             asked = _describe_size(need.cpus, need.memory or 0, need.gpus, need.gpu_kind)
             has = _describe_size(largest.cpus, largest.memory, largest.gpus, largest.gpu_kind)
             return f"no node has {asked} for {names}: the largest has {has}"
-    partitions = sorted({partition_of(atom.key) or "the default partition" for atom in atoms})
-    there, enough = sum(size.count for size in sizes), pack(atoms, [replace(size, count=len(atoms)) for size in sizes])
+    partitions = sorted({partition_of(unit.key) or "the default partition" for unit in units})
+    there, enough = sum(size.count for size in sizes), pack(units, [replace(size, count=len(units)) for size in sizes])
     needs = f"it needs {len(enough.bins)}" if enough is not None and len(enough.bins) > there else "it needs more"
     return f"there are {there} nodes in {', '.join(partitions)}; {needs}"
 

@@ -18,7 +18,7 @@ from overspan.adapters.slurm.observation.projection import (
     NativeView,
     Ordered,
     is_before,
-    list_known,
+    list_reportable,
     project_hold,
 )
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge
@@ -54,14 +54,14 @@ class GroupView:
     """What is known of a group: Slurm's view of the leader, its journal, and the numbered orders in its orders file.
 
     The orders are read only after Slurm has reported the end. `gone` says that Slurm has forgotten the job; else empty.
-    `apart` says that nodes and login node share no folder: lines of the journal that were not copied in time are lost.
+    `unshared` says that nodes and login node share no folder: lines of the journal that were not copied are lost.
     """
 
     view: NativeView | None
     page: JournalPage | None
-    given: tuple[tuple[int, Event], ...] = ()
+    file_orders: tuple[tuple[int, Event], ...] = ()
     gone: str = ""
-    apart: bool = False
+    unshared: bool = False
 
 
 def project_group(
@@ -71,7 +71,7 @@ def project_group(
     if cursor.over:
         return GroupProjection((), cursor)
     lines = [line for line in observed.page.lines if line.end > cursor.offset] if observed.page else []
-    late = _settled(orders, cursor, observed, bool(lines))
+    late = _list_reportable(orders, cursor, observed, bool(lines))
     events: list[Event] = []
     if not cursor.offset:
         events += [order.event for order in late if _is_reported_early(order.event, bool(lines))]
@@ -98,13 +98,15 @@ def project_group(
     return GroupProjection(tuple(events), cursor)
 
 
-def _settled(orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView, started: bool) -> list[Ordered]:
+def _list_reportable(
+    orders: Sequence[Ordered], cursor: GroupCursor, observed: GroupView, started: bool
+) -> list[Ordered]:
     """The orders to report now. Stops at one that the supervisor may still report in its journal.
 
     If Slurm kept the group waiting after the order, it is reported now; the journal may repeat it later.
     """
     found = []
-    for order in list_known(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(observed)):
+    for order in list_reportable(orders, cursor.orders, started or bool(cursor.offset) or _is_closing(observed)):
         view = observed.view
         waits = view is not None and view.outcome.phase is Phase.QUEUED and view.asked > order.done_at
         over = view is not None and view.outcome.phase is Phase.ENDED
@@ -164,11 +166,11 @@ def _project_end(handle: GroupHandle, observed: GroupView, cursor: GroupCursor, 
     if view is None or not _is_closing(observed):
         return []
     at = view.over_at or view.end or view.asked
-    judge = _judge_apart if observed.apart else _judge_loss
+    judge = _judge_unshared_loss if observed.unshared else _judge_loss
     lost = LaunchLost(at, handle.launch, *judge(handle, view.outcome))
-    given = [event for number, event in observed.given if number > cursor.order]
-    given += [order.event for order in late if isinstance(order.event, Expire) and order.event not in given]
-    ending = [event for event in given if _ends(event) and not _is_moot(event, lost, late)]
+    file_orders = [event for number, event in observed.file_orders if number > cursor.order]
+    file_orders += [order.event for order in late if isinstance(order.event, Expire) and order.event not in file_orders]
+    ending = [event for event in file_orders if _ends(event) and not _is_moot(event, lost, late)]
     if not cursor.offset and any(isinstance(event, (Cancel, Expire)) for event in ending):
         # Nothing was granted, so nothing was lost: the order itself is the end.
         return ending
@@ -194,13 +196,13 @@ def _judge_loss(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
     return cause.value, outcome.detail
 
 
-def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
+def _judge_unshared_loss(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]:
     """As `_judge_loss`, but without a shared folder an open journal may only mean that its end was not copied."""
     if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
         return _judge_loss(handle, outcome)
-    told = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
+    what = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
     logs = f"{handle.folder}/supervisor.{handle.launch}.log, or /tmp/overspan-{handle.native}.log on its first node"
-    return outcome.cause.value, f"{told}, so how each task ended is not known; see {logs}"
+    return outcome.cause.value, f"{what}, so how each task ended is not known; see {logs}"
 
 
 def _is_moot(event: Event, lost: LaunchLost, orders: Sequence[Ordered]) -> bool:

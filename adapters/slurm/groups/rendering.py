@@ -60,7 +60,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     command, log = (*supervisor_words(settings, root), "slurm", folder, str(number)), name_log(folder, number)
     if not settings.shared_root:
         command, log = unshared_words(settings.python, folder, number), LOG
-    host = SupervisorHost(command, log, place_of_work, *_defaults(job, settings))
+    host = SupervisorHost(command, log, place_of_work, *default_options(job, settings))
     submission = render_group(job, plan, RenderContext(launch.token, name_needs(launch.needs), held=held), host)
     if not settings.shared_root:
         submission = replace(submission, notes=(*submission.notes, TRAVELS))
@@ -88,7 +88,7 @@ def agent_words(settings: Settings, root: str) -> tuple[str, ...]:
     return (settings.python, "-I", "-S", "-c", "<unpack>", "node")
 
 
-def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+def default_options(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
     """The cluster's account and QOS for a job that names none, and the partition for components that name none."""
     spec = job.spec
     named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}

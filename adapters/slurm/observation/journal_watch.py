@@ -40,7 +40,7 @@ class JournalReading:
 
     handle: GroupHandle
     offset: int
-    lively: bool
+    active: bool
     ended_at: float | None = None
     asked: float = field(default_factory=lambda: time.time())
 
@@ -52,10 +52,10 @@ class JournalWatch:
         self._transport = transport
         self._timeout = timeout
         self._pages: dict[str, JournalPage] = {}
-        self._given: dict[str, tuple[tuple[int, Event], ...]] = {}
+        self._file_orders: dict[str, tuple[tuple[int, Event], ...]] = {}
         self.next_read = 0.0
         """When journals may be read again (monotonic time)."""
-        self._everybody_at = 0.0
+        self._all_due_at = 0.0
 
     def page(self, handle: GroupHandle, offset: int) -> JournalPage | None:
         """The page that was read last; None if it begins behind the offset."""
@@ -67,14 +67,14 @@ class JournalWatch:
         page = self._pages.get(str(handle))
         return page is not None and page.stop > 0
 
-    def given(self, handle: GroupHandle) -> tuple[tuple[int, Event], ...]:
+    def file_orders(self, handle: GroupHandle) -> tuple[tuple[int, Event], ...]:
         """The orders in the group's orders file, which is read when the group has ended."""
-        return self._given.get(str(handle), ())
+        return self._file_orders.get(str(handle), ())
 
     def choose(self, readings: Sequence[JournalReading], tick: float) -> list[JournalReading]:
         """The journals that are to be read now; those of waiting groups once a tick."""
         now = time.monotonic()
-        everybody = now >= self._everybody_at
+        all_due = now >= self._all_due_at
         due = now >= self.next_read
         chosen = []
         for reading in readings:
@@ -83,12 +83,12 @@ class JournalWatch:
                 continue
             old = reading.ended_at is not None and page is not None and page.asked <= reading.ended_at
             behind = page is not None and page.more and reading.offset >= (page.lines[-1].end if page.lines else 0)
-            if page is None or old or behind or (due and (reading.lively or everybody)):
+            if page is None or old or behind or (due and (reading.active or all_due)):
                 chosen.append(reading)
         if due:
             self.next_read = now + READ_SECONDS
-            if everybody:
-                self._everybody_at = now + tick
+            if all_due:
+                self._all_due_at = now + tick
         return chosen
 
     async def read(self, readings: Sequence[JournalReading]) -> None:
@@ -113,15 +113,15 @@ class JournalWatch:
                 part = JournalChunk(piece.size, piece.data)
             self._pages[str(reading.handle)] = read_page(part, reading.offset, reading.asked)
         for place, handle in enumerate(ended, len(readings)):
-            self._given[str(handle)] = read_given(parts.get(place))
+            self._file_orders[str(handle)] = read_file_orders(parts.get(place))
 
     def forget(self, known: Mapping[str, object]) -> None:
         """Drop the pages of journals that are not in `known`."""
-        for kept in (self._pages, self._given):
+        for kept in (self._pages, self._file_orders):
             for text in [text for text in kept if text not in known]:
                 del kept[text]
 
 
-def read_given(part: JournalChunk | None) -> tuple[tuple[int, Event], ...]:
+def read_file_orders(part: JournalChunk | None) -> tuple[tuple[int, Event], ...]:
     """The orders in the file of a group."""
     return tuple(read_orders(part))

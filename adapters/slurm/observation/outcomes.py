@@ -107,7 +107,7 @@ REASONS: dict[str, Cause] = {
 
 The accounting keeps an ended job's last reason for waiting (measured on 22.05), so no such reason may be listed here.
 """
-_TOLD_BY_REASON = ("FAILED", "CANCELLED")
+_REFINED_BY_REASON = ("FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True)
@@ -155,18 +155,18 @@ def _mean(state: NativeState) -> Meaning | None:
 
 
 def _refine(cause: Cause | None, state: NativeState, reason: str, status: ExitStatus | None) -> Cause | None:
-    if state.base not in _TOLD_BY_REASON:
+    if state.base not in _REFINED_BY_REASON:
         return cause
-    told = REASONS.get(reason)
-    if state.base == "FAILED" and told in (None, Cause.EXIT, Cause.SIGNAL, Cause.LAUNCH):
+    refined = REASONS.get(reason)
+    if state.base == "FAILED" and refined in (None, Cause.EXIT, Cause.SIGNAL, Cause.LAUNCH):
         # A script that a signal killed has the reason JobLaunchFailure too (measured on 22.05): its exit code decides.
-        return _read_codes(status, Cause.EXIT if told is None else told)
-    return told or cause
+        return _read_codes(status, Cause.EXIT if refined is None else refined)
+    return refined or cause
 
 
-def _read_codes(status: ExitStatus | None, told: Cause) -> Cause:
+def _read_codes(status: ExitStatus | None, refined: Cause) -> Cause:
     if status is None or status == (0, 0):
-        return told
+        return refined
     if status == (0, LAUNCH_SIGNAL):
         return Cause.LAUNCH
     return Cause.SIGNAL if status.signal else Cause.EXIT

@@ -43,7 +43,7 @@ KEPT_SECONDS = 30.0
 """Seconds for which slurmctld keeps an ended job's record at least, below any usual MinJobAge (slurm.conf)."""
 BY_SLURM = "slurm"
 """The author of an order that was given to Slurm directly."""
-GAVE_BACK = "Slurm gave it back without having run anything"
+UNSTARTED = "Slurm gave it back without having run anything"
 _STOPPING = (9, 15)
 
 
@@ -51,10 +51,10 @@ _STOPPING = (9, 15)
 class NativeView:
     """What is known of one run of a native job. `over_at` is when Slurm requeued it (None: never), `why` the cause.
 
-    `asked` and `heard` are when the query began and when it was answered (this machine's time). The answer does not
-    show orders given after `asked`. For an end, `heard` is the first answer that showed it: a journal read after that
-    has all its lines. `waits` says that this run is over and Slurm will run the job again, so a cancel has not reached
-    it. `native` is an element's own id, once Slurm has given it one.
+    `asked` and `answered_at` are when the query began and when it was answered (this machine's time). The answer does
+    not show orders given after `asked`. For an end, `answered_at` is the first answer that showed it: a journal read
+    after that has all its lines. `waits` says that this run is over and Slurm will run the job again, so a cancel has
+    not reached it. `native` is an element's own id, once Slurm has given it one.
     """
 
     outcome: NativeOutcome
@@ -68,13 +68,13 @@ class NativeView:
     why: Cause = Cause.REQUEUE
     waits: bool = False
     native: int | None = None
-    heard: float = 0.0
+    answered_at: float = 0.0
     partition: str = ""
 
     @property
     def known_at(self) -> float:
         """The time by which the answer was true: Slurm made it at some moment between query and answer."""
-        return self.heard or self.asked
+        return self.answered_at or self.asked
 
 
 AnyCursor = TypeVar("AnyCursor", Cursor, GroupCursor)
@@ -90,13 +90,13 @@ class Projection(NamedTuple):
 class Ordered(NamedTuple):
     """An order that was carried out: its number among the launch's orders, and when (this machine's clock).
 
-    `there` is the cluster's own clock just before; None where that was not read.
+    `cluster_time` is the cluster's own clock just before; None where that was not read.
     """
 
     number: int
     event: Event
     done_at: float
-    there: float | None = None
+    cluster_time: float | None = None
 
 
 def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], asked: float) -> NativeView:
@@ -128,7 +128,7 @@ def view_queue(record: QueueRecord, run: int, runs: Sequence[AccountingRecord], 
 
 def view_unstarted(view: NativeView) -> NativeView:
     """The view of a run in which Slurm started no program: it counts as a failed boot, not as the program's failure."""
-    return replace(view, outcome=NativeOutcome(Phase.ENDED, Cause.BOOT, detail=GAVE_BACK), nodes=(), start=None)
+    return replace(view, outcome=NativeOutcome(Phase.ENDED, Cause.BOOT, detail=UNSTARTED), nodes=(), start=None)
 
 
 def view_accounts(runs: Sequence[AccountingRecord], run: int, asked: float) -> NativeView | None:
@@ -176,7 +176,7 @@ def project(
     if cursor.phase == ENDED:
         return Projection((), cursor)
     ran = bool(view.nodes) or view.over_at is not None
-    late = list_known(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
+    late = list_reportable(orders, cursor.orders, ran or view.outcome.phase is Phase.ENDED)
     if cursor.phase == NOTHING and not ran and view.outcome.phase in (Phase.QUEUED, Phase.ENDING):
         late, cursor = _hold_back(late, view, cursor)
     # Holds and the like of a waiting job come before its start; orders to end it come behind the start.
@@ -203,12 +203,12 @@ def project(
     return Projection(tuple(events), cursor)
 
 
-def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
-    """Orders newer than `told`. Without `settled` it stops at an unconfirmed withdrawal.
+def list_reportable(orders: Sequence[Ordered], reported: int, settled: bool) -> list[Ordered]:
+    """Orders newer than `reported`. Without `settled` it stops at an unconfirmed withdrawal.
 
     Reporting a withdrawal too early could start the job on two clusters.
     """
-    late = [order for order in orders if order.number > told]
+    late = [order for order in orders if order.number > reported]
     waits = (place for place, order in enumerate(late) if isinstance(order.event, Expire))
     return late if settled else late[: next(waits, len(late))]
 
@@ -282,7 +282,7 @@ def _is_moot(order: Ordered, view: NativeView) -> bool:
 
 def is_before(end: float, order: Ordered) -> bool:
     """Whether an end, which Slurm reports in whole seconds, certainly came before an order was carried out."""
-    return end + 1 <= (order.event.at if order.there is None else order.there)
+    return end + 1 <= (order.event.at if order.cluster_time is None else order.cluster_time)
 
 
 def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) -> list[Event]:
@@ -299,7 +299,7 @@ def _project_end(handle: Handle, view: NativeView, cursor: Cursor, ran: bool) ->
     return ended
 
 
-def view_taken_out(
+def view_cancelled_element(
     handle: Handle, last: NativeView | None, orders: Sequence[Ordered], asked: float
 ) -> NativeView | None:
     """The view of an element that was cancelled while it waited; None where that is not certain.

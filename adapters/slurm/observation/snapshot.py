@@ -91,8 +91,8 @@ class QueueSnapshot:
         return view_ended_array(None if whole and is_another(handle, whole.comment) else whole, runs, self.asked)
 
 
-def take_view(last: NativeView | None, view: NativeView, heard: float) -> NativeView:
+def take_view(last: NativeView | None, view: NativeView, answered_at: float) -> NativeView:
     """The view with the time of its answer; for an end, of the first answer that showed it."""
     was_over = last is not None and last.outcome.phase in OVER
-    first = last.heard if last is not None and was_over and view.outcome.phase in OVER else 0.0
-    return replace(view, heard=first or heard)
+    first = last.answered_at if last is not None and was_over and view.outcome.phase in OVER else 0.0
+    return replace(view, answered_at=first or answered_at)

@@ -22,15 +22,21 @@ from overspan.adapters.slurm.handles import (
     GroupHandle,
     Handle,
     parse_any,
+    parse_any_cursor,
     parse_cursor,
     parse_group,
     parse_group_cursor,
-    parse_place,
 )
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
 from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudget
-from overspan.adapters.slurm.observation.projection import NativeView, Projection, project, project_gone, view_taken_out
+from overspan.adapters.slurm.observation.projection import (
+    NativeView,
+    Projection,
+    project,
+    project_gone,
+    view_cancelled_element,
+)
 from overspan.adapters.slurm.observation.requeues import is_unstarted
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapshot, QueueSnapshot, take_view
@@ -48,7 +54,7 @@ MISSES = 2
 ESTIMATE_SECONDS = 60.0
 """The expected start is reported again when it has moved by this much."""
 KILL_AGAIN = 30.0
-"""Seconds between two cancels of a job that does not end."""
+"""Seconds between two cancels of a job that does not end: about Slurm's KillWait, in which a cancel may still work."""
 YOUNG = 20.0
 """Seconds for which a new launch's journal is read as often as a running one's, since it may start at once."""
 SLOW = 4
@@ -67,7 +73,7 @@ class WatchedLaunch:
     accounting: bool = True
     taken: bool = False
     """Whether its native id belongs to another job now."""
-    told: tuple[tuple[str, str], float] | None = None
+    reported: tuple[tuple[str, str], float] | None = None
     """The reason and the expected start that were reported last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=lambda: time.monotonic())
@@ -75,7 +81,7 @@ class WatchedLaunch:
     """Since when it is known to run (monotonic time)."""
     ordered_at: float | None = None
     """When the last order was carried out (monotonic time)."""
-    missed_at: float = 0.0
+    gone_at: float = 0.0
     """When the misses became MISSES, so that it counts as gone (this machine's time)."""
     quiet: tuple[NativeView, str, int] | None = None
     """View, cursor and number of orders of the last projection that gave no event: equal inputs need no projection."""
@@ -91,13 +97,13 @@ class Watch:
         self._queries = queries
         self._orders = orders
         self._tick = tick
-        self._seen: dict[str, WatchedLaunch] = {}
+        self._launches: dict[str, WatchedLaunch] = {}
         self.next_ask = self.next_accounts = 0.0
         """When Slurm, and its accounting, may be asked again (monotonic time)."""
         self._looked = self._rested = 0.0
         """When Slurm was queried last, and until when the back-off of a slow query lasts (monotonic time)."""
         self._budget = QueryBudget()
-        self._silent_at = -LAG
+        self._accounting_failed_at = -LAG
         """When the accounting last failed to answer (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
         self._suspected: dict[str, float] = {}
@@ -105,7 +111,7 @@ class Watch:
         self.transport = queries.transport
         self.journals = JournalWatch(queries.transport, queries.timeout)
         self.sets = Sets()
-        self.apart = False
+        self.unshared = False
         """Whether nodes and login node share no folder, so that a journal may be lost."""
         self.fresh = asyncio.Event()
         """Set when a query has ended or an order was carried out."""
@@ -125,33 +131,33 @@ class Watch:
 
     @property
     def _has_groups(self) -> bool:
-        return any(isinstance(seen.handle, GroupHandle) for seen in self._seen.values())
+        return any(isinstance(watched.handle, GroupHandle) for watched in self._launches.values())
 
     def knows(self, handle: str) -> bool:
         """Whether a handle was read before, so that it can be read."""
-        return handle in self._seen
+        return handle in self._launches
 
     def _read(self, text: str) -> Handle | GroupHandle:
         """Parse a handle, unless it was parsed before."""
-        seen = self._seen.get(text)
-        return parse_any(text) if seen is None else seen.handle
+        watched = self._launches.get(text)
+        return parse_any(text) if watched is None else watched.handle
 
     def view_of(self, handle: str) -> NativeView | None:
         """The latest view of a launch; None where there is none."""
-        seen = self._seen.get(handle)
-        return seen.view if seen else None
+        watched = self._launches.get(handle)
+        return watched.view if watched else None
 
     def is_taken(self, handle: str) -> bool:
         """Whether a launch's native id belongs to another job by now, which must not get its orders."""
-        seen = self._seen.get(handle)
-        return seen is not None and seen.taken
+        watched = self._launches.get(handle)
+        return watched is not None and watched.taken
 
     def note_order(self, handle: str) -> None:
         """Note that an order was carried out: its effect is queried sooner than with the next tick."""
         self.sets.note_order(handle)
-        seen = self._seen.get(handle)
-        if seen is not None:
-            seen.ordered_at = time.monotonic()
+        watched = self._launches.get(handle)
+        if watched is not None:
+            watched.ordered_at = time.monotonic()
 
     def nodes_of(self, handle: str) -> tuple[str, ...]:
         """The names of a launch's nodes, in the order of its members; empty while they are not known."""
@@ -161,23 +167,23 @@ class Watch:
     def list_running(self, since: Mapping[str, str]) -> list[GroupHandle]:
         """The groups that have their nodes and whose journal is not closed."""
         found = []
-        for text, place in since.items():
-            seen = self._seen.get(text)
-            if seen is None or not isinstance(seen.handle, GroupHandle) or seen.view is None:
+        for text, cursor_text in since.items():
+            watched = self._launches.get(text)
+            if watched is None or not isinstance(watched.handle, GroupHandle) or watched.view is None:
                 continue
-            cursor = parse_group_cursor(place)
-            page = self.journals.page(seen.handle, cursor.offset)
+            cursor = parse_group_cursor(cursor_text)
+            page = self.journals.page(watched.handle, cursor.offset)
             closed = page is not None and page.closed
-            if seen.view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED) and not (cursor.over or closed):
-                found.append(seen.handle)
+            if watched.view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED) and not (cursor.over or closed):
+                found.append(watched.handle)
         return found
 
     async def look(self, since: Mapping[str, str]) -> None:
         """Start the queries that are due and wait for the first answer. A caller that stops waiting cancels none."""
-        since = self.sets.spread(since)
+        since = self.sets.expand(since)
         if not any(text.startswith(GROUP) for text in since):
             self._reading.forget()
-        self._hurry(since)
+        self._advance_next_ask(since)
         if since and time.monotonic() >= self.next_ask:
             self._looking.begin(lambda: self._ask(list(since)))
         readings = self._choose(since)
@@ -216,35 +222,38 @@ class Watch:
         answer = QueueSnapshot(await self._queries.look(sorted({handle.native for handle in handles.values()})), asked)
         self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
         self.next_ask = max(self.next_ask, self._rested - self._tick)
-        self._seen = {text: seen for text, seen in self._seen.items() if text in handles or len(self._seen) < 50_000}
-        self.journals.forget({**self._seen, **handles})
+        self._launches = {
+            text: watched for text, watched in self._launches.items() if text in handles or len(self._launches) < 50_000
+        }
+        self.journals.forget({**self._launches, **handles})
         unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
         await self._take(answer, {text: handle for text, handle in handles.items() if text not in unclear})
         for text, handle in unclear.items():
-            seen = self._seen.setdefault(text, WatchedLaunch(handle))
-            seen.taken = answer.is_taken(handle)
-            if isinstance(handle, Handle) and answer.record(handle) is None and not seen.taken:
+            watched = self._launches.setdefault(text, WatchedLaunch(handle))
+            watched.taken = answer.is_taken(handle)
+            if isinstance(handle, Handle) and answer.record(handle) is None and not watched.taken:
                 orders = self._orders.by_handle.get(text, [])
-                seen.view = view_taken_out(handle, seen.view, orders, asked) or seen.view
+                watched.view = view_cancelled_element(handle, watched.view, orders, asked) or watched.view
             # The view was of a job whose id is another's now: acting on it would end that other job.
-            seen.view = None if seen.taken else seen.view
+            watched.view = None if watched.taken else watched.view
         # Waiters get what squeue knew at once; a slow accounting delays only the launches that need it.
         self.fresh.set()
         accounts = await self._ask_accounts({name for handle in unclear.values() for name in answer.names(handle)})
         if accounts is not None:
             accounts, unclear = await self._ask_steps(answer, accounts, unclear)
             await self._take(replace(answer, accounts=accounts), unclear)
-        self._throttles.see(handles.values())
+        self._throttles.note_watched(handles.values())
         await self._throttles.balance(answer.queue.records)
 
-    def _hurry(self, texts: Collection[str]) -> None:
+    def _advance_next_ask(self, texts: Collection[str]) -> None:
         """Query sooner than with the next tick while a single job is young; groups have their journals for that."""
         singles = [text for text in texts if not text.startswith(GROUP)]
         for text in singles:
-            if text not in self._seen:
-                self._seen[text] = WatchedLaunch(parse_any(text))
+            if text not in self._launches:
+                self._launches[text] = WatchedLaunch(parse_any(text))
         ages = (
-            LaunchAge(seen.since, seen.running_since, seen.ordered_at) for seen in map(self._seen.__getitem__, singles)
+            LaunchAge(watched.since, watched.running_since, watched.ordered_at)
+            for watched in map(self._launches.__getitem__, singles)
         )
         looks = [look for age in ages if (look := age.find_next_look(self._looked)) is not None]
         if looks and self._looking.task is None:
@@ -260,18 +269,18 @@ class Watch:
         except OverspanError as error:
             # News without addresses is better than no news.
             _log.debug("the nodes' addresses are not known: %s", error.message)
-        heard, accounts = time.time(), answer.accounts
-        settled = not accounts.kept or time.monotonic() - self._silent_at >= LAG
+        answered_at, accounts = time.time(), answer.accounts
+        settled = not accounts.kept or time.monotonic() - self._accounting_failed_at >= LAG
         for text, handle in handles.items():
-            seen, view = self._seen.setdefault(text, WatchedLaunch(handle)), views[text]
+            watched, view = self._launches.setdefault(text, WatchedLaunch(handle)), views[text]
             if view is not None:
-                seen.view, seen.misses = take_view(seen.view, view, heard), 0
-                runs = seen.view.outcome.phase is Phase.RUNNING
-                seen.running_since = (seen.running_since or time.monotonic()) if runs else None
-                seen.taken = answer.is_taken(handle)
+                watched.view, watched.misses = take_view(watched.view, view, answered_at), 0
+                runs = watched.view.outcome.phase is Phase.RUNNING
+                watched.running_since = (watched.running_since or time.monotonic()) if runs else None
+                watched.taken = answer.is_taken(handle)
             elif accounts.answered and settled:
-                seen.misses, seen.accounting = seen.misses + 1, accounts.kept
-                seen.missed_at = heard if seen.misses == MISSES else seen.missed_at
+                watched.misses, watched.accounting = watched.misses + 1, accounts.kept
+                watched.gone_at = answered_at if watched.misses == MISSES else watched.gone_at
 
     async def _ask_accounts(self, names: Collection[str]) -> AccountingSnapshot | None:
         """The accounting's answer about jobs that squeue lacks; None while the back-off of a slow answer lasts."""
@@ -289,7 +298,7 @@ class Watch:
         except OverspanError as error:
             # Only launches that squeue lacks have to wait for the accounting; all others are reported.
             _log.debug("the accounting does not answer: %s", error.message)
-            self.gap, self._silent_at = word_gap(error.message), time.monotonic()
+            self.gap, self._accounting_failed_at = describe_gap(error.message), time.monotonic()
             return AccountingSnapshot(answered=False)
         finally:
             self.next_accounts = time.monotonic() + SLOW * (time.monotonic() - began) - self._tick
@@ -328,17 +337,17 @@ class Watch:
         if self._reading.task is not None:
             return []
         readings = []
-        for text, place in since.items():
+        for text, cursor_text in since.items():
             if not text.startswith(GROUP):
                 continue
-            handle, cursor = parse_group(text), parse_group_cursor(place)
-            seen = self._seen.setdefault(text, WatchedLaunch(handle))
-            view = seen.view
+            handle, cursor = parse_group(text), parse_group_cursor(cursor_text)
+            watched = self._launches.setdefault(text, WatchedLaunch(handle))
+            view = watched.view
             phase = Phase.QUEUED if view is None else view.outcome.phase
-            young = time.monotonic() - seen.since < YOUNG
+            young = time.monotonic() - watched.since < YOUNG
             ended_at = view.known_at if view is not None and phase in OVER else None
-            if seen.misses >= MISSES and ended_at is None:
-                ended_at = seen.missed_at
+            if watched.misses >= MISSES and ended_at is None:
+                ended_at = watched.gone_at
             if not cursor.over:
                 readings.append(JournalReading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
         return self.journals.choose(readings, self._tick)
@@ -348,102 +357,106 @@ class Watch:
     def collect(self, since: Mapping[str, str]) -> list[Report]:
         """The reports of all launches that have news behind their cursors."""
         reports = []
-        for text, place in since.items():
-            report = self._report_set(text, place) if is_set_handle(text) else self._report(text, place)
+        for text, cursor_text in since.items():
+            report = self._report_set(text, cursor_text) if is_set_handle(text) else self._report(text, cursor_text)
             if report is not None:
                 reports.append(report)
         return reports
 
-    def _report(self, text: str, place: str) -> Report | None:
-        seen = self._seen.get(text)
-        if seen is None or self._orders.is_open(text):
+    def _report(self, text: str, cursor_text: str) -> Report | None:
+        watched = self._launches.get(text)
+        if watched is None or self._orders.is_open(text):
             return None
         orders = self._orders.by_handle.get(text, [])
-        gone = seen.misses >= MISSES
-        if seen.quiet is not None and not gone and _is_same(seen.quiet, (seen.view, place, len(orders))):
+        gone = watched.misses >= MISSES
+        if watched.quiet is not None and not gone and _is_same(watched.quiet, (watched.view, cursor_text, len(orders))):
             return None
-        cursor = parse_place(seen.handle, place)
+        cursor = parse_any_cursor(watched.handle, cursor_text)
         if cursor.over:
             return None
         projected: Projection | GroupProjection
-        if isinstance(seen.handle, GroupHandle) and isinstance(cursor, GroupCursor):
-            observed = self._see(seen.handle, seen, cursor)
-            projected, gone = project_group(seen.handle, observed, cursor, orders), bool(observed.gone)
-        elif isinstance(seen.handle, Handle) and isinstance(cursor, Cursor):
+        if isinstance(watched.handle, GroupHandle) and isinstance(cursor, GroupCursor):
+            observed = self._view_group(watched.handle, watched, cursor)
+            projected, gone = project_group(watched.handle, observed, cursor, orders), bool(observed.gone)
+        elif isinstance(watched.handle, Handle) and isinstance(cursor, Cursor):
             if gone:
-                return Report(text, (project_gone(seen.handle, time.time(), seen.accounting),), place, gone=True)
-            if seen.view is None:
+                return Report(
+                    text, (project_gone(watched.handle, time.time(), watched.accounting),), cursor_text, gone=True
+                )
+            if watched.view is None:
                 return None
-            projected = project(seen.handle, seen.view, cursor, orders, self._addresses)
+            projected = project(watched.handle, watched.view, cursor, orders, self._addresses)
         else:
             return None
-        events = (*projected.events, *self._waiting(seen, projected.cursor))
-        if not events and str(projected.cursor) == place:
-            if isinstance(seen.handle, Handle) and seen.view is not None:
-                seen.quiet = (seen.view, place, len(orders))
+        events = (*projected.events, *self._waiting(watched, projected.cursor))
+        if not events and str(projected.cursor) == cursor_text:
+            if isinstance(watched.handle, Handle) and watched.view is not None:
+                watched.quiet = (watched.view, cursor_text, len(orders))
             return None
-        native = "" if seen.view is None or seen.view.native is None else str(seen.view.native)
+        native = "" if watched.view is None or watched.view.native is None else str(watched.view.native)
         return Report(text, events, str(projected.cursor), gone=gone and projected.cursor.over, native_id=native)
 
-    def _report_set(self, text: str, place: str) -> Report | None:
+    def _report_set(self, text: str, cursor_text: str) -> Report | None:
         if self._orders.is_open(text):
             return None
-        projected = self.sets.project(text, self._see_member, self._orders.by_handle.get(text, []))
+        projected = self.sets.project(text, self._view_member, self._orders.by_handle.get(text, []))
         if projected is None:
             return None
         events = projected.events
         if not projected.cursor.granted and not projected.cursor.over:
-            waiting = [seen for seen in map(self._seen.get, map(str, self.sets.members(text))) if seen is not None]
-            queued = [seen for seen in waiting if seen.view and seen.view.outcome.phase is Phase.QUEUED]
-            events = (*events, *(event for seen in queued[:1] for event in self._waiting(seen, GroupCursor())))
-        if not events and str(projected.cursor) == place:
+            waiting = [
+                watched for watched in map(self._launches.get, map(str, self.sets.members(text))) if watched is not None
+            ]
+            queued = [watched for watched in waiting if watched.view and watched.view.outcome.phase is Phase.QUEUED]
+            events = (*events, *(event for watched in queued[:1] for event in self._waiting(watched, GroupCursor())))
+        if not events and str(projected.cursor) == cursor_text:
             return None
         natives = join_natives(handle.native for handle in self.sets.members(text))
         return Report(text, events, str(projected.cursor), native_id=natives)
 
-    def _see_member(self, handle: GroupHandle, offset: int) -> GroupView:
+    def _view_member(self, handle: GroupHandle, offset: int) -> GroupView:
         """The view of one native job of a set."""
-        seen = self._seen.get(str(handle)) or WatchedLaunch(handle)
-        return self._see(handle, seen, GroupCursor(offset))
+        watched = self._launches.get(str(handle)) or WatchedLaunch(handle)
+        return self._view_group(handle, watched, GroupCursor(offset))
 
-    def _see(self, handle: GroupHandle, seen: WatchedLaunch, cursor: GroupCursor) -> GroupView:
-        page, given = self.journals.page(handle, cursor.offset), self.journals.given(handle)
-        ended = seen.view is not None and seen.view.outcome.phase in OVER
+    def _view_group(self, handle: GroupHandle, watched: WatchedLaunch, cursor: GroupCursor) -> GroupView:
+        page, file_orders = self.journals.page(handle, cursor.offset), self.journals.file_orders(handle)
+        ended = watched.view is not None and watched.view.outcome.phase in OVER
         # An end that Slurm reported stays true. Otherwise the job is gone only if its journal was read after the
         # misses, since it may have ended properly in the meantime.
-        gone = seen.misses >= MISSES and not ended and page is not None and page.asked > seen.missed_at
-        detail = project_gone(handle, 0.0, seen.accounting).detail if gone else ""
-        return GroupView(seen.view, page, given, detail, self.apart)
+        gone = watched.misses >= MISSES and not ended and page is not None and page.asked > watched.gone_at
+        detail = project_gone(handle, 0.0, watched.accounting).detail if gone else ""
+        return GroupView(watched.view, page, file_orders, detail, self.unshared)
 
-    def _waiting(self, seen: WatchedLaunch, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
+    def _waiting(self, watched: WatchedLaunch, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """The event that tells why a job waits, if that has changed."""
-        view = seen.view
+        view = watched.view
         if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
-            seen.told = None
+            watched.reported = None
             return ()
         until = view.start or 0.0
-        words = (view.reason, view.partition)
-        if seen.told is not None and seen.told[0] == words and abs(seen.told[1] - until) < ESTIMATE_SECONDS:
+        words, last = (view.reason, view.partition), watched.reported
+        if last is not None and last[0] == words and abs(last[1] - until) < ESTIMATE_SECONDS:
             return ()
-        seen.told = (words, until)
+        watched.reported = (words, until)
         event = queue_event(view.outcome, view.reason, view.asked, view.start, view.partition)
         return () if event is None else (event,)
 
     def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
         """The native names of cancelled launches that outlived their grace period or were requeued by Slurm."""
         found = []
-        for text, place in since.items():
-            seen = self._seen.get(text)
-            if seen is None or seen.view is None or not place:
+        for text, cursor_text in since.items():
+            watched = self._launches.get(text)
+            if watched is None or watched.view is None or not cursor_text:
                 continue
-            cursor = parse_place(seen.handle, place)
-            waits = seen.view.waits
+            cursor = parse_any_cursor(watched.handle, cursor_text)
+            waits = watched.view.waits
             if not cursor.kill_at or (cursor.kill_at > now and not waits) or cursor.over:
                 continue
-            alive = waits or seen.view.outcome.phase not in (*OVER, Phase.ENDING)
-            if alive and time.monotonic() - seen.killed_at >= KILL_AGAIN:
-                seen.killed_at = time.monotonic()
-                found.append(seen.handle.name)
+            alive = waits or watched.view.outcome.phase not in (*OVER, Phase.ENDING)
+            if alive and time.monotonic() - watched.killed_at >= KILL_AGAIN:
+                watched.killed_at = time.monotonic()
+                found.append(watched.handle.name)
         return found
 
 
@@ -452,7 +465,7 @@ def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, s
     return quiet[0] is now[0] and quiet[1:] == now[1:]
 
 
-def word_gap(trouble: str) -> str:
+def describe_gap(trouble: str) -> str:
     """A sentence that the accounting does not answer, with the last line of its error."""
     said = trouble.strip().splitlines()[-1:]
     return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
@@ -461,9 +474,9 @@ def word_gap(trouble: str) -> str:
 def next_kill(since: Mapping[str, str], now: float) -> float | None:
     """Seconds until the next grace period is over; None where there is none."""
     cursors = [
-        parse_group_cursor(place) if text.startswith(GROUP) else parse_cursor(place)
-        for text, place in since.items()
-        if place and not is_set_handle(text)
+        parse_group_cursor(cursor_text) if text.startswith(GROUP) else parse_cursor(cursor_text)
+        for text, cursor_text in since.items()
+        if cursor_text and not is_set_handle(text)
     ]
     times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
     return min(times) - now if times else None

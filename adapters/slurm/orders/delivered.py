@@ -46,12 +46,12 @@ class DeliveredOrders:
             del self._unsure[handle]
         return handle in self.busy or handle in self._unsure
 
-    def add(self, handle: str, token: str, event: Event, there: float | None = None) -> None:
-        """Note an order that was carried out; `there` is when, by the cluster's clock."""
+    def add(self, handle: str, token: str, event: Event, cluster_time: float | None = None) -> None:
+        """Note an order that was carried out; `cluster_time` is when, by the cluster's clock."""
         self.tokens[token] = None
         self.in_doubt.pop(token, None)
         self.last = max(self.last + 1, time.time_ns() // 1000)
-        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time(), there))
+        self.by_handle.setdefault(handle, []).append(Ordered(self.last, event, time.time(), cluster_time))
         while len(self.by_handle) > 20_000:
             del self.by_handle[next(iter(self.by_handle))]
         while len(self.tokens) > 50_000:

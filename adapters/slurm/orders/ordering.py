@@ -78,7 +78,7 @@ class Orderer:
         answers: dict[str, Refusal | None] = {}
         try:
             if self._sets is not None:
-                await self._sets.await_look(orders)
+                await self._sets.await_first_poll(orders)
             await self._give(fresh, answers)
         finally:
             for order in fresh:
@@ -149,10 +149,10 @@ class Orderer:
         timed = any(isinstance(order.event, events.Cancel) for order, _ in asked)
         clock: tuple[Words, ...] = (_CLOCK, *cancel_arrays(parse_cancelled(asked))) if timed else ()
         (ticks, *done) = await self._run([clock, *((*steps.first, *steps.hints) for _, steps in asked)])
-        there = read_clock(ticks[0]) if ticks else None
+        cluster_time = read_clock(ticks[0]) if ticks else None
         following: list[tuple[Order, tuple[Words, ...]]] = []
         for (order, steps), ends in zip(asked, done, strict=True):
-            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then, there)
+            answers[order.token] = self._conclude(order, ends[: len(steps.first)], not steps.then, cluster_time)
             if steps.then and answers[order.token] is None:
                 following.append((order, steps.then))
         for (order, _), ends in zip(following, await self._run([words for _, words in following]), strict=True):
@@ -173,7 +173,7 @@ class Orderer:
         return [[next(shared) for _ in each] for each in lines]
 
     def _conclude(
-        self, order: Order, answers: Sequence[Done | None], whole: bool, there: float | None = None
+        self, order: Order, answers: Sequence[Done | None], whole: bool, cluster_time: float | None = None
     ) -> Refusal | None:
         """The answer to an order, which is noted as carried out if it is `whole`. One that came too late is done."""
         refusal: Refusal | None = None
@@ -208,10 +208,10 @@ class Orderer:
                 refusal = Refusal(order.token, failure.message, failure.transient)
         echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
         if refusal is None and had_effect and whole and isinstance(order.event, echoed):
-            if again and there is not None:
+            if again and cluster_time is not None:
                 # The time of the first try is not known; it cannot be before the user gave the order.
-                there -= max(0.0, time.time() - order.event.at)
-            self._orders.add(order.handle, order.token, order.event, there)
+                cluster_time -= max(0.0, time.time() - order.event.at)
+            self._orders.add(order.handle, order.token, order.event, cluster_time)
         elif refusal is None:
             self._orders.in_doubt.pop(order.token, None)
         return refusal

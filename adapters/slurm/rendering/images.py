@@ -87,7 +87,7 @@ def _check_image(task: TaskSpec, runtime: str) -> None:
             f"{what}, which Pyxis cannot read", remedy="name the image of a registry, or a file made by enroot (.sqsh)"
         )
     if task.image.startswith("-") or not task.image.isprintable() or " " in task.image:
-        raise InvalidRequest(f"{what}, which is no name of one", remedy="write docker:NAME:TAG, or a path")
+        raise InvalidRequest(f"{what}, which is not the name of an image", remedy="write docker:NAME:TAG, or a path")
 
 
 def split_options(options: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:

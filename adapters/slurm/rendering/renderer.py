@@ -173,7 +173,7 @@ class Renderer:
         self._refuse(job)
         launch, root = Launch(PLAN_TOKEN, job), self.root or DEFAULT_ROOT
         if not is_group(job):
-            head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one job of Slurm's\n"
+            head = f"# {job.spec.name}: task {job.spec.tasks[0].name}, one Slurm job\n"
             facts = ClusterFacts(Site((), {}, "", ""), nodes, inline=inline)
             return head + render_submission(self._submit(launch, f"{root}/runs/N", False, facts)[0])
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)

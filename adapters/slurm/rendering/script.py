@@ -134,7 +134,7 @@ def render_job(job: Job, setting: RenderContext) -> BatchSubmission:
     if all(task.form is Form.BATCH for task in job.spec.tasks):
         return _render_batch(job, setting)
     if len(job.spec.tasks) > 1:
-        raise InvalidRequest("a job of several tasks is no single script", remedy="render it as a group")
+        raise InvalidRequest("a job of several tasks is not a single script", remedy="render it as a group")
     return _render_task(job, job.spec.tasks[0], setting)
 
 

@@ -84,12 +84,12 @@ class SetOrderer:
         self._watch = watch
         self._lock = lock
 
-    async def await_look(self, orders: Sequence[Order]) -> None:
+    async def await_first_poll(self, orders: Sequence[Order]) -> None:
         """Wait a moment until a new process has polled the sets of these orders for the first time."""
         own = [order for order in orders if is_set_handle(order.handle)]
-        await await_first_observation(lambda: all(self._is_looked(order) for order in own))
+        await await_first_observation(lambda: all(self._is_polled(order) for order in own))
 
-    def _is_looked(self, order: Order) -> bool:
+    def _is_polled(self, order: Order) -> bool:
         known = self._watch.sets.find(order.handle)
         if known is None or not isinstance(order.event, events.Launch):
             return known is not None
@@ -107,16 +107,16 @@ class SetOrderer:
             return await self._launch(known, order, order.event)
         if isinstance(order.event, events.SetTime):
             return await plan_times(known.handle, list_live(known), order, self._watch.transport)
-        standing = self._list_standing(known, getattr(order.event, "task", ""))
-        if isinstance(order.event, events.NodeRelaunch) and not standing:
-            return self._strand(order, order.event)
-        if isinstance(order.event, events.Kill) and standing:
+        members = self._list_live_members(known, getattr(order.event, "task", ""))
+        if isinstance(order.event, events.NodeRelaunch) and not members:
+            return self._report_lost_relaunch(order, order.event)
+        if isinstance(order.event, events.Kill) and members:
             known.kill_deadlines[order.event.task] = KillDeadline(order.event.attempt, time.time() + MARGIN)
-        steps = plan_order(known, order, standing)
+        steps = plan_order(known, order, members)
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
-    def _list_standing(self, known: KnownSet, task: str) -> list[LiveMember]:
+    def _list_live_members(self, known: KnownSet, task: str) -> list[LiveMember]:
         """The native jobs of a task, or of all tasks, that can still run something."""
         begun, view_of = self._watch.journals.has_begun, self._watch.view_of
         now, found = known.now, []
@@ -135,12 +135,12 @@ class SetOrderer:
             return OrderSteps(())
         if event.attempt == member.first and not event.attempt:
             if known.is_over(member):
-                return self._miss(known, order, event)
+                return self._report_lost_attempt(known, order, event)
             return add_order(handle, order, self._watch.journals.has_begun(handle))
         if event.attempt == member.first:
             if known.cursor.member(event.task).first == member.first:
                 return OrderSteps(())
-            return Refusal(order.token, "the native job is being noted", transient=True)
+            return Refusal(order.token, "the new native job is not stored yet", transient=True)
         if not known.is_over(member):
             view = self._watch.view_of(str(handle))
             if view is None:
@@ -152,18 +152,18 @@ class SetOrderer:
                     return answer
         return await self._replace(known, order, event)
 
-    def _miss(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
+    def _report_lost_attempt(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
         """Report an attempt as lost whose native job ended before its start; the next attempt gets a new job."""
-        self._watch.sets.miss(order.handle, event.task, LostAttempt(event.attempt, time.time()))
+        self._watch.sets.note_lost_attempt(order.handle, event.task, LostAttempt(event.attempt, time.time()))
         self._watch.fresh.set()
-        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+        return Refusal(order.token, "the native job has ended, and the attempt is reported as lost", transient=True)
 
-    def _strand(self, order: Order, event: events.NodeRelaunch) -> Refusal:
+    def _report_lost_relaunch(self, order: Order, event: events.NodeRelaunch) -> Refusal:
         """Report a node run as lost whose native job has ended: no journal will report it."""
         relaunch = LostRelaunch(event.task, event.attempt, event.node, event.run, time.time())
-        self._watch.sets.strand(order.handle, relaunch)
+        self._watch.sets.note_lost_relaunch(order.handle, relaunch)
         self._watch.fresh.set()
-        return Refusal(order.token, "the loss of the native job is being noted", transient=True)
+        return Refusal(order.token, "the native job has ended, and the node run is reported as lost", transient=True)
 
     async def _add(self, handle: GroupHandle, order: Order) -> OrderSteps | Refusal | None:
         """Let the live native job run this attempt too; None if it takes no more orders."""
@@ -187,12 +187,12 @@ class SetOrderer:
         self._watch.fresh.set()
         # A transient refusal keeps the order in the outbox until a stored cursor has the new job: so a crash cannot
         # lose it.
-        return Refusal(order.token, "the native job is being noted", transient=True)
+        return Refusal(order.token, "the new native job is not stored yet", transient=True)
 
 
-def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) -> OrderSteps | None:
+def plan_order(known: KnownSet, order: Order, members: Sequence[LiveMember]) -> OrderSteps | None:
     """The commands of an order that launches nothing; None for one that a set does not have."""
-    event, handles = order.event, [one.handle for one in standing]
+    event, handles = order.event, [one.handle for one in members]
     if isinstance(event, events.HoldOver):
         return OrderSteps(())
     if isinstance(event, events.Expire):
@@ -201,11 +201,11 @@ def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) ->
         return OrderSteps(() if known.now.granted or not names else (withdraw_words(names, known.handle.together),))
     if isinstance(event, _ON_QUEUE):
         return OrderSteps(tuple(_queue_words(handle, event) for handle in handles))
-    there = [one for one in standing if one.begun or one.phase is not Phase.QUEUED]
+    started = [one for one in members if one.begun or one.phase is not Phase.QUEUED]
     if isinstance(event, (*_FOR_TASK, events.Signal)):
         # A waiting job has no process for the signal, and those that it starts later are not meant.
-        chosen = there if isinstance(event, events.Signal) else standing
-        steps = [_tell_supervisor(one, order, event) for one in chosen]
+        chosen = started if isinstance(event, events.Signal) else members
+        steps = [_write_order(one, order, event) for one in chosen]
         return OrderSteps(
             tuple(words for one in steps for words in one.first),
             tuple(words for one in steps for words in one.hints),
@@ -213,14 +213,14 @@ def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) ->
     if isinstance(event, (events.Suspend, events.Resume)):
         # Slurm stops the supervisor too. It reads the order, which it needs for its clocks, when it runs again.
         lines = tuple(order_words(handle, order) for handle in handles)
-        changes = tuple(("scontrol", *VERBS[type(event)], one.handle.name) for one in there)
+        changes = tuple(("scontrol", *VERBS[type(event)], one.handle.name) for one in started)
         if isinstance(event, events.Suspend) and changes:
             return OrderSteps(changes, then=lines)
         return OrderSteps((*lines, *changes))
     return None
 
 
-def _tell_supervisor(one: LiveMember, order: Order, event: Event) -> OrderSteps:
+def _write_order(one: LiveMember, order: Order, event: Event) -> OrderSteps:
     """Write an order for the supervisor. If the attempt is to end before its native job runs, cancel that too."""
     steps = add_order(one.handle, order, one.begun)
     ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first

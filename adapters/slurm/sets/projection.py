@@ -28,7 +28,7 @@ from overspan.bridge.model.events import (
     TaskReady,
 )
 
-_TOLD = (NodeStarted, NodeEnded, Probed, TaskReady)
+_REPORTED = (NodeStarted, NodeEnded, Probed, TaskReady)
 _OUTSIDE = (Cause.CANCEL, Cause.REQUEUE)
 _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 
@@ -63,7 +63,7 @@ class SetView:
 
     members: Mapping[str, GroupView]
     orders: Sequence[Ordered] = ()
-    missed: Mapping[str, LostAttempt] = field(default_factory=dict)
+    lost_attempts: Mapping[str, LostAttempt] = field(default_factory=dict)
     lost_relaunches: Collection[LostRelaunch] = ()
 
 
@@ -74,44 +74,42 @@ def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetP
     events: list[Event] = [order.event for order in observed.orders if order.number > cursor.orders]
     cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in observed.orders)]))
     if not cursor.granted:
-        told = _project_grant(handle, observed, cursor)
-        events += told.events
-        cursor = told.cursor
+        grant = _project_grant(handle, observed, cursor)
+        events += grant.events
+        cursor = grant.cursor
     if not cursor.granted or cursor.over:
         return SetProjection(tuple(events), cursor)
     members = []
     for part in handle.parts:
-        member, told_events = _project_member(part, observed.members.get(part.task), cursor.member(part.task))
-        events += told_events
-        missed = observed.missed.get(part.task)
-        if missed is not None and missed.attempt > member.attempt:
-            events += _end_missed(part, missed)
-            member = replace(member, attempt=missed.attempt, over=True)
+        member, reports = _project_member(part, observed.members.get(part.task), cursor.member(part.task))
+        events += reports
+        lost = observed.lost_attempts.get(part.task)
+        if lost is not None and lost.attempt > member.attempt:
+            events += _end_lost_attempt(part, lost)
+            member = replace(member, attempt=lost.attempt, over=True)
         members.append(member)
     cursor = replace(cursor, members=tuple(members))
-    events += [
-        _end_run(lost.at, lost.task, lost.attempt, lost.node, lost.run) for lost in sorted(observed.lost_relaunches)
-    ]
+    events += [_end_run(one.at, one.task, one.attempt, one.node, one.run) for one in sorted(observed.lost_relaunches)]
     return SetProjection(tuple(events), cursor)
 
 
 def _project_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetProjection:
     """The grant, when every native job waits at its start gate, or the loss of the launch."""
-    standing: dict[str, JournalLine] = {}
+    at_gate: dict[str, JournalLine] = {}
     for part in handle.parts:
-        seen = observed.members.get(part.task)
-        lines = seen.page.lines if seen is not None and seen.page is not None else ()
+        member_view = observed.members.get(part.task)
+        lines = member_view.page.lines if member_view is not None and member_view.page is not None else ()
         if lines and isinstance(lines[0].event, Granted):
-            standing[part.task] = lines[0]
-        lost = None if seen is None else _judge_early(handle, part.task, seen)
+            at_gate[part.task] = lines[0]
+        lost = None if member_view is None else _judge_early(handle, part.task, member_view)
         if lost is not None:
             return SetProjection((lost,), replace(cursor, over=True))
-    if not standing or (handle.together and len(standing) < len(handle.parts)):
+    if not at_gate or (handle.together and len(at_gate) < len(handle.parts)):
         return SetProjection((), cursor)
-    granted = [line.event for line in standing.values() if isinstance(line.event, Granted)]
+    granted = [line.event for line in at_gate.values() if isinstance(line.event, Granted)]
     members = tuple(member for event in granted for member in event.members)
     places = tuple(
-        replace(member, offset=standing[member.task].end) if member.task in standing else member
+        replace(member, offset=at_gate[member.task].end) if member.task in at_gate else member
         for member in cursor.members
     )
     partition = ",".join(dict.fromkeys(event.partition for event in granted if event.partition))
@@ -119,17 +117,17 @@ def _project_grant(handle: SetHandle, observed: SetView, cursor: SetCursor) -> S
     return SetProjection((event,), replace(cursor, members=places, granted=True))
 
 
-def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | None:
+def _judge_early(handle: SetHandle, task: str, member_view: GroupView) -> LaunchLost | None:
     """The loss of a launch if one of its native jobs has ended before all had their nodes."""
-    page, view = seen.page, seen.view
+    page, view = member_view.page, member_view.view
     if page is None:
         return None
     if page.closed:
         text = f"the other jobs of the set did not start in time, so that of {task} has given its nodes back"
         return LaunchLost(page.asked, handle.launch, Cause.NEVER_STARTED.value, text)
-    if seen.gone:
+    if member_view.gone:
         # Its end is not known, but without an order to launch it has run no user code.
-        return LaunchLost(page.asked, handle.launch, Cause.NODE.value, seen.gone)
+        return LaunchLost(page.asked, handle.launch, Cause.NODE.value, member_view.gone)
     if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
     cause = view.outcome.cause or Cause.LAUNCH
@@ -141,25 +139,29 @@ def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | 
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
 
 
-def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
+def _project_member(
+    part: SetPart, member_view: GroupView | None, member: MemberCursor
+) -> tuple[MemberCursor, list[Event]]:
     """The events in a native job's journal behind the cursor, and the ends of node runs that it leaves open."""
     events: list[Event] = []
-    if seen is None or member.over:
+    if member_view is None or member.over:
         return member, events
-    lines = [line for line in seen.page.lines if line.end > member.offset] if seen.page is not None else []
+    lines = (
+        [line for line in member_view.page.lines if line.end > member.offset] if member_view.page is not None else []
+    )
     for line in lines:
         member = replace(member, offset=line.end, order=max(member.order, line.order))
         member = _note(part, member, line.event)
         # A replacement reports its own grant, with its nodes; so does a task that starts later than the others.
-        if isinstance(line.event, (*_TOLD, Granted)):
+        if isinstance(line.event, (*_REPORTED, Granted)):
             events.append(line.event)
-    if seen.page is not None and seen.page.closed:
+    if member_view.page is not None and member_view.page.closed:
         return replace(member, over=True), events
-    lost = _judge_loss(seen)
+    lost = _judge_loss(member_view)
     if lost is None:
         return member, events
     at, cause, detail = lost
-    for number, event in seen.given:
+    for number, event in member_view.file_orders:
         if number > member.order:
             member = _note(part, member, event)
     events += [
@@ -169,8 +171,8 @@ def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor)
     return replace(member, open=(), over=True), events
 
 
-def _end_missed(part: SetPart, missed: LostAttempt) -> list[Event]:
-    return [_end_run(missed.at, part.task, missed.attempt, node) for node in range(part.nodes)]
+def _end_lost_attempt(part: SetPart, lost: LostAttempt) -> list[Event]:
+    return [_end_run(lost.at, part.task, lost.attempt, node) for node in range(part.nodes)]
 
 
 def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> NodeEnded:
@@ -193,19 +195,19 @@ def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
     return member
 
 
-def _judge_loss(seen: GroupView) -> tuple[float, str, str] | None:
+def _judge_loss(member_view: GroupView) -> tuple[float, str, str] | None:
     """When and why a native job ended whose journal has no end; None while it may still run."""
-    page, view = seen.page, seen.view
+    page, view = member_view.page, member_view.view
     if page is None or page.more:
         return None
-    if seen.gone:
-        return page.asked, Cause.NODE.value, seen.gone
+    if member_view.gone:
+        return page.asked, Cause.NODE.value, member_view.gone
     if view is None or view.outcome.phase not in (Phase.ENDED, Phase.REQUEUED) or page.asked <= view.known_at:
         return None
-    return view.over_at or view.end or view.asked, *_word_loss(view.outcome)
+    return view.over_at or view.end or view.asked, *_describe_loss(view.outcome)
 
 
-def _word_loss(outcome: NativeOutcome) -> tuple[str, str]:
+def _describe_loss(outcome: NativeOutcome) -> tuple[str, str]:
     """The cause of a loss, and its description. A cancel that did not come through Overspan counts as a lost node."""
     cause = outcome.cause or Cause.NODE
     if cause in _OUTSIDE:

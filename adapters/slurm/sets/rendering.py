@@ -8,7 +8,7 @@ from dataclasses import replace
 from overspan.adapters.contract import FORMAT
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import plan_on_nodes
-from overspan.adapters.slurm.groups.rendering import GroupFiles, GroupPlace, supervisor_words
+from overspan.adapters.slurm.groups.rendering import GroupFiles, GroupPlace, default_options, supervisor_words
 from overspan.adapters.slurm.groups.script import SupervisorHost, render_group
 from overspan.adapters.slurm.rendering.images import member_words, without_images
 from overspan.adapters.slurm.rendering.script import RenderContext
@@ -42,7 +42,7 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
     number, path = job.launch, member_path(launch)
     command = (*supervisor_words(settings, root), "member", folder, str(number), launch.task, str(launch.first))
     log = f"{folder.replace('%', '%%')}/{path}/supervisor.{number}.log"
-    host = SupervisorHost(command, log, folder, *_defaults(job, settings))
+    host = SupervisorHost(command, log, folder, *default_options(job, settings))
     begun = replace(job, begin=None, dependency=Dependency()) if launch.first else job
     setting = RenderContext(launch.token, name_needs(launch.needs), held=held or not launch.first)
     submission = render_group(narrow(begun, launch.task), plan, setting, host)
@@ -76,10 +76,3 @@ def render_first_order(launch: MemberLaunch) -> bytes:
     assert launch.order is not None
     document = {"seq": 1, "event": event_to_document(launch.order.event), "token": launch.order.token}
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
-
-
-def _defaults(job: Job, settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    spec = job.spec
-    named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}
-    options = {name: ours for name, (own, ours) in named.items() if ours and not own}
-    return options, {"partition": settings.partition} if settings.partition else {}

@@ -110,7 +110,7 @@ class SetSubmitter:
             return replace(answer, token=order.token, transient=passes)
         return int(answer.native_id)
 
-    def saw(self, since: Collection[str]) -> None:
+    def note_watched(self, since: Collection[str]) -> None:
         """Note launches that are watched: with a set among them the next release asks Slurm."""
         for text in since:
             if is_set_handle(text):
@@ -118,7 +118,7 @@ class SetSubmitter:
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End the native jobs of the installation's sets that are in neither list."""
-        self.saw(handles)
+        self.note_watched(handles)
         if self._clean:
             return
         self._fresh.clear()

@@ -24,7 +24,7 @@ from overspan.adapters.slurm.sets.members import MemberToken
 from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch, SetProjection, SetView, project_set
 from overspan.bridge.model.events import Granted
 
-Look = Callable[[GroupHandle, int], GroupView]
+ViewMember = Callable[[GroupHandle, int], GroupView]
 """Gives the view of a native job, with its journal from an offset on."""
 
 
@@ -48,16 +48,17 @@ class KnownSet:
     fresh: dict[str, MemberCursor] = field(default_factory=dict)
     moved_at: dict[str, float] = field(default_factory=dict)
     """By task: when its fresh native job was submitted (this machine's time)."""
-    missed: dict[str, LostAttempt] = field(default_factory=dict)
+    lost_attempts: dict[str, LostAttempt] = field(default_factory=dict)
     """By task: attempts that were ordered into a native job that had ended."""
-    told: SetCursor | None = None
+    projected: SetCursor | None = None
     """The cursor of the last projection, which is ahead of `cursor` until the daemon has stored it."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
     lost_relaunches: set[LostRelaunch] = field(default_factory=set)
     """Node runs that were ordered into a native job that had ended."""
     kill_deadlines: dict[str, KillDeadline] = field(default_factory=dict)
-    """By task: the attempt that its supervisor has to kill, and until when."""
+    """By task: the attempt that its supervisor has to kill, and until when. Not stored: the order to kill stays in the
+    outbox until it takes effect, and comes again after a restart."""
 
     @property
     def now(self) -> SetCursor:
@@ -68,7 +69,7 @@ class KnownSet:
                 cursor = cursor.put(member)
         return cursor
 
-    def list_left(self) -> list[Granted]:
+    def list_vacated(self) -> list[Granted]:
         """Grants without nodes for members whose native job was replaced; the new job's grant brings their nodes.
 
         They are reported until the stored cursor has the new native job.
@@ -89,8 +90,8 @@ class KnownSet:
         return member.over or self._latest(member).over
 
     def _latest(self, member: MemberCursor) -> MemberCursor:
-        told = member if self.told is None else self.told.member(member.task)
-        return told if told.native == member.native else member
+        projected = member if self.projected is None else self.projected.member(member.task)
+        return projected if projected.native == member.native else member
 
     def list_overdue(self, now: float) -> list[str]:
         """The native jobs whose supervisors have missed their kill deadline; each again after AGAIN_SECONDS."""
@@ -119,29 +120,29 @@ class Sets:
     def __len__(self) -> int:
         return len(self._known)
 
-    def follow(self, since: Mapping[str, str]) -> None:
+    def note_cursors(self, since: Mapping[str, str]) -> None:
         """Take over the stored cursor of each set, and drop sets that are no longer watched."""
         for text in [text for text in self._known if text not in since]:
             del self._known[text]
-        for text, place in since.items():
+        for text, cursor_text in since.items():
             if not is_set_handle(text):
                 continue
             known = self._known.get(text)
             if known is None:
                 handle = parse_set(text)
-                known = self._known[text] = KnownSet(handle, parse_set_cursor(handle, place))
-            known.cursor = parse_set_cursor(known.handle, place)
+                known = self._known[text] = KnownSet(handle, parse_set_cursor(handle, cursor_text))
+            known.cursor = parse_set_cursor(known.handle, cursor_text)
             noted = known.cursor
             known.fresh = {task: one for task, one in known.fresh.items() if one.first > noted.member(task).first}
 
-    def spread(self, since: Mapping[str, str]) -> dict[str, str]:
+    def expand(self, since: Mapping[str, str]) -> dict[str, str]:
         """The launches with each set replaced by its native jobs, each with the cursor of its journal."""
-        self.follow(since)
+        self.note_cursors(since)
         result: dict[str, str] = {}
-        for text, place in since.items():
+        for text, cursor_text in since.items():
             known = self._known.get(text)
             if known is None:
-                result[text] = place
+                result[text] = cursor_text
                 continue
             for member in known.now.members:
                 # A native job that is over has been reported completely.
@@ -165,13 +166,13 @@ class Sets:
             known.fresh[task] = MemberCursor(task, first, native)
             known.moved_at[task] = time.time()
 
-    def miss(self, text: str, task: str, missed: LostAttempt) -> None:
+    def note_lost_attempt(self, text: str, task: str, lost: LostAttempt) -> None:
         """Note an attempt that cannot start, because its native job has ended."""
         known = self._known.get(text)
         if known is not None:
-            known.missed[task] = missed
+            known.lost_attempts[task] = lost
 
-    def strand(self, text: str, relaunch: LostRelaunch) -> None:
+    def note_lost_relaunch(self, text: str, relaunch: LostRelaunch) -> None:
         """Note a node run that cannot start, because its native job has ended."""
         known = self._known.get(text)
         if known is not None:
@@ -192,30 +193,32 @@ class Sets:
         taken, self._requeued = self._requeued, set()
         return taken
 
-    def project(self, text: str, look: Look, orders: Sequence[Ordered]) -> SetProjection | None:
+    def project(self, text: str, view_member: ViewMember, orders: Sequence[Ordered]) -> SetProjection | None:
         """Project a set from its cursor on; None for a set that is not watched."""
         known = self._known.get(text)
         if known is None:
             return None
         cursor = known.now
         observed_members = {
-            member.task: _settle(look(known.name(member), member.offset), known.ordered_at)
+            member.task: _drop_stale_end(view_member(known.name(member), member.offset), known.ordered_at)
             for member in cursor.members
             if not member.over
         }
         # Lost relaunches are reported once: if the report gets lost, the daemon sends their order again.
         lost_relaunches, known.lost_relaunches = known.lost_relaunches, set()
-        told = project_set(known.handle, SetView(observed_members, orders, known.missed, lost_relaunches), cursor)
-        known.told = told.cursor
-        told = told._replace(events=(*known.list_left(), *told.events))
+        projected = project_set(
+            known.handle, SetView(observed_members, orders, known.lost_attempts, lost_relaunches), cursor
+        )
+        known.projected = projected.cursor
+        projected = projected._replace(events=(*known.list_vacated(), *projected.events))
         for task, observed in observed_members.items():
-            member = told.cursor.member(task)
+            member = projected.cursor.member(task)
             if member.over and observed.view is not None and observed.view.outcome.phase is Phase.REQUEUED:
                 self._requeued.add(MemberToken(known.handle.token, task, member.first))
-        return told
+        return projected
 
 
-def _settle(observed: GroupView, ordered_at: float) -> GroupView:
+def _drop_stale_end(observed: GroupView, ordered_at: float) -> GroupView:
     """The view without Slurm's end if its journal was read before the last order, whose effect it may lack."""
     if observed.page is not None and observed.page.asked > ordered_at:
         return observed

@@ -217,10 +217,10 @@ def find_room(limit: int, shares: Iterable[ArrayShare]) -> int:
 
 
 def _most(share: ArrayShare) -> int:
-    everybody = share.running + share.waiting
+    total = share.running + share.waiting
     if not share.waiting:
         return share.running
-    return everybody if share.limit is None else min(everybody, max(share.running, share.limit))
+    return total if share.limit is None else min(total, max(share.running, share.limit))
 
 
 def share_limit(limit: int | None, shares: Mapping[int, ArrayShare]) -> dict[int, int]:
@@ -235,9 +235,9 @@ def share_limit(limit: int | None, shares: Mapping[int, ArrayShare]) -> dict[int
     changes = {}
     for place, share in enumerate(waiting):
         last = place == len(waiting) - 1
-        given = max(0, room) if last else min(max(0, room), share.waiting)
-        room -= given
-        wanted = limit if len(shares) == 1 else max(1, share.running + given)
+        size = max(0, room) if last else min(max(0, room), share.waiting)
+        room -= size
+        wanted = limit if len(shares) == 1 else max(1, share.running + size)
         if wanted != share.limit:
             changes[share.native] = wanted
     return changes

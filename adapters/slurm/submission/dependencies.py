@@ -14,7 +14,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
 _MINUTE = 60
-_PATIENCE = 200
+_REMEMBERED_SECONDS = 200
 """Seconds for which Slurm has to remember an ended job: sbatch's answer may take that long."""
 _KINDS = frozenset(
     {
@@ -48,7 +48,7 @@ def read_rules(config: Mapping[str, str], hetjobs: bool) -> SiteRules:
     age = re.match(r"\d+", config.get("MinJobAge", ""))
     # A partition's setting may make preemption cancel jobs instead of requeueing them.
     preempts = config.get("PreemptType", "") not in ("preempt/none", "(null)")
-    remembers = age is not None and (int(age[0]) == 0 or int(age[0]) >= _PATIENCE)
+    remembers = age is not None and (int(age[0]) == 0 or int(age[0]) >= _REMEMBERED_SECONDS)
     return SiteRules(remembers, config.get("JobRequeue", "").strip() == "1" and not preempts, hetjobs)
 
 

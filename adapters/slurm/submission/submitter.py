@@ -173,18 +173,18 @@ class Submitter:
             return
         keys = {key for launch in launches for key in (identify(launch), *earlier_keys(launch))}
         found = await self._queries.find_in_queue(keys)
-        unseen = []
+        unknown = []
         for launch in launches:
             key = identify(launch)
             own, earlier = find_newest(found[key]), [found[one] for one in earlier_keys(launch)]
             next_one = Successor(own, 0) if own is not None else find_successor(enumerate(earlier, 1))
             if next_one is None:
-                unseen += [launch] if not any(earlier) else []
+                unknown += [launch] if not any(earlier) else []
             elif next_one.run is None:
                 self._known[launch.token] = Refusal(launch.token, STILL_ENDING, True, "Cleaning")
             else:
                 await self._accept(launch, native_of(next_one.record, key.element).job, next_one.run)
-        await self._adopt_ended(unseen)
+        await self._adopt_ended(unknown)
 
     async def _adopt_ended(self, launches: Sequence[Launch]) -> None:
         """Adopt a run that started and ended between two polls, and that only the accounting still knows."""
@@ -297,7 +297,7 @@ class Submitter:
         """Submit, elements of an array together, and process the answers. Raises Unreachable."""
         if not launches:
             return
-        facts = await self._set_scene(launches)
+        facts = await self._gather_facts(launches)
         size = facts.site.array_size
         todo = make_units(await self._throttle(launches), lambda launch: self._compare(launch, facts), size)
         while todo:
@@ -398,7 +398,7 @@ class Submitter:
             if not (passing or is_element(launch)):
                 self.references.refuse(name_run(launch))
 
-    async def _set_scene(self, launches: Sequence[Launch]) -> ClusterFacts:
+    async def _gather_facts(self, launches: Sequence[Launch]) -> ClusterFacts:
         """The facts for rendering; with the cluster's nodes if a launch needs them."""
         site = await self._queries.site()
         groups = any(needs_nodes(launch.job) for launch in launches)

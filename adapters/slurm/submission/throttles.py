@@ -34,19 +34,19 @@ class Throttles:
         self._queries = queries
         self._limits: dict[int, int | None] = {}
         self._natives: dict[int, set[int]] = {}
-        self._given: dict[int, int] = {}
+        self._native_limits: dict[int, int] = {}
         """The throttles of native arrays, 0 for none; one that is missing counts as the array's own."""
-        self._looked = False
+        self._polled = False
 
     def note(self, launch: Launch, native: int) -> None:
         """Note a native array that was submitted."""
         if launch.job.element is not None and is_element(launch):
             self._natives.setdefault(launch.job.element.array, set()).add(native)
-            self._given[native] = launch.throttle or 0
+            self._native_limits[native] = launch.throttle or 0
 
-    def see(self, handles: Iterable[Handle | GroupHandle]) -> None:
+    def note_watched(self, handles: Iterable[Handle | GroupHandle]) -> None:
         """Learn the native arrays of all watched launches, also those of an earlier process."""
-        self._looked = True
+        self._polled = True
         natives: dict[int, set[int]] = {}
         for handle in handles:
             if handle.array:
@@ -71,7 +71,7 @@ class Throttles:
 
     async def set_limit(self, array: int, limit: int | None) -> None:
         """Set an array's limit. Raises Unreachable, also before the first poll, while native arrays are unknown."""
-        if not self._looked:
+        if not self._polled:
             raise Unreachable("the cluster has not been polled yet")
         self._limits[array] = limit
         natives = self._natives.get(array)
@@ -89,8 +89,8 @@ class Throttles:
         shares = count_shares(records)
         default = self._limits.get(array)
         for native, share in shares.items():
-            given = self._given.get(native, default or 0)
-            shares[native] = share._replace(limit=share.limit or given or None)
+            known = self._native_limits.get(native, default or 0)
+            shares[native] = share._replace(limit=share.limit or known or None)
         return shares
 
     async def _change(self, array: int, records: Sequence[QueueRecord]) -> None:
@@ -100,7 +100,7 @@ class Throttles:
         changes = share_limit(self._limits.get(array), shares)
         for native in set(shares) - set(changes):
             # Submitted by an earlier process, so its throttle is an assumption: set it to that.
-            if native not in self._given and shares[native].waiting:
+            if native not in self._native_limits and shares[native].waiting:
                 changes[native] = shares[native].limit or 0
         order = sorted(changes, key=lambda native: changes[native] or 1 << 30)
         calls = [
@@ -119,4 +119,4 @@ class Throttles:
                 FailureKind.REJECTED,
             ):
                 raise failure.error()
-            self._given[native] = changes[native]
+            self._native_limits[native] = changes[native]

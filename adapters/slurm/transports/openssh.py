@@ -24,7 +24,9 @@ from overspan.bridge.model.errors import Denied, Unreachable
 MAX_SESSIONS = 4
 """Concurrent commands over one connection; servers allow 10 by default (sshd_config(5), MaxSessions)."""
 OPEN_SECONDS = 30.0
+"""Seconds for opening a connection, with jump hosts and authentication."""
 CONNECT_SECONDS = 10
+"""Seconds for one TCP connection (ssh_config(5), ConnectTimeout)."""
 ALIVE_SECONDS, ALIVE_TIMES = 5, 3
 """Seconds between keepalives, and after how many unanswered ones the connection counts as lost."""
 LOGIN_SECONDS = 15

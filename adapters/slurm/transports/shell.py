@@ -31,6 +31,7 @@ from overspan.adapters.slurm.transports.transport import (
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError, Rejected
 
 FILE_SECONDS = 30.0
+"""Seconds for reading or writing one file, or listing one folder."""
 FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
 ROOM = "make room there, or set `root` to a folder with room"
 CLOSED = re.compile(r"Permission denied|Operation not permitted|Read-only file system|Not a directory|File exists")
@@ -102,7 +103,7 @@ class Shell:
         """Write a file atomically."""
         done = await self._run_program(render_write(path, data, mode))
         if done.rc != 0:
-            raise word_unwritten(path, done.words)
+            raise make_write_error(path, done.words)
 
     async def list(self, path: str) -> list[FolderEntry]:
         """The entries of a folder."""
@@ -115,7 +116,7 @@ class Shell:
         return await self.run([INTERPRETER], stdin=program.encode("utf-8", "surrogateescape"), timeout=FILE_SECONDS)
 
 
-def word_unwritten(path: str, words: str) -> OverspanError:
+def make_write_error(path: str, words: str) -> OverspanError:
     """The error of a file that could not be written; Rejected if no further try can change it."""
     said = words.strip().splitlines()
     message = f"{path} cannot be written: {said[-1] if said else 'no error message'}"

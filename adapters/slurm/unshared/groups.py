@@ -21,7 +21,7 @@ __all__ = ["FOLDER", "LOG", "TRAVELS", "carry_group", "unshared_words"]
 FOLDER = "/tmp"
 """The default working directory of jobs: a folder that every node has."""
 REMEDY = "set `root` of the cluster to a folder that the compute nodes share, and leave `shared_root: false` out"
-TRAVELS = "the supervisor's application stands behind the script; plan and secrets travel as variables of sbatch's"
+TRAVELS = "the supervisor's application is appended to the script; plan and secrets travel as variables of sbatch"
 _END = "OVERSPAN_APPLICATION"
 
 

@@ -72,7 +72,7 @@ def check_size(script: bytes, config: Mapping[str, str]) -> None:
     if len(script) >= limit:
         raise Rejected(
             f"the script with the files that travel has {_show(len(script))}, and the site takes {_show(limit)} of one "
-            "(max_script_size): its nodes share no folder, to which they could be brought",
+            "(max_script_size): its nodes share no folder to which the files could be copied",
             remedy=REMEDY,
         )
 
@@ -82,7 +82,7 @@ def check_export(options: Options) -> None:
     value = options.get("export", "ALL")
     if value.split(",")[0].upper() != "ALL":
         raise InvalidRequest(
-            f"with --export={value} no `secrets` reach the job: on this cluster they travel as variables of sbatch's",
+            f"with --export={value} no `secrets` reach the job: on this cluster they travel as variables of sbatch",
             remedy="leave it out, or begin it with ALL",
         )
 

@@ -56,5 +56,5 @@ async def read_there(transport: Transport, native: str, path: str, offset: int, 
         raise failure.error()
     raise Conflict(
         f"job {native} does not run, and its node shares no folder with the login node: {path} stayed there",
-        remedy="have it write to a folder that is seen everywhere, with `#SBATCH --output`",
+        remedy="have it write to a folder that all nodes see, with `#SBATCH --output`",
     )

@@ -58,14 +58,14 @@ class Relays:
         self._flight = SingleFlight(asyncio.Event())
         self._next = 0.0
         self._known: set[str] = set()
-        self._said = ""
+        self._reported = ""
 
     def keep(self, handles: Collection[GroupHandle]) -> None:
         """Start missing relays of these groups: of new groups at once, else each LOOK_SECONDS."""
         trouble = str(self._flight.trouble or "")
-        if trouble and trouble != self._said:
+        if trouble and trouble != self._reported:
             log.warning("the relays of groups cannot be started: %s", trouble)
-        self._said = trouble
+        self._reported = trouble
         names = {str(handle) for handle in handles}
         if names and (time.monotonic() >= self._next or names - self._known) and self._flight.task is None:
             self._known = names

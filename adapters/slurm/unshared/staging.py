@@ -26,7 +26,7 @@ from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.files.references import FOLDER, References
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
-from overspan.adapters.slurm.transports.shell import word_unwritten
+from overspan.adapters.slurm.transports.shell import make_write_error
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.inline_files import EMPTY, REMEDY, InlineFiles, is_brought, name_place
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
@@ -40,7 +40,7 @@ KEPT_DAYS = 30
 """Days after which an archive that no job has used is removed from the cluster."""
 _MISSING = 44
 _REMEMBERED = 10_000
-_PARCELS = 4
+_KEPT_PACKED = 4
 """Packed files in the cache, for following jobs with the same files."""
 
 
@@ -205,7 +205,7 @@ class InlinePacker:
             file = io.BytesIO()
             write_archive(items, file)
             self._packed[listed] = InlineFiles(file.getvalue())
-        while len(self._packed) > _PARCELS:
+        while len(self._packed) > _KEPT_PACKED:
             del self._packed[next(iter(self._packed))]
         return moved, self._packed[listed]
 
@@ -244,16 +244,16 @@ class Stager:
         InvalidRequest for files that cannot be sent, OverspanError with the cluster's error if it cannot store them.
         """
         places = place_sources(launch.job, root, run)
-        there = await self._look(places)
-        missing = [source for source in places if source not in there]
+        staged = await self._look(places)
+        missing = [source for source in places if source not in staged]
         origin = launch.job.spec.origin
         for source in await asyncio.to_thread(choose_local, missing, origin.directory):
             self._references.note(run)
             await self._bring(source, _Copy(root, run, places[source], origin.umask))
-            there.append(source)
-        self._done.update({places[source]: source for source in there})
+            staged.append(source)
+        self._done.update({places[source]: source for source in staged})
         _shorten(self._done)
-        found = {source: _name_copy(places[source], source) for source in there}
+        found = {source: _name_copy(places[source], source) for source in staged}
         return replace(launch, job=apply_staged(launch.job, found)) if found else launch
 
     async def _look(self, places: Mapping[str, str]) -> list[str]:
@@ -295,7 +295,7 @@ class Stager:
         words = [INTERPRETER, "-c", _UNPACK, "sh", archive, copy.place, f"{copy.umask:04o}", copy.references]
         done = await self._transport.run(words, timeout=max(PART_SECONDS, self._timeout))
         if done.rc not in (0, _MISSING):
-            raise word_unwritten(copy.place, done.words)
+            raise make_write_error(copy.place, done.words)
         return done.rc == 0
 
     async def _send(self, file: BinaryIO, archive: str) -> None:
@@ -310,7 +310,7 @@ class Stager:
     async def _run(self, program: str, path: str) -> None:
         done = await self._transport.run([INTERPRETER], stdin=program.encode(), timeout=PART_SECONDS)
         if done.rc != 0:
-            raise word_unwritten(path, done.words)
+            raise make_write_error(path, done.words)
 
 
 _UNPACK = f"""\

@@ -74,7 +74,7 @@ class SharedCluster:
         self._watches = UserWatches(lambda user, since, timeout: self.as_user(user).observe(since, timeout))
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
-        self._looked = False
+        self._polled = False
         self.traits = replace(
             TRAITS,
             decider_of=self.decider_of,
@@ -144,7 +144,7 @@ class SharedCluster:
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of all users' launches: one query a tick for each user with launches."""
         parts = split_cursors(since)
-        self._looked = True
+        self._polled = True
         reports = tuple(await self._watches.observe(parts, timeout))
         return Observation(reports, time.time(), gap=self._watches.gap)
 
@@ -209,7 +209,7 @@ class SharedCluster:
         user = self._arrays.get(array)
         if user is not None:
             await self.as_user(user).set_throttle(array, limit)
-        elif self._clusters or not self._looked:
+        elif self._clusters or not self._polled:
             await asyncio.gather(*(cluster.set_throttle(array, limit) for cluster in self._clusters.values()))
             if not self._clusters:
                 raise Unreachable(f"{self.name} has not been polled yet")

@@ -35,9 +35,9 @@ class UserWatches:
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
-        self._looks: dict[str, UserObservation] = {}
+        self._calls: dict[str, UserObservation] = {}
         self._failed: dict[str, tuple[float, OverspanError]] = {}
-        self._dark = self._back = False
+        self._all_failed = self._recovered = False
         """Whether every user's call failed, and whether one has succeeded since then."""
         self._gaps: dict[str, str] = {}
 
@@ -49,39 +49,39 @@ class UserWatches:
     async def observe(self, parts: Mapping[str, Mapping[str, str]], timeout: float) -> list[Report]:
         """The news of all users. Raises the error if every user's call failed."""
         deadline = time.monotonic() + timeout
-        self._drop(set(self._looks) - set(parts))
+        self._drop(set(self._calls) - set(parts))
         self._gaps = {user: gap for user, gap in self._gaps.items() if user in parts}
         while True:
             for user, since in parts.items():
                 self._begin(user, since, deadline)
-            looks = {user: self._looks[user] for user in parts if user in self._looks}
-            await self._wait([look.task for look in looks.values()], deadline)
-            reports = [report for user in looks for report in self._take(user)]
+            calls = {user: self._calls[user] for user in parts if user in self._calls}
+            await self._wait([call.task for call in calls.values()], deadline)
+            reports = [report for user in calls for report in self._take(user)]
             failed = [self._failed[user][1] for user in parts if user in self._failed]
             if not reports and failed and len(failed) == len(parts):
-                self._dark = True
+                self._all_failed = True
                 raise failed[0]
-            if reports or self._back or time.monotonic() >= deadline:
-                self._back = False
+            if reports or self._recovered or time.monotonic() >= deadline:
+                self._recovered = False
                 return reports
 
     async def close(self) -> None:
         """Cancel all calls."""
-        tasks = [look.task for look in self._looks.values()]
-        self._drop(set(self._looks))
+        tasks = [call.task for call in self._calls.values()]
+        self._drop(set(self._calls))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, user: str, since: Mapping[str, str], deadline: float) -> None:
-        known = self._looks.get(user)
+        known = self._calls.get(user)
         if known is not None and known.since == since:
             return
-        self._drop({user} & set(self._looks))
+        self._drop({user} & set(self._calls))
         if user in self._failed and time.monotonic() - self._failed[user][0] < REST:
             return
         # At the deadline the call still runs, with a timeout of 0: it returns what is known now.
         seconds = max(0.0, deadline - time.monotonic())
         task = asyncio.ensure_future(self._observe(user, since, min(seconds, LONGEST)))
-        self._looks[user] = UserObservation(dict(since), task)
+        self._calls[user] = UserObservation(dict(since), task)
 
     async def _wait(self, tasks: list[asyncio.Task[Observation]], deadline: float) -> None:
         left = max(0.0, deadline - time.monotonic())
@@ -95,12 +95,12 @@ class UserWatches:
 
     def _take(self, user: str) -> list[Report]:
         """The reports of a call, if it has ended."""
-        look = self._looks[user]
-        if not look.task.done():
+        call = self._calls[user]
+        if not call.task.done():
             return []
-        del self._looks[user]
+        del self._calls[user]
         try:
-            found = look.task.result()
+            found = call.task.result()
         except OverspanError as error:
             self._fail(user, error)
             return []
@@ -110,9 +110,9 @@ class UserWatches:
             return []
         self._failed.pop(user, None)
         before, self._gaps[user] = self.gap, found.gap
-        self._back, self._dark = self._back or self._dark or self.gap != before, False
+        self._recovered, self._all_failed = self._recovered or self._all_failed or self.gap != before, False
         # Reports on launches that were not asked for are dropped.
-        own = [report for report in found.reports if report.handle in look.since]
+        own = [report for report in found.reports if report.handle in call.since]
         return [replace(report, handle=join_owner(user, report.handle)) for report in own]
 
     def _fail(self, user: str, error: OverspanError) -> None:
@@ -122,4 +122,4 @@ class UserWatches:
 
     def _drop(self, users: set[str]) -> None:
         for user in users:
-            self._looks.pop(user).task.cancel()
+            self._calls.pop(user).task.cancel()

@@ -67,7 +67,7 @@ def test_a_launch_that_it_had_not_taken_up_happens_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     if not killed:
-        monkeypatch.setattr(forkserver, "_PATIENCE", 1.0)
+        monkeypatch.setattr(forkserver, "_ANSWER_SECONDS", 1.0)
 
     async def story(cluster: LocalCluster) -> None:
         follower = await submit(cluster, make_job(root, 1))

@@ -15,7 +15,7 @@ from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.ended_runs import RunPacker
 from overspan.adapters.local.journals import read_news
-from overspan.adapters.local.launch_files import LaunchFiles, put_off
+from overspan.adapters.local.launch_files import LaunchFiles, mark_ended
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.run_packs import LARGEST, pack_run, unpack_run
 from overspan.bridge.model.errors import NotFound, Unreachable
@@ -52,7 +52,7 @@ def end(place: LaunchFiles) -> LaunchFiles:
     events: list[Event] = [Granted(4.0, ())]
     write(place.journal, b"".join(json.dumps(event_to_document(event)).encode() + b"\n" for event in events))
     launch_files.append_lines(place.journal, [journals.END])
-    put_off(place)
+    mark_ended(place)
     return place
 
 

@@ -90,7 +90,7 @@ def test_a_living_supervisor_that_could_not_be_told_is_told_again(
         host = hosts._host("shared-0")
         host.pid, host.watched = os.getpid(), True
         monkeypatch.setattr(supervisors, "_append_inbox", append)
-        monkeypatch.setattr(Supervisors, "nudge", lambda self, name: None)
+        monkeypatch.setattr(Supervisors, "wake", lambda self, name: None)
         await hosts.hand("shared-0", [place])
         assert ends == [] and host.deaths == 0
         async with asyncio.timeout(60):
@@ -127,7 +127,7 @@ class Scene:
         self.hosts = Supervisors(str(folder), "/nowhere/python", lambda name: [self.place], self.ends.append)
         monkeypatch.setattr(kernel, "open_pidfd", lambda pid: None)
         monkeypatch.setattr(Supervisors, "_spawn", lambda hosts, host: self.spawn())
-        monkeypatch.setattr(Supervisors, "nudge", lambda hosts, name: None)
+        monkeypatch.setattr(Supervisors, "wake", lambda hosts, name: None)
 
     def spawn(self) -> Forked:
         if self.error is not None:

@@ -375,7 +375,7 @@ class TestThrottle:
             with pytest.raises(Unreachable):
                 await Throttles(bench.asked).set_limit(50, 3)
             throttles = Throttles(bench.asked)
-            throttles.see(accepted(await bench.submit(*launches("1-5", throttle=2))))
+            throttles.note_watched(accepted(await bench.submit(*launches("1-5", throttle=2))))
             await throttles.set_limit(50, 3)
             await throttles.set_limit(50, 3)
             await throttles.set_limit(50, None)

@@ -131,7 +131,7 @@ class TestLostAnswers:
                 def __init__(self) -> None:
                     pass
 
-                async def await_look(self, orders: Sequence[Order]) -> None:
+                async def await_first_poll(self, orders: Sequence[Order]) -> None:
                     await desk.see(ended("RaisedSignal", (0, 15), asked + 2))
                     told.extend(desk.tell())
 

@@ -14,11 +14,11 @@ from tests.fakes.slurm_world import SlurmWorld
 from overspan.adapters.abilities import Finding
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import open_cluster
-from overspan.adapters.slurm.access.login import invite
-from overspan.adapters.slurm.cluster import SlurmCluster
+from overspan.adapters.slurm.cluster import SlurmCluster, invite
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.diagnosis.findings import (
+    describe_unreachable,
     judge_compute,
     judge_hetjobs,
     judge_kill_wait,
@@ -28,7 +28,6 @@ from overspan.adapters.slurm.diagnosis.findings import (
     judge_version,
     read_probe,
 )
-from overspan.adapters.slurm.diagnosis.unreachable import word_unreached
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -139,14 +138,14 @@ class TestCheck:
     )
     def test_each_cause_has_its_own_remedy_and_the_host_is_named_once(self, message: str, remedy: str) -> None:
         settings = Settings(transport="ssh", host="rig", user="ada", port=2222, ssh_config="~/my config")
-        seen, found = word_unreached(Unreachable(message), settings)
+        seen, found = describe_unreachable(Unreachable(message), settings)
         assert seen.startswith("rig: ") and not seen.startswith("rig: rig:")
         assert remedy in found and "{" not in found
         assert "`ssh " not in found or "`ssh -F '~/my config' -l ada -p 2222 rig" in found
 
     def test_this_machine_is_not_reached_by_ssh(self) -> None:
         for message in ("sh: scontrol: not found", "Unable to contact slurm controller", "timed out", "else"):
-            seen, found = word_unreached(Unreachable(message), Settings())
+            seen, found = describe_unreachable(Unreachable(message), Settings())
             assert seen == f"this machine: {message}" and found and "ssh " not in found.replace("by ssh", "")
 
     def test_a_check_tells_what_is_so_now(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

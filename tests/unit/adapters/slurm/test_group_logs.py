@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.slurm.groups.logs import GroupLogs
+from overspan.adapters.slurm.files.logs import GroupLogs
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.transports.local import LocalTransport
 

@@ -235,13 +235,13 @@ class TestReading:
     def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal_watch, "READ_SECONDS", 3600.0)
         watch = JournalWatch(Link(), 10)
-        lively = JournalReading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
+        active = JournalReading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
         waiting = JournalReading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
-        assert watch.choose([lively, waiting], 3600) == [lively, waiting]
-        play(watch.read([lively, waiting]))
+        assert watch.choose([active, waiting], 3600) == [active, waiting]
+        play(watch.read([active, waiting]))
         watch.next_read = 0.0
-        assert watch.choose([lively, waiting], 3600) == [lively]
-        assert watch.choose([lively, waiting], 3600) == []
+        assert watch.choose([active, waiting], 3600) == [active]
+        assert watch.choose([active, waiting], 3600) == []
 
     def test_nobody_looks_again_at_once_where_there_is_nothing_to_read(self, tmp_path: Path) -> None:
         watch = JournalWatch(Link(), 10)

@@ -293,7 +293,7 @@ class TestSecrets:
         trial = RENDERER.render(launch, SITE, test_only=True).call
         assert not any("$word" in value for value in (*trial.environment.values(), trial.stdin.decode()))
         plan = RENDERER.plan(launch.job)
-        assert "$word" not in plan and "variable OVERSPAN_SECRETS of sbatch's" in plan
+        assert "$word" not in plan and "variable OVERSPAN_SECRETS of sbatch" in plan
 
     def test_what_would_lose_them_is_refused(self) -> None:
         job = read_file(f"{self.TEXT}slurm: {{export: NONE}}\n")

@@ -8,9 +8,9 @@ from tests.unit.adapters.slurm.samples import read_file, read_script
 from overspan.adapters.abilities import Notes as NotesOf
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.slurm import SlurmCluster
+from overspan.adapters.slurm.cluster import list_notes
 from overspan.adapters.slurm.groups.lifetimes import latest_ends
 from overspan.adapters.slurm.rendering.images import APPTAINER, PYXIS
-from overspan.adapters.slurm.rendering.notes import list_notes
 from overspan.adapters.slurm.settings import Settings
 
 IMAGE = "name: x\nresources: {image_id: 'docker:a'}\nrun: x\n"

@@ -282,15 +282,15 @@ def _root(job: Job, name: str) -> str:
 @example([(1, 2), (4, 2), (4, 3), (4, 2), (4, 3), (8, 1)])
 @settings(deadline=None)
 def test_never_more_nodes_than_one_plan_alone(shapes: list[tuple[int, int]]) -> None:
-    atoms = [
+    units = [
         PackedUnit(f"t{place}", (MemberId(f"t{place}", index),), NodeResources(cpus), apart=count > 1)
         for place, (cpus, count) in enumerate(shapes)
         for index in range(count)
     ]
-    packed = pack(atoms, [NodeSize("", 8, 1000, count=100)])
+    packed = pack(units, [NodeSize("", 8, 1000, count=100)])
     assert packed is not None
     least = max(max(count for _, count in shapes), -(-sum(cpus * count for cpus, count in shapes) // 8))
-    assert least <= len(packed.bins) <= len(atoms)
+    assert least <= len(packed.bins) <= len(units)
     assert len(packed.bins) <= first_fit(shapes, 8)
 
 

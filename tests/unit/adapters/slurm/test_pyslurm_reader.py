@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.slurm.cluster import open_questions
+from overspan.adapters.slurm.cluster import open_queries
 from overspan.adapters.slurm.commands.listings import ExitStatus, TimeLimit
-from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQuestions, open_library, read_job
+from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries, open_library, read_job
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.commands.states import read_state
@@ -58,7 +58,7 @@ def library(*jobs: SimpleNamespace, version: str = "23.2.0") -> Any:
     )
 
 
-class Asked(LibraryQuestions):
+class Asked(LibraryQueries):
     """Knows the site; the commands have no jobs."""
 
     def __init__(self) -> None:
@@ -132,8 +132,8 @@ class TestQuestions:
 class TestSetting:
     def test_the_reader_is_chosen_and_works_here_only(self) -> None:
         settings = read_settings(ClusterConfig("c", "slurm", {"reader": "pyslurm"}))
-        assert isinstance(open_questions(LocalTransport(), settings), LibraryQuestions)
-        plain = open_questions(LocalTransport(), read_settings(ClusterConfig("c", "slurm")))
+        assert isinstance(open_queries(LocalTransport(), settings), LibraryQueries)
+        plain = open_queries(LocalTransport(), read_settings(ClusterConfig("c", "slurm")))
         assert type(plain) is Queries
         with pytest.raises(InvalidRequest, match="pyslurm"):
             read_settings(ClusterConfig("c", "slurm", {"reader": "pyslurm", "host": "login"}))

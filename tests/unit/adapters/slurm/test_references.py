@@ -37,7 +37,7 @@ class Root:
         return self.make(f"root/lib/{name}")
 
     def release(self, *handles: str, tokens: tuple[str, ...] = ()) -> None:
-        self.references.saw(SINGLE.format(number) for number in range(10))
+        self.references.note_watched(SINGLE.format(number) for number in range(10))
         asyncio.run(self.references.release(self.root, "i", handles, tokens))
 
     def make(self, name: str) -> Path:
@@ -156,7 +156,7 @@ def test_a_run_of_which_no_list_has_a_launch_yet_keeps_its_own(root: Root) -> No
     def release() -> None:
         asyncio.run(root.references.release(root.root, "i", (), ()))
 
-    root.references.saw([SINGLE.format(1)])
+    root.references.note_watched([SINGLE.format(1)])
     release()
     assert not one.exists() and two.exists()
     root.references.refuse("i-2")

@@ -99,11 +99,11 @@ class TestFirstLook:
     def test_one_wait_is_for_all(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         waits: list[object] = []
 
-        async def await_look(is_looked: object) -> bool:
+        async def await_first_poll(is_looked: object) -> bool:
             waits.append(is_looked)
             return False
 
-        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_first_observation", await_look)
+        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_first_observation", await_first_poll)
 
         async def story() -> None:
             orders = [Order(str(event.attempt), str(bench.handle), event) for event in LAUNCHES]

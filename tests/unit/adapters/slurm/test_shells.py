@@ -16,9 +16,9 @@ from overspan.adapters.slurm.access.shells import (
     list_parts,
     member_program,
     open_terminal,
+    remote_shell_program,
     render_command,
     step_words,
-    visit_program,
 )
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.sets.handles import SetHandle, SetPart
@@ -75,7 +75,7 @@ class TestWords:
 
     def test_where_nodes_share_no_folder_the_application_takes_itself_there(self) -> None:
         step = step_words(list_allocations(TOLD)[1], REQUEST, ())
-        words = visit_program(("python3", "x.pyz"), HANDLE, REQUEST, "/opt/python3", step)
+        words = remote_shell_program(("python3", "x.pyz"), HANDLE, REQUEST, "/opt/python3", step)
         assert shlex.join(words) == (
             "python3 x.pyz visit /r/runs/i-7 0 40 b 1 /opt/python3"
             " srun --jobid=40 --het-group=1 --overlap --nodes=1 --ntasks=1 --mem=0 --nodelist=n3 --job-name=shell"

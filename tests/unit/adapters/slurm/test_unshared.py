@@ -221,7 +221,7 @@ def test_a_trial_and_a_plan_carry_nothing() -> None:
     assert len(trial.stdin) < 4096 and not trial.environment
     plan = RENDERER.plan(launch.job)
     assert "s3cret" not in plan and len(plan) < 8192
-    assert "# the supervisor's application stands behind the script" in plan and "-c <unpack> node" in plan
+    assert "# the supervisor's application is appended to the script" in plan and "-c <unpack> node" in plan
 
 
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
@@ -253,7 +253,7 @@ ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1
 
 
 @pytest.mark.parametrize(
-    ("outcome", "apart", "cause", "words"),
+    ("outcome", "unshared", "cause", "words"),
     [
         (NativeOutcome(Phase.ENDED, Cause.SUCCESS), True, "success", "exit code 0; its record stayed on the node"),
         (
@@ -266,8 +266,10 @@ ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1
         (NativeOutcome(Phase.ENDED, Cause.TIME), True, "time", ""),
     ],
 )
-def test_an_end_of_which_no_record_came_is_slurms(outcome: NativeOutcome, apart: bool, cause: str, words: str) -> None:
-    observed = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), apart=apart)
+def test_an_end_of_which_no_record_came_is_slurms(
+    outcome: NativeOutcome, unshared: bool, cause: str, words: str
+) -> None:
+    observed = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), unshared=unshared)
     told = project_group(HANDLE, observed, GroupCursor(), ())
     (lost,) = told.events
     assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over

@@ -87,4 +87,4 @@ def test_a_cancel_is_noted_with_the_time_on_the_cluster(said: bytes, there: floa
     desk = Desk(Done(0, said, b""))
     assert desk.give(events.Cancel(NOW)) is None
     assert desk.link.commands[0] == ("date", "+%s")
-    assert [order.there for order in desk.orders.by_handle[HANDLE]] == [there]
+    assert [order.cluster_time for order in desk.orders.by_handle[HANDLE]] == [there]

@@ -56,7 +56,7 @@ def open_over(asked: Asked) -> SlurmCluster:
     """The adapter over these answers, which looks all the time."""
     settings = Settings.model_construct(tick=TICK)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("overspan.adapters.slurm.cluster.open_questions", lambda *given: asked)
+        patch.setattr("overspan.adapters.slurm.cluster.open_queries", lambda *given: asked)
         patch.setattr("overspan.adapters.slurm.cluster.read_settings", lambda config: settings)
         return SlurmCluster(ClusterConfig("c", "slurm", {}))
 
