@@ -135,6 +135,7 @@ def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
     """Run a command; every failure becomes a message on stderr and an exit code."""
     from overspan.bridge.cli.output import report
 
+    _open_streams()
     try:
         if hasattr(sys.stdout, "reconfigure"):
             # Names may contain characters that the terminal's encoding lacks.
@@ -163,6 +164,14 @@ def _guarded(call: Invocation, run: Callable[[Invocation], int]) -> int:
         text = f"internal error, {type(error).__name__}: {error}"
         report(call, OverspanError(text, remedy="SPAN_DEBUG=1 shows where; please report it"))
         return ExitCode.FAILED
+
+
+def _open_streams() -> None:
+    """Where a process was started without stdout or stderr (`>&-`), what goes there is lost."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _exit_code(call: Invocation, error: OverspanError) -> int:

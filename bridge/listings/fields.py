@@ -1,4 +1,4 @@
-"""The registry of fields: all that listings show of a job, and where squeue, sacct and Slurm's JSON find it.
+"""All fields: what listings show of a job, and by which names squeue, sacct and Slurm's JSON find it.
 
 A new column is a value of `JobRow`, which the daemon fills (`controller/views/rows.py`), and a `Field` here.
 """

@@ -121,7 +121,7 @@ def _print_once(call: Invocation, client: Client, words: Words) -> int:
             write("\n".join([*([] if words.has("noheader") else [listing.header]), *listing.lines, ""]))
             tell_stale(call, listing)
             return 0
-    # What follows needs the registry of fields, which most calls need not pay for.
+    # What follows imports all fields, which most calls need not pay for.
     from overspan.bridge.cli.tables.squeue_tables import print_rows
 
     return print_rows(call, client, words, wanted)

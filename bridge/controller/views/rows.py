@@ -119,9 +119,11 @@ def encode_row(row: Sequence[Any]) -> bytes:
 
 
 def _partition(entry: JobEntry, part: _RowPart) -> str:
-    """The task's own where it names one: components of a hetjob may be in different partitions."""
-    named = part.specs[0].native.get("slurm", {}).get("partition") if part.offset is not None else ""
-    return str(named or "") or partition_of(entry)
+    """That of the job; once its cluster has told one, a task that names another has that, as in a hetjob."""
+    named = part.specs[0].native.get("slurm", {}).get("partition")
+    if named and entry.job.partition and part.offset is not None:
+        return str(named)
+    return partition_of(entry)
 
 
 class _RowPart(NamedTuple):

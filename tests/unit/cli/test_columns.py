@@ -12,13 +12,13 @@ from overspan.bridge.cli.slurm.scontrol_records import job_record
 from overspan.bridge.cli.tables import sacct_fields, sinfo_fields
 from overspan.bridge.cli.tables.sacct_lines import AccountLine, as_lines, render_accounts, render_parsable
 from overspan.bridge.client import JobRow
-from overspan.bridge.listings import fields as registry
+from overspan.bridge.listings import fields as job_fields
 from overspan.bridge.listings.layout import parse_letters, parse_names, render, render_delimited
 from overspan.bridge.listings.sorting import DEFAULT_SORT, sort_rows
 from overspan.bridge.listings.texts import format_time, seconds_used, start_time
 from overspan.bridge.model.errors import InvalidRequest
 
-NAMES = registry.long_names()
+NAMES = job_fields.long_names()
 NOW = 1_700_000_000.0
 RUNNING = JobRow(
     id=42,
@@ -59,11 +59,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _table(text: str, *rows: JobRow, header: bool = True) -> str:
-    return render(parse_letters(text, registry.LETTERS), rows, NOW, header)
+    return render(parse_letters(text, job_fields.LETTERS), rows, NOW, header)
 
 
 def test_default_format() -> None:
-    assert _table(registry.DEFAULT_FORMAT, RUNNING, PENDING, TASK, FAILED) == (
+    assert _table(job_fields.DEFAULT_FORMAT, RUNNING, PENDING, TASK, FAILED) == (
         "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
         "                42     debug train-ll research  R    1:02:03      2 node[1-2]\n"
         "                43     debug     eval      ann PD       0:00      1 (Resources)\n"
@@ -73,7 +73,7 @@ def test_default_format() -> None:
 
 
 def test_long_format() -> None:
-    assert _table(registry.LONG_FORMAT, RUNNING) == (
+    assert _table(job_fields.LONG_FORMAT, RUNNING) == (
         "             JOBID PARTITION     NAME     USER    STATE       TIME TIME_LIMI  NODES NODELIST(REASON)\n"
         "                42     debug train-ll research  RUNNING    1:02:03   2:00:00      2 node[1-2]\n"
     )
@@ -87,12 +87,12 @@ def test_widths_literals_and_no_header() -> None:
     assert _table("%.4N|%4N|%.4j", RUNNING, header=False) == "node[1-2]|node|trai\n"
 
 
-@pytest.mark.parametrize("letter", registry.LETTERS)
+@pytest.mark.parametrize("letter", job_fields.LETTERS)
 def test_every_letter_prints_something_for_every_row(letter: str) -> None:
     for row in (RUNNING, PENDING, TASK, FAILED):
         lines = _table(f"%{letter}", row).splitlines()
         assert len(lines) == 2
-        assert lines[0] == registry.LETTERS[letter].header
+        assert lines[0] == job_fields.LETTERS[letter].header
 
 
 def test_letters_values() -> None:
@@ -115,14 +115,14 @@ def test_letters_values() -> None:
         "V": "2023-11-14T20:50:00",
         "Z": "/home/r",
     }
-    assert {letter: registry.LETTERS[letter].text(RUNNING, NOW) for letter in expected} == expected
+    assert {letter: job_fields.LETTERS[letter].text(RUNNING, NOW) for letter in expected} == expected
     unlimited = RUNNING._replace(time_limit=None)
-    assert [registry.LETTERS[letter].text(unlimited, NOW) for letter in "lLe"] == [
+    assert [job_fields.LETTERS[letter].text(unlimited, NOW) for letter in "lLe"] == [
         "UNLIMITED",
         "UNLIMITED",
         "NONE",
     ]
-    assert [registry.LETTERS[letter].text(PENDING, NOW) for letter in "SeBN"] == ["N/A", "N/A", "n/a", ""]
+    assert [job_fields.LETTERS[letter].text(PENDING, NOW) for letter in "SeBN"] == ["N/A", "N/A", "n/a", ""]
 
 
 def test_named_columns_are_twenty_wide_and_run_together() -> None:
@@ -137,7 +137,7 @@ def test_named_columns_are_twenty_wide_and_run_together() -> None:
     [("%", "", ()), ("%.i%", "42", ()), ("%i|%.8?|", "42|%.8?|", ("?",)), ("%5", "%5", ("",)), ("x", "x", ())],
 )
 def test_what_is_no_field_stands_as_it_is(text: str, line: str, faults: tuple[str, ...]) -> None:
-    layout = parse_letters(text, registry.LETTERS)
+    layout = parse_letters(text, job_fields.LETTERS)
     assert layout.faults == faults
     assert render(layout, [RUNNING], NOW, header=False) == f"{line}\n"
 

@@ -14,13 +14,13 @@ from overspan.bridge.cli.slurm import scontrol_records
 from overspan.bridge.cli.slurm.sacct import OPTIONS, choose_lines
 from overspan.bridge.cli.tables import sacct_fields, sinfo_fields
 from overspan.bridge.cli.tables.sacct_lines import as_lines, render_accounts, render_parsable
-from overspan.bridge.listings import fields as registry
+from overspan.bridge.listings import fields as job_fields
 from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, render, render_delimited
 from overspan.bridge.listings.sorting import sort_rows
 from overspan.bridge.listings.texts import eligible_at
 from overspan.bridge.model.getopt import parse
 
-NAMES = registry.long_names()
+NAMES = job_fields.long_names()
 # Facts that nobody records here, or that follow another rule.
 _OTHER_NAMES = {
     "AllocSID",
@@ -88,7 +88,7 @@ def _squeue(layout: Layout) -> Callable[[float], str]:
 
 @pytest.mark.parametrize("recorded", LETTERS, ids=_second)
 def test_letters(recorded: Transcript) -> None:
-    layout = parse_letters(recorded.argv[-1], registry.LETTERS)
+    layout = parse_letters(recorded.argv[-1], job_fields.LETTERS)
     assert _agrees(recorded, _squeue(layout)), _squeue(layout)(LATE + 100)
 
 
@@ -138,14 +138,14 @@ def test_arrays_as_users_see_them() -> None:
     from overspan.bridge.cli.tables.array_elements import split_elements
 
     rows = [row for row in JOBS if row.array_id == 15]
-    layout = parse_letters(registry.DEFAULT_FORMAT, registry.LETTERS)
+    layout = parse_letters(job_fields.DEFAULT_FORMAT, job_fields.LETTERS)
     texts = [render(layout, split_elements(rows), LATE + seconds).splitlines() for seconds in range(80, 200)]
     assert any(sorted(text) == sorted(recorded.stdout.splitlines()) for text in texts)
 
 
 def test_default_table_and_accounts() -> None:
     recorded = _recorded("squeue", "squeue", "-l", "-t", "all")[0]
-    layout = parse_letters(registry.LONG_FORMAT, registry.LETTERS)
+    layout = parse_letters(job_fields.LONG_FORMAT, job_fields.LETTERS)
     theirs = [line for line in recorded.stdout.splitlines()[1:] if line.split()[0] not in OMITTED]
 
     def ours(now: float) -> list[str]:

@@ -206,6 +206,15 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_traceback(closed: str, tmp_path: Path) -> None:
+    environment = {"SPAN_STATE_DIR": str(tmp_path), "SPAN_AUTOSTART": "0", "PATH": "/usr/bin:/bin"}
+    command = f"{sys.executable} -m overspan.bridge.cli squeue {closed}"
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert ("not running" in done.stderr) == ("2>" not in closed)
+
+
 @pytest.mark.parametrize(
     "words", [["--help"], ["squeue"], ["sbatch", "--wrap=x"], ["scancel", "1"], ["sinfo"], ["sacct"], *_OTHERS]
 )

@@ -42,6 +42,6 @@ def test_the_partition_is_the_clusters_own_word_before_the_jobs() -> None:
         entry = JobEntry(job, "rig", "me")
         return [read_row(row)[place] for row in (rows.job_row(entry), *rows.task_rows(entry))]
 
-    assert shown(job) == ["main,short", "main,short", "short"]
+    assert shown(job) == ["main,short", "main,short", "main,short"]
     assert shown(replace(job, partition="main")) == ["main", "main", "short"]
-    assert shown(replace(job, spec=replace(job.spec, partition=""))) == ["rig", "rig", "short"]
+    assert shown(replace(job, spec=replace(job.spec, partition=""))) == ["rig", "rig", "rig"]

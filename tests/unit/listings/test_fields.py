@@ -1,4 +1,4 @@
-"""The registry of fields: one name for each thing in each listing, and no field that needs more than it says."""
+"""All fields: one name for each thing in each listing, and no field that needs more than it says."""
 
 from __future__ import annotations
 
