@@ -67,7 +67,7 @@ class OverspanError(Exception):
     @property
     def line(self) -> str:
         """The error with its place and remedy in one line, for rows and logs."""
-        return "; ".join(part.strip() for part in str(self).splitlines())
+        return "; ".join(part.strip() for part in str(self).splitlines()).replace("?; ", "? ")
 
     def to_document(self) -> dict[str, Any]:
         """The error as the API sends it."""

@@ -93,8 +93,9 @@ def test_what_runs_there_is_listed_and_cancelled(memory: Span) -> None:
 
 
 def test_what_can_never_run_there_is_told_in_its_words(memory: Span) -> None:
-    done = memory.run("sbatch", "-M", "mem", "-c", "64", "--wrap", "exit 0", check=False)
-    assert "too large" in done.stderr + memory.run("show", "1", check=False).stdout
+    job = memory.run("sbatch", "-M", "mem", "-c", "64", "--parsable", "--wrap", "exit 0").stdout.partition(";")[0]
+    memory.until(int(job), "FAILED")
+    assert "Refused:     too large" in memory.run("show", job).stdout
 
 
 def test_its_traits_count_as_those_of_the_built_in_ones(memory: Span) -> None:

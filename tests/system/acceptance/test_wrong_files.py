@@ -93,6 +93,6 @@ def test_a_configuration_that_is_not_there_is_said(span: Any) -> None:
     span.config.write_text("clusters:\n  mine: {kind: locall}\n")
     done = span.run("ping", check=False)
     assert (
-        done.returncode and f"{span.config}:2:10: no adapter is installed for clusters of kind 'locall'" in done.stderr
+        done.returncode and f"{span.config}:2:16: no adapter is installed for clusters of kind 'locall'" in done.stderr
     )
     span.config.write_text("")
