@@ -38,7 +38,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
-_FOLLOWED: Callable[..., Any] = live_logs._Live
+_FOLLOWED: Callable[..., Any] = live_logs._FollowedLog
 MISCHIEF = 300.0
 """Seconds of simulated time in which things go wrong."""
 SETTLING = 12000.0

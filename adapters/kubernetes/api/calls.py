@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from overspan.adapters.kubernetes.api.answers import Answer, is_there, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_there, to_error
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.manifests.names import FINALIZER
 from overspan.adapters.kubernetes.observation.records import PodRecord
@@ -60,19 +60,19 @@ class _Creation:
         # One iterator for all threads: each number comes out of it once.
         self._places = iter(range(len(documents)))
         self._ended = False
-        self.answers: list[Answer | None] = [None] * len(documents)
+        self.answers: list[ApiAnswer | None] = [None] * len(documents)
 
     def work(self) -> None:
         """Make objects until there are none left. Raises Unreachable and TimedOut, which end the others' work too."""
         try:
-            with self._connection.lane() if len(self._documents) > _FEW else nullcontext() as lane:
+            with self._connection.thread_connection() if len(self._documents) > _FEW else nullcontext() as connection:
                 for place in self._places:
                     if self._ended:
                         return
                     if self._connection.closed:
                         raise Unreachable("the connection was closed before all was made")
                     document = self._documents[place]
-                    answer = self._connection.create(path_of(document, self._namespace), document, lane)
+                    answer = self._connection.create(path_of(document, self._namespace), document, connection)
                     self.answers[place] = answer
                     if not is_there(answer):
                         self._ended = True
@@ -88,11 +88,11 @@ class Calls:
         self._connection = connection
         self.namespace = namespace
 
-    async def create(self, document: Mapping[str, Any]) -> Answer:
+    async def create(self, document: Mapping[str, Any]) -> ApiAnswer:
         """Make an object; the answer, with its metadata alone, is the caller's to judge."""
         return await self._connection.run(self._connection.create, path_of(document, self.namespace), document)
 
-    async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[Answer | None]:
+    async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[ApiAnswer | None]:
         """Make many objects; the answer of `create` for each, None for what a refusal of another left untried."""
         creation = _Creation(self._connection, self.namespace, documents)
         workers = min(CREATORS, len(documents))
@@ -212,17 +212,17 @@ class Calls:
             return {}
         return _document(answer, f"delete {path}").get("metadata") or {}
 
-    async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Answer:
+    async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> ApiAnswer:
         path, body = self._path(kind, name), {"metadata": dict(metadata)}
         return await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
 
 
-def _is_other(answer: Answer) -> bool:
+def _is_other(answer: ApiAnswer) -> bool:
     """Whether an object of that name is another one: its uid was given and is not the same."""
     return answer.status == 409 or (answer.status == 422 and "uid" in answer.message and "immutable" in answer.message)
 
 
-def _document(answer: Answer, doing: str) -> dict[str, Any]:
+def _document(answer: ApiAnswer, doing: str) -> dict[str, Any]:
     if not answer.works:
         raise to_error(answer, doing)
     return answer.document

@@ -37,7 +37,7 @@ _SOCKET_OPTIONS = (
 _NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-class Way(NamedTuple):
+class ApiLogin(NamedTuple):
     """One login: the official client's configuration and pools, and what the kubeconfig says beside."""
 
     configuration: Any
@@ -70,7 +70,7 @@ class Way(NamedTuple):
         return {"authorization": str(header["value"])} if header.get("value") else {}
 
 
-class _Complaints(logging.Handler):
+class _LoginErrors(logging.Handler):
     """What the official client logs while it logs in: it has no other word for a plug-in that failed."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _Complaints(logging.Handler):
             self.texts.append(record.getMessage())
 
 
-def log_in(settings: Settings, connections: int) -> Way:
+def log_in(settings: Settings, connections: int) -> ApiLogin:
     """Log in as the kubeconfig says, or as the pod this runs in; so many connections are kept.
 
     Raises Unreachable with the remedy.
@@ -118,7 +118,7 @@ def log_in(settings: Settings, connections: int) -> Way:
         # The official client meets a broken file with errors of any kind.
         remedy = "try the same with `kubectl cluster-info`"
         raise Unreachable(f"the login to the cluster failed ({given}): {write_words(error)}", remedy=remedy) from error
-    return Way(configuration, pool, place, namespace, *_find_server(configuration, pool))
+    return ApiLogin(configuration, pool, place, namespace, *_find_server(configuration, pool))
 
 
 def _make_context(configuration: Any) -> ssl.SSLContext:
@@ -178,7 +178,7 @@ def _read_kubeconfig(loading: Any, files: Sequence[str], context: str, configura
         remedy = f"contexts there are: {', '.join(known) or 'none'}; set `context` of this cluster to one"
         what = f"no context {name!r}" if name else "no current context"
         raise Unreachable(f"there is {what} in {os.pathsep.join(files)}", remedy=remedy)
-    complaints = _Complaints()
+    complaints = _LoginErrors()
     logging.getLogger().addHandler(complaints)
     try:
         # Without a persister nothing is ever written back.

@@ -16,7 +16,7 @@ _LATE = "the login to the cluster takes too long: its plug-in may wait for someb
 _REMEDY = "log in by hand where it runs, and try `kubectl cluster-info`"
 
 
-class Limit:
+class TimeLimit:
     """Runs one thing at a time in a thread of its own, and waits for it `seconds` at most. Not for several threads."""
 
     def __init__(self, seconds: float) -> None:

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overspan.adapters.kubernetes.api.answers import EXPIRED, Answer, to_error
+from overspan.adapters.kubernetes.api.answers import EXPIRED, ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.streams import Stream
+from overspan.adapters.kubernetes.api.streams import AnswerStream
 from overspan.adapters.kubernetes.launches.relabelled_pods import keep
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 
 
 @dataclass(frozen=True)
-class Pace:
+class WatchTimes:
     """How the API is asked. Times are seconds."""
 
     page: int = 500
@@ -45,7 +45,7 @@ class PodWatch:
     `changed` is set at each news: pods, a trouble, the end of a trouble. Reading is safe from any thread.
     """
 
-    def __init__(self, connection: Connection, namespace: str, selector: str, pace: Pace | None = None) -> None:
+    def __init__(self, connection: Connection, namespace: str, selector: str, times: WatchTimes | None = None) -> None:
         self.changed = asyncio.Event()
         self.fresh = False
         """Whether the pods have been listed at least once."""
@@ -54,14 +54,14 @@ class PodWatch:
         self._connection = connection
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = selector
-        self._pace = pace or Pace()
+        self._times = times or WatchTimes()
         self._lock = threading.Lock()
         self._pods: dict[str, PodRecord] = {}
         self._launches: dict[str, dict[str, PodRecord]] = {}
         self._gone: dict[str, dict[str, PodRecord]] = {}
         self._news: set[str] = set()
         self._version = ""
-        self._stream: Stream | None = None
+        self._stream: AnswerStream | None = None
         self._closed = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -144,7 +144,7 @@ class PodWatch:
             self._closed.wait(self._wait_time(failures))
 
     def _wait_time(self, failures: int) -> float:
-        longest = min(self._pace.longest, self._pace.first * 2.0 ** (min(failures, 20) - 1))
+        longest = min(self._times.longest, self._times.first * 2.0 ** (min(failures, 20) - 1))
         return longest * random.uniform(0.5, 1.0)
 
     def _settle(self, trouble: OverspanError | None) -> None:
@@ -173,7 +173,7 @@ class PodWatch:
         seen: set[str] = set()
         part = ""
         while True:
-            query: dict[str, Any] = {"labelSelector": self._selector, "limit": self._pace.page}
+            query: dict[str, Any] = {"labelSelector": self._selector, "limit": self._times.page}
             if part:
                 query["continue"] = part
             answer = self._connection.request("GET", self._path, query=query)
@@ -205,10 +205,10 @@ class PodWatch:
             "watch": "1",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": random.randint(self._pace.least, self._pace.most),
+            "timeoutSeconds": random.randint(self._times.least, self._times.most),
         }
         try:
-            stream = self._connection.stream(self._path, query, self._pace.silence)
+            stream = self._connection.stream(self._path, query, self._times.silence)
         except OverspanError as error:
             if not error.transient:
                 self._version = ""
@@ -235,7 +235,7 @@ class PodWatch:
         """Carry one event over; False where the watch is of no more use."""
         kind, document = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
-            answer = Answer(int(document.get("code") or 500), document)
+            answer = ApiAnswer(int(document.get("code") or 500), document)
             # Whatever it is, only a new list is sure to be whole.
             self._version = ""
             if answer.status != EXPIRED:

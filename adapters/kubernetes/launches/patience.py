@@ -12,7 +12,7 @@ AUTOSCALED_SECONDS = 900.0
 """For a cluster that makes its nodes when pods ask for them."""
 
 
-def find_patience(job: Job, settings: Settings) -> float:
+def find_failover_timeout(job: Job, settings: Settings) -> float:
     """Seconds within which all pods of a job have to have their nodes."""
     if settings.failover_after is not None:
         return float(settings.failover_after)

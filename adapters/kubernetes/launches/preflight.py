@@ -28,7 +28,7 @@ KNOWN_SECONDS = 60.0
 """How long it is believed that the namespace is there and that nothing is missing."""
 
 
-class Foresight:
+class Preflight:
     """Asks before jobs are sent; what was fine is not asked again for a while."""
 
     def __init__(self, connection: Connection) -> None:
@@ -78,7 +78,7 @@ class Foresight:
         message = f"this login may not {name_rights(missing)} in {namespace}, so nobody would know how the job is"
         return Obstacle(message, RIGHTS)
 
-    async def find_holder(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
+    async def find_name_conflict(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
         """Why a group can never have its name, which somebody else has; None for one that is free, or will be.
 
         `installations` are this daemon's: its groups of one name wait for each other.
@@ -92,7 +92,7 @@ class Foresight:
         labels: Mapping[str, str] = found["metadata"].get("labels") or {}
         if labels.get(INSTALLATION) in installations or await is_leaving(calls, labels):
             return None
-        return word_taken("Service", name, labels)
+        return describe_conflict("Service", name, labels)
 
 
 async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
@@ -107,7 +107,7 @@ async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
     return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
 
-def word_taken(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
+def describe_conflict(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
     """What is told of a name that somebody else has."""
     job = labels.get(JOB)
     who = f"job {job}" if job else "something else"

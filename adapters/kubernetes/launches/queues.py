@@ -16,7 +16,7 @@ from typing import Any
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, MEMBER_LABEL
-from overspan.adapters.kubernetes.launches.steps import Create
+from overspan.adapters.kubernetes.launches.steps import CreatePods
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 
 _log = logging.getLogger(__name__)
@@ -32,12 +32,14 @@ def find_group(pods: Iterable[Document]) -> str:
     return next((str(found[MEMBER_LABEL]) for found in labels if found.get(MEMBER_LABEL)), "")
 
 
-def list_counted(pods: Iterable[PodRecord], step: Create) -> list[PodRecord]:
+def list_counted(pods: Iterable[PodRecord], action: CreatePods) -> list[PodRecord]:
     """Of the pods that new ones take the place of, those that still count (isPodRunnableOrSucceeded)."""
     return [
         pod
         for pod in pods
-        if pod.task == step.task and pod.index in step.nodes and (pod.attempt, pod.run) < (step.attempt, step.run)
+        if pod.task == action.task
+        and pod.index in action.nodes
+        and (pod.attempt, pod.run) < (action.attempt, action.run)
         if pod.phase != "Failed" and (pod.deleting_at is None or pod.node)
     ]
 

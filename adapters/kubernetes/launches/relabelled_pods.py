@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.manifests.names import (
@@ -89,7 +89,7 @@ def _relabel(uid: str, token: str, member: str) -> dict[str, Any]:
     return {"metadata": {"uid": uid, "labels": labels}}
 
 
-def _read(answer: Answer, doing: str) -> Mapping[str, Any]:
+def _read(answer: ApiAnswer, doing: str) -> Mapping[str, Any]:
     if not answer.works:
         raise to_error(answer, doing)
     return answer.document

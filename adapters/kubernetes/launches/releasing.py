@@ -23,7 +23,7 @@ from overspan.adapters.kubernetes.launches.launches import (
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group, mark_given_up
 from overspan.adapters.kubernetes.logs.logs import Logs, capture_all
 from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
-from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 
@@ -45,7 +45,7 @@ class Releaser:
         self._spared: set[str] = set()
         self._known: dict[str, Handle] = {}
         self._looked: dict[tuple[str, str], float] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._under_way: set[str] = set()
         self._late: dict[str, float] = {}
         """Until when pods wait for their logs, by uid."""
@@ -62,12 +62,12 @@ class Releaser:
         self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
     ) -> None:
         """Remove every launch of an installation but those that are named. Raises Unreachable."""
-        async with self._turn:
+        async with self._lock:
             await self._look(namespace, installation)
             # Those of other kinds of clusters name nothing here.
             found = map(read_handle, handles)
             wanted = {handle.token for handle in found if handle is not None} | set(tokens)
-            present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
+            present = {watched.token: parse_handle(watched.handle) for watched in self._launches.watched.values()}
             mine = [
                 handle
                 for handle in {**self._known, **present}.values()
@@ -98,18 +98,18 @@ class Releaser:
         """
         await self._still(handle)
         calls = self._launches.calls(handle.namespace)
-        story = self._launches.stories.get(handle.token)
-        for service in await _find_services(calls, handle, story):
+        watched = self._launches.watched.get(handle.token)
+        for service in await _find_services(calls, handle, watched):
             await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
         documents: list[Mapping[str, Any]] = []
-        if story is not None and not story.queued and self._launches.know_all(story):
-            pods = self._launches.pods(story)
+        if watched is not None and not watched.queued and self._launches.know_all(watched):
+            pods = self._launches.pods(watched)
         else:
             documents = await calls.list("Pod", f"{LAUNCH}={handle.token}")
             pods = await asyncio.to_thread(lambda: [*map(read_pod, documents)])
         group = find_group(documents)
         # Of an end that a log told, the node knows a moment later; then the log is whole.
-        ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
+        ended = [pod for pod in pods if pod.ended or (watched is not None and pod.uid in watched.ends)]
         await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
         if group:
             await mark_given_up(calls, documents)
@@ -122,28 +122,28 @@ class Releaser:
 
     async def _still(self, handle: Handle) -> None:
         """Have nothing more made for a launch: a pod made after the look would keep its finalizer for ever."""
-        story = self._launches.stories.get(handle.token)
-        if story is None:
+        watched = self._launches.watched.get(handle.token)
+        if watched is None:
             return
-        story.gone = True
-        while story.busy:
+        watched.gone = True
+        while watched.busy:
             await asyncio.sleep(STILL_SECONDS)
 
-    async def tidy(self, story: Story) -> None:
+    async def tidy(self, watched: WatchedLaunch) -> None:
         """Remove ended pods of a live launch whose end is stored."""
-        if story.token in self._under_way:
+        if watched.token in self._under_way:
             return
-        self._under_way.add(story.token)
+        self._under_way.add(watched.token)
         try:
-            over = [pod for pod in self._launches.pods(story) if story.cursor.over(pod)]
+            over = [pod for pod in self._launches.pods(watched) if watched.cursor.over(pod)]
             captured = await capture_all(self._logs, over)
             ready = [pod for pod in over if pod.uid in captured or self._is_late(pod)]
-            calls = self._launches.calls(story.namespace)
+            calls = self._launches.calls(watched.namespace)
             await finish_all(self._drop(calls, pod) for pod in ready)
         except OverspanError as error:
-            _log.info("ended pods of %s are removed later: %s", story.token, error)
+            _log.info("ended pods of %s are removed later: %s", watched.token, error)
         finally:
-            self._under_way.discard(story.token)
+            self._under_way.discard(watched.token)
 
     async def _wait_captured(self, pods: list[PodRecord]) -> None:
         """Keep the logs of ended pods; raises the trouble of one that may still be had later."""
@@ -168,13 +168,13 @@ class Releaser:
         self._logs.forget(pod.uid)
 
 
-async def _find_services(calls: Calls, handle: Handle, story: Story | None) -> Sequence[Mapping[str, Any]]:
+async def _find_services(calls: Calls, handle: Handle, watched: WatchedLaunch | None) -> Sequence[Mapping[str, Any]]:
     """The Services of a launch: of one that is followed by the name it has, if any."""
-    if story is None:
+    if watched is None:
         return await calls.list("Service", f"{LAUNCH}={handle.token}")
-    if not story.shape.domain:
+    if not watched.summary.domain:
         return ()
-    found = await calls.get("Service", story.shape.domain)
+    found = await calls.get("Service", watched.summary.domain)
     # Another launch may have the name by now.
     mine = found is not None and (found["metadata"].get("labels") or {}).get(LAUNCH) == handle.token
     return (found,) if found is not None and mine else ()

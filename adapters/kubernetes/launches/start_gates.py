@@ -26,7 +26,7 @@ OPEN = f'echo "$1" >{OPENED}; [ ! -p {BELL} ] || echo 1<>{BELL}'
 """What is read comes first: who is woken too early looks again in time."""
 
 
-class Opener:
+class GateOpener:
     """Opens barriers behind the back of its caller, in its threads."""
 
     def __init__(self, connection: Connection, threads: Executor) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.projection import View, is_placed
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.projection import PodSnapshot, is_placed
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Expire, LaunchLost
 
@@ -11,22 +11,22 @@ GATED = "SchedulingGated"
 """The scheduler's reason of a pod that a queue has not admitted (API, PodSchedulingGated)."""
 
 
-def judge_wait(story: Story, view: View, admission: int | None, now: float) -> Event | None:
+def judge_wait(watched: WatchedLaunch, snapshot: PodSnapshot, admission: int | None, now: float) -> Event | None:
     """Why a launch that has not been granted may wait no longer; None while it may.
 
     Its own limit counts from the first pod that has a node, and the launch is lost: the daemon submits it again on a
     budget. `admission` (seconds) counts from the creation of its pods, and ends the job.
     """
-    pods = list(view.pods.values())
-    if story.again_at or not any(pod.node for pod in pods):
-        story.holds_since = 0.0
-    elif not story.holds_since:
-        story.holds_since = now
-    limit = story.shape.start_timeout
+    pods = list(snapshot.pods.values())
+    if watched.again_at or not any(pod.node for pod in pods):
+        watched.holds_since = 0.0
+    elif not watched.holds_since:
+        watched.holds_since = now
+    limit = watched.summary.start_timeout
     waits = any(not is_placed(pod) for pod in pods)
-    if limit is not None and story.holds_since and waits and now - story.holds_since >= limit:
+    if limit is not None and watched.holds_since and waits and now - watched.holds_since >= limit:
         text = f"not all pods have started within {limit} s of the first that had a node"
-        return LaunchLost(now, story.shape.launch, Cause.NEVER_STARTED.value, text)
+        return LaunchLost(now, watched.summary.launch, Cause.NEVER_STARTED.value, text)
     gated = [pod for pod in pods if pod.waiting_reason == GATED]
     if admission is not None and gated and now - min(pod.created_at for pod in gated) >= admission:
         return Expire(now, Cause.NEVER_STARTED.value)

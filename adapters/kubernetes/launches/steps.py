@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE, Shape
-from overspan.adapters.kubernetes.observation.projection import Cursor, View, read_go, write_go
+from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE, LaunchSummary
+from overspan.adapters.kubernetes.observation.projection import Cursor, PodSnapshot, read_go, write_go
 from overspan.adapters.kubernetes.observation.records import GO, MEMBER, NOTICE, PRIMARIES_DONE, PodRecord
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
@@ -24,7 +24,7 @@ UNSUPPORTED = "a pod cannot be suspended: Kubernetes has no such thing"
 
 
 @dataclass(frozen=True)
-class Patch:
+class PatchPod:
     """Change marks of a pod; None takes one away."""
 
     pod: PodRecord
@@ -33,7 +33,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Create:
+class CreatePods:
     """Make the pods of some nodes of an attempt, with their `go`."""
 
     task: str
@@ -44,7 +44,7 @@ class Create:
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeletePod:
     """End a pod: TERM now, KILL after `grace` seconds."""
 
     pod: PodRecord
@@ -52,7 +52,7 @@ class Delete:
 
 
 @dataclass(frozen=True)
-class Execute:
+class ExecInPod:
     """Run words in a pod's main container; a container that has ended meanwhile is fine."""
 
     pod: PodRecord
@@ -60,7 +60,7 @@ class Execute:
 
 
 @dataclass(frozen=True)
-class Announce:
+class AnnounceEnd:
     """Tell a pod that it is Overspan who ends it: by a file in it, else by its marks (`go`)."""
 
     pod: PodRecord
@@ -68,7 +68,7 @@ class Announce:
 
 
 @dataclass(frozen=True)
-class Limit:
+class LowerDeadline:
     """Have its node end a pod so many seconds after it took it, unless it is ended before: TERM, its grace, KILL."""
 
     pod: PodRecord
@@ -76,7 +76,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Lose:
+class LosePod:
     """A node run that is to end and has no pod: it is told as ended."""
 
     task: str
@@ -85,166 +85,166 @@ class Lose:
     go: str
 
 
-Step = Patch | Create | Delete | Execute | Announce | Limit | Lose
+PodAction = PatchPod | CreatePods | DeletePod | ExecInPod | AnnounceEnd | LowerDeadline | LosePod
 
 
-class Scene(NamedTuple):
+class LaunchFacts(NamedTuple):
     """What a decision meets: the launch, its pods, what has been told of it, and the time."""
 
-    shape: Shape
-    view: View
+    summary: LaunchSummary
+    snapshot: PodSnapshot
     cursor: Cursor
     now: float
 
 
-def plan_steps(event: Event, scene: Scene) -> tuple[Step, ...]:
+def plan_actions(event: Event, facts: LaunchFacts) -> tuple[PodAction, ...]:
     """The steps of a decision, none where nothing is left to do. ValueError for one that cannot be carried out."""
     planner = _PLANNERS.get(type(event))
     if planner is None:
         raise ValueError(f"a {type(event).__name__} is not for this cluster")
-    return tuple(planner(event, scene))
+    return tuple(planner(event, facts))
 
 
-def misses_pods(event: Event, scene: Scene) -> bool:
+def misses_pods(event: Event, facts: LaunchFacts) -> bool:
     """Whether a decision is about pods that are not in the view; they may be too young to be in it."""
     if isinstance(event, (events.Terminate, events.Kill)):
-        return any(record is None for _, record in _open_nodes(event.task, event.attempt, scene))
+        return any(record is None for _, record in _open_nodes(event.task, event.attempt, facts))
     return False
 
 
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-def _launch(event: events.Launch, scene: Scene) -> Iterator[Step]:
-    task = scene.shape.task(event.task)
-    progress = scene.cursor.tasks.get(event.task)
+def _launch(event: events.Launch, facts: LaunchFacts) -> Iterator[PodAction]:
+    task = facts.summary.task(event.task)
+    progress = facts.cursor.tasks.get(event.task)
     if task is None or (progress is not None and progress.attempt > event.attempt):
         return
-    yield from _leave_names(event.task, scene, lambda record: record.attempt < event.attempt)
+    yield from _leave_names(event.task, facts, lambda record: record.attempt < event.attempt)
     told = progress.nodes if progress is not None and progress.attempt == event.attempt else (0,) * task.nodes
     go, missing = write_go(event.at), []
     for index in range(task.nodes):
-        record, gone = scene.view.find((event.task, event.attempt, index))
+        record, gone = facts.snapshot.find((event.task, event.attempt, index))
         if record is None and not told[index]:
             missing.append(index)
         elif record is not None and not record.go:
-            yield Lose(event.task, event.attempt, index, go) if gone else Patch(record, {GO: go})
+            yield LosePod(event.task, event.attempt, index, go) if gone else PatchPod(record, {GO: go})
     if missing:
-        yield Create(event.task, event.attempt, tuple(missing), 0, go)
+        yield CreatePods(event.task, event.attempt, tuple(missing), 0, go)
 
 
-def _relaunch(event: events.NodeRelaunch, scene: Scene) -> Iterator[Step]:
-    progress = scene.cursor.tasks.get(event.task)
+def _relaunch(event: events.NodeRelaunch, facts: LaunchFacts) -> Iterator[PodAction]:
+    progress = facts.cursor.tasks.get(event.task)
     if progress is not None and (
         progress.attempt > event.attempt
         or (progress.attempt == event.attempt and progress.nodes[event.node] >= 4 * event.run + 3)
     ):
         return
-    record, _ = scene.view.find((event.task, event.attempt, event.node))
+    record, _ = facts.snapshot.find((event.task, event.attempt, event.node))
     if record is not None and record.run >= event.run:
         return
     yield from _leave_names(
-        event.task, scene, lambda old: old.attempt == event.attempt and old.index == event.node and old.run < event.run
+        event.task, facts, lambda old: old.attempt == event.attempt and old.index == event.node and old.run < event.run
     )
-    yield Create(event.task, event.attempt, (event.node,), event.run, write_go(event.at))
+    yield CreatePods(event.task, event.attempt, (event.node,), event.run, write_go(event.at))
 
 
-def _leave_names(task: str, scene: Scene, older: Callable[[PodRecord], bool]) -> Iterator[Step]:
+def _leave_names(task: str, facts: LaunchFacts, older: Callable[[PodRecord], bool]) -> Iterator[PodAction]:
     """Take older pods out of the group's Service: a name leads to one pod."""
-    for record in scene.view.pods.values():
+    for record in facts.snapshot.pods.values():
         if record.task == task and record.member and older(record):
-            yield Patch(record, labels={MEMBER: None})
+            yield PatchPod(record, labels={MEMBER: None})
 
 
 # --- ending ----------------------------------------------------------------------------------------------------------
 
 
-def _terminate(event: events.Terminate, scene: Scene) -> Iterator[Step]:
-    grace = max(MIN_GRACE, math.ceil(event.kill_at - scene.now))
-    for index, record in _open_nodes(event.task, event.attempt, scene):
+def _terminate(event: events.Terminate, facts: LaunchFacts) -> Iterator[PodAction]:
+    grace = max(MIN_GRACE, math.ceil(event.kill_at - facts.now))
+    for index, record in _open_nodes(event.task, event.attempt, facts):
         if record is None:
-            yield Lose(event.task, event.attempt, index, write_go(event.at, event.at))
+            yield LosePod(event.task, event.attempt, index, write_go(event.at, event.at))
             continue
         go = read_go(record.go)
         if go is not None and go.stop_at is not None and record.deleting_at is not None:
             continue
-        mark = Patch(record, {GO: write_go(event.at if go is None else go.at, event.at)})
+        mark = PatchPod(record, {GO: write_go(event.at if go is None else go.at, event.at)})
         # One that may not start yet must not be let go by the mark. And a change of a pod has the kubelet busy until
         # its next look at the containers, a second later: TERM would wait for that.
-        if go is not None and _has_hook(event.task, scene):
-            yield Announce(record, mark.annotations[GO] or "")
-        yield from (Delete(record, grace), mark)
+        if go is not None and _has_hook(event.task, facts):
+            yield AnnounceEnd(record, mark.annotations[GO] or "")
+        yield from (DeletePod(record, grace), mark)
 
 
-def _has_hook(name: str, scene: Scene) -> bool:
-    task = scene.shape.task(name)
+def _has_hook(name: str, facts: LaunchFacts) -> bool:
+    task = facts.summary.task(name)
     return task is not None and task.has_hook
 
 
-def _kill(event: events.Kill, scene: Scene) -> Iterator[Step]:
-    for index, record in _open_nodes(event.task, event.attempt, scene):
+def _kill(event: events.Kill, facts: LaunchFacts) -> Iterator[PodAction]:
+    for index, record in _open_nodes(event.task, event.attempt, facts):
         if record is None:
-            yield Lose(event.task, event.attempt, index, write_go(event.at, event.at))
+            yield LosePod(event.task, event.attempt, index, write_go(event.at, event.at))
         else:
-            yield Delete(record, MIN_GRACE)
+            yield DeletePod(record, MIN_GRACE)
 
 
-def _open_nodes(task: str, attempt: int, scene: Scene) -> Iterator[tuple[int, PodRecord | None]]:
+def _open_nodes(task: str, attempt: int, facts: LaunchFacts) -> Iterator[tuple[int, PodRecord | None]]:
     """The nodes of an attempt whose end is not known yet, and their pods: None for one that was never seen."""
-    known = scene.shape.task(task)
-    progress = scene.cursor.tasks.get(task)
+    known = facts.summary.task(task)
+    progress = facts.cursor.tasks.get(task)
     for index in range(known.nodes if known is not None else 0):
-        record, gone = scene.view.find((task, attempt, index))
+        record, gone = facts.snapshot.find((task, attempt, index))
         if record is None:
             if progress is None or progress.attempt < attempt or not progress.nodes[index] % 4:
                 yield index, None
-        elif not gone and not record.ended and not scene.cursor.over(record):
+        elif not gone and not record.ended and not facts.cursor.over(record):
             yield index, record
 
 
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
-def _notice(event: events.Notice, scene: Scene) -> Iterator[Step]:
-    task = scene.shape.task(event.task)
-    for record in _live(event.task, None, scene):
+def _notice(event: events.Notice, facts: LaunchFacts) -> Iterator[PodAction]:
+    task = facts.summary.task(event.task)
+    for record in _live(event.task, None, facts):
         if event.deadline > event.at:
             # Else its end comes at once, and TERM would wait for the kubelet to be done with the change.
             yield _note(record, PRIMARIES_DONE, event.at, event.deadline)
             if record.limited_since is not None:
                 # For the absence of any daemon. So ended, its log stays, which goes with a pod that is deleted.
-                yield Limit(record, max(1, math.ceil(event.deadline - record.limited_since) + LEAVE_SECONDS))
+                yield LowerDeadline(record, max(1, math.ceil(event.deadline - record.limited_since) + LEAVE_SECONDS))
         if task is not None and task.notice_signal:
-            yield Execute(record, kill_words(task.notice_signal, batch_only=False))
+            yield ExecInPod(record, kill_words(task.notice_signal, batch_only=False))
 
 
-def _warn(event: events.Warn, scene: Scene) -> Iterator[Step]:
-    for record in _live(event.task, event.attempt, scene):
+def _warn(event: events.Warn, facts: LaunchFacts) -> Iterator[PodAction]:
+    for record in _live(event.task, event.attempt, facts):
         yield _note(record, "time_limit", event.at, event.deadline)
         if event.signal:
-            yield Execute(record, kill_words(event.signal, event.batch_only))
+            yield ExecInPod(record, kill_words(event.signal, event.batch_only))
 
 
-def _signal(event: events.Signal, scene: Scene) -> Iterator[Step]:
+def _signal(event: events.Signal, facts: LaunchFacts) -> Iterator[PodAction]:
     name = signal.Signals(event.signal).name
-    for task in scene.shape.tasks:
+    for task in facts.summary.tasks:
         if event.task in ("", task.name):
-            for record in _live(task.name, None, scene):
-                yield Execute(record, kill_words(name, event.batch_only))
+            for record in _live(task.name, None, facts):
+                yield ExecInPod(record, kill_words(name, event.batch_only))
 
 
-def _live(task: str, attempt: int | None, scene: Scene) -> list[PodRecord]:
+def _live(task: str, attempt: int | None, facts: LaunchFacts) -> list[PodRecord]:
     """The pods of a task whose program may run; of its newest attempt, or of one."""
     return [
         record
-        for record in scene.view.pods.values()
+        for record in facts.snapshot.pods.values()
         if record.task == task and record.go and not record.ended and attempt in (None, record.attempt)
     ]
 
 
-def _note(record: PodRecord, kind: str, at: float, deadline: float) -> Patch:
+def _note(record: PodRecord, kind: str, at: float, deadline: float) -> PatchPod:
     line = json.dumps({"kind": kind, "task": record.task, "at": at, "deadline": deadline})
-    return Patch(record, {NOTICE: line + "\n"})
+    return PatchPod(record, {NOTICE: line + "\n"})
 
 
 def kill_words(name: str, batch_only: bool) -> tuple[str, ...]:
@@ -256,12 +256,12 @@ def kill_words(name: str, batch_only: bool) -> tuple[str, ...]:
     return ("/bin/sh", "-c", f"kill -s {short} {'1' if batch_only else '-1'}")
 
 
-def _nothing(event: Event, scene: Scene) -> Iterator[Step]:
+def _nothing(event: Event, facts: LaunchFacts) -> Iterator[PodAction]:
     """What only the daemon's own facts are about."""
     return iter(())
 
 
-_PLANNERS: Mapping[type, Callable[..., Iterator[Step]]] = {
+_PLANNERS: Mapping[type, Callable[..., Iterator[PodAction]]] = {
     events.Launch: _launch,
     events.NodeRelaunch: _relaunch,
     events.Terminate: _terminate,
@@ -278,6 +278,6 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[Step]]] = {
 }
 
 
-def count_pods(steps: Sequence[Step]) -> int:
+def count_pods(actions: Sequence[PodAction]) -> int:
     """How many pods some steps make."""
-    return sum(len(step.nodes) for step in steps if isinstance(step, Create))
+    return sum(len(action.nodes) for action in actions if isinstance(action, CreatePods))

@@ -8,7 +8,7 @@ from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.launches import AGAIN, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group
 from overspan.adapters.kubernetes.manifests.names import name_anchor
-from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE
 from overspan.adapters.kubernetes.observation.projection import is_stuck
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
@@ -17,17 +17,17 @@ HELD = math.inf
 """When pods of a launch that is held are made again."""
 
 
-async def give_back(launches: Launches, story: Story, again_at: float) -> None:
+async def give_back(launches: Launches, watched: WatchedLaunch, again_at: float) -> None:
     """Delete the pods of a launch that waits, after its anchor says until when. Raises Unreachable and the like."""
-    if not await _mark(launches, story, again_at, story.returns + 1):
+    if not await _mark(launches, watched, again_at, watched.returns + 1):
         return
-    calls = launches.calls(story.namespace)
-    documents = await calls.list("Pod", f"{LAUNCH}={story.token}")
+    calls = launches.calls(watched.namespace)
+    documents = await calls.list("Pod", f"{LAUNCH}={watched.token}")
     await finish_all(_withdraw(calls, read_pod(document)) for document in documents)
     group = find_group(documents)
     if group:
-        await delete_workload(launches.connection, story.namespace, group)
-    story.given_back = True
+        await delete_workload(launches.connection, watched.namespace, group)
+    watched.given_back = True
 
 
 async def _withdraw(calls: Calls, pod: PodRecord) -> None:
@@ -35,38 +35,38 @@ async def _withdraw(calls: Calls, pod: PodRecord) -> None:
     await calls.strip_pod(pod, await calls.delete_pod(pod, MIN_GRACE))
 
 
-async def drop_stuck(launches: Launches, story: Story, now: float) -> None:
+async def drop_stuck(launches: Launches, watched: WatchedLaunch, now: float) -> None:
     """Remove pods that were given back from nodes that do not answer: their barriers have never opened."""
-    calls = launches.calls(story.namespace)
-    await finish_all(calls.delete_pod(pod, 0) for pod in launches.pods(story) if is_stuck(pod, now))
+    calls = launches.calls(watched.namespace)
+    await finish_all(calls.delete_pod(pod, 0) for pod in launches.pods(watched) if is_stuck(pod, now))
 
 
-async def take_again(launches: Launches, story: Story) -> None:
+async def take_again(launches: Launches, watched: WatchedLaunch) -> None:
     """Note that a launch's pods are made again; what went of them before is no trace of an end."""
-    if await _mark(launches, story, 0.0, story.returns):
-        launches.watch(parse_handle(story.handle)).forget(story.token)
-        story.given_back = False
+    if await _mark(launches, watched, 0.0, watched.returns):
+        launches.watch(parse_handle(watched.handle)).forget(watched.token)
+        watched.given_back = False
 
 
-async def hold(launches: Launches, story: Story) -> None:
+async def hold(launches: Launches, watched: WatchedLaunch) -> None:
     """Have a launch that waits hold nothing until `release`; one that has started is left alone."""
-    if not story.cursor.granted:
-        await give_back(launches, story, HELD)
+    if not watched.cursor.granted:
+        await give_back(launches, watched, HELD)
 
 
-async def release(launches: Launches, story: Story, now: float) -> None:
+async def release(launches: Launches, watched: WatchedLaunch, now: float) -> None:
     """Have the pods of a launch that was held made again, as soon as the old ones are gone."""
-    if story.again_at == HELD and await _mark(launches, story, now, story.returns):
+    if watched.again_at == HELD and await _mark(launches, watched, now, watched.returns):
         # The daemon has forgotten the reason; it is told again.
-        story.reason, story.waits_since = "", now
+        watched.reason, watched.waits_since = "", now
 
 
-async def _mark(launches: Launches, story: Story, again_at: float, returns: int) -> bool:
+async def _mark(launches: Launches, watched: WatchedLaunch, again_at: float, returns: int) -> bool:
     """Write into the anchor when pods are made again, for another process; False where there is none any more."""
-    calls = launches.calls(story.namespace)
-    metadata = {"uid": story.anchor, "annotations": {AGAIN: f"{again_at:.3f} {returns}"}}
-    if await calls.patch("ConfigMap", name_anchor(story.token), metadata) is None:
-        story.gone = True
+    calls = launches.calls(watched.namespace)
+    metadata = {"uid": watched.anchor, "annotations": {AGAIN: f"{again_at:.3f} {returns}"}}
+    if await calls.patch("ConfigMap", name_anchor(watched.token), metadata) is None:
+        watched.gone = True
         return False
-    story.again_at, story.returns = again_at, returns
+    watched.again_at, watched.returns = again_at, returns
     return True

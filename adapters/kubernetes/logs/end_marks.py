@@ -20,7 +20,7 @@ _ONE_PIECE = 16 << 10
 """Lines up to this length are written at once, at the time that they tell."""
 
 
-class Heard(NamedTuple):
+class HeardEnd(NamedTuple):
     """An end that a log told: its exit code, and when (epoch seconds; None where the line does not say it)."""
 
     code: int
@@ -44,7 +44,7 @@ def leave_out(data: bytes, mark: str) -> bytes:
     return re.sub(re.escape(_BEGIN) + f" {mark} ".encode() + rb"[0-9]+\n", b"", data)
 
 
-class Ear:
+class EndMarkScanner:
     """Finds the end in a log that is followed, whatever pieces it comes in and however long its lines are."""
 
     def __init__(self, mark: str) -> None:
@@ -52,14 +52,14 @@ class Ear:
         self._head = self._tail = b""
         self._size = 0
 
-    def listen(self, data: bytes) -> Heard | None:
+    def scan(self, data: bytes) -> HeardEnd | None:
         """Take the next bytes; the end, once it is among them."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._add(line)
             found = self._pattern.search(self._tail)
             if found is not None:
-                return Heard(int(found[1]), self._read_time())
+                return HeardEnd(int(found[1]), self._read_time())
             self._head = self._tail = b""
             self._size = 0
         self._add(rest)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.streams import Stream
-from overspan.adapters.kubernetes.logs.end_marks import Ear, Heard, mark_of
+from overspan.adapters.kubernetes.api.streams import AnswerStream
+from overspan.adapters.kubernetes.logs.end_marks import EndMarkScanner, HeardEnd, mark_of
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError
 
@@ -44,7 +44,7 @@ _LAST_LINES = 20
 
 
 @dataclass(eq=False)
-class _Live:
+class _FollowedLog:
     """One log that is followed, by a thread of its own."""
 
     pod: PodRecord
@@ -60,7 +60,7 @@ class _Live:
     torn: bool = False
     """Whether the beginning of the present line was dropped."""
     data: bytearray = field(default_factory=bytearray)
-    stream: Stream | None = None
+    stream: AnswerStream | None = None
     thread: threading.Thread | None = None
     closed: threading.Event = field(default_factory=threading.Event)
 
@@ -94,11 +94,11 @@ class LiveLogs:
     def __init__(self, connection: Connection, tell: Callable[[PodRecord, float], None]) -> None:
         self._connection = connection
         self._tell = tell
-        self._logs: dict[str, _Live] = {}
+        self._logs: dict[str, _FollowedLog] = {}
         """By pod; those that are not followed any more stay as long as their pods run, or their lines are wanted."""
         self._closed = False
 
-    def hear(self, token: str, pods: Iterable[PodRecord], ending: Collection[str] = ()) -> None:
+    def follow_ends(self, token: str, pods: Iterable[PodRecord], ending: Collection[str] = ()) -> None:
         """Follow these pods of a launch for their ends, and no others but those that are kept, or `ending`."""
         wanted = {pod.uid: pod for pod in pods}
         for uid, log in list(self._logs.items()):
@@ -106,13 +106,13 @@ class LiveLogs:
                 self._logs.pop(uid).close()
         for uid, pod in wanted.items():
             if uid not in self._logs and self.count() < HEARD:
-                self._start(_Live(pod, {"tailLines": _LAST_LINES}))
+                self._start(_FollowedLog(pod, {"tailLines": _LAST_LINES}))
 
-    def hear_only(self, tokens: Collection[str]) -> None:
+    def follow_ends_only_of(self, tokens: Collection[str]) -> None:
         """Hear nothing of other launches."""
         for token in dict.fromkeys(log.pod.token for log in self._logs.values()):
             if token not in tokens:
-                self.hear(token, ())
+                self.follow_ends(token, ())
 
     def keep(self, pod: PodRecord, since: str) -> None:
         """Hold what a pod prints from a time on (`sinceTime` of the log API, empty: its beginning) to its end."""
@@ -129,7 +129,7 @@ class LiveLogs:
                 # Nobody takes the lines of a pod that was torn away.
                 del self._logs[uid]
             whole = log is not None and log.whole
-            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
+            self._start(_FollowedLog(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
 
     def count(self) -> int:
         """How many logs are being followed just now."""
@@ -177,7 +177,7 @@ class LiveLogs:
             if log.thread is not None and log.thread.is_alive():
                 await asyncio.to_thread(log.thread.join, max(0.0, deadline - time.monotonic()))
 
-    def _start(self, log: _Live) -> None:
+    def _start(self, log: _FollowedLog) -> None:
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -203,13 +203,13 @@ class LiveLogs:
             log.over = True
             _log.warning("the log of pod %s is not followed: %s", log.pod.name, error)
 
-    def _finish(self, log: _Live, heard: Heard) -> None:
+    def _finish(self, log: _FollowedLog, heard: HeardEnd) -> None:
         if not log.closed.is_set():
             now = time.time()
             _log.info("pod %s: its log tells its end", log.pod.name)
             self._tell(log.pod, now if heard.at is None else min(heard.at, now))
 
-    def _listen(self, log: _Live) -> Heard | None:
+    def _listen(self, log: _FollowedLog) -> HeardEnd | None:
         """Follow a log until it tells the end, or nobody wants it any more; one that is kept to the stream's end."""
         failures = 0
         while not log.closed.is_set():
@@ -229,7 +229,7 @@ class LiveLogs:
             log.closed.wait(min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10)))
         return None
 
-    def _read(self, log: _Live) -> tuple[Heard | None, bool]:
+    def _read(self, log: _FollowedLog) -> tuple[HeardEnd | None, bool]:
         """One stream to its end: what it told, and whether another one is worth it."""
         pod = log.pod
         query = {"container": MAIN, "follow": "true", "timestamps": "true", **log.begin}
@@ -239,7 +239,7 @@ class LiveLogs:
         log.stream = stream
         if log.closed.is_set():
             stream.close()
-        ear, pace, begun = Ear(mark_of(pod)), _Pace(), False
+        scanner, rate, begun = EndMarkScanner(mark_of(pod)), _ByteRate(), False
         try:
             with contextlib.closing(stream.parts()) as parts:
                 for part in parts:
@@ -250,10 +250,10 @@ class LiveLogs:
                         log.begin_anew()
                     begun = True
                     log.add(part)
-                    heard = None if log.kept else ear.listen(part)
+                    heard = None if log.kept else scanner.scan(part)
                     if heard is not None:
                         return heard, False
-                    if pace.exceeds(len(part)) and not log.kept:
+                    if rate.exceeds(len(part)) and not log.kept:
                         log.left = True
                         _log.info("pod %s prints too much: its end is told by its status alone", pod.name)
                         return None, False
@@ -263,7 +263,7 @@ class LiveLogs:
         return None, True
 
 
-class _Pace:
+class _ByteRate:
     """How much a log brings in a time."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from overspan.adapters.kubernetes.manifests.command_archive import build_program
 from overspan.adapters.kubernetes.manifests.environment import Owner, build_values, place_members
-from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import BASE, COMMANDS_DIR, RUN_DIR
@@ -123,12 +123,12 @@ def name_commands(token: str) -> str:
     return f"{name_anchor(token)}-commands"
 
 
-def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document, ...]:
+def render_commands(plan: LaunchPlan, settings: Settings) -> tuple[Document, ...]:
     """The ConfigMap of the commands, for a launch that has them. Raises InvalidRequest for too many nodes."""
-    job = blueprint.job
+    job = plan.job
     if not spans_pods(job) and not any(has_commands(task, settings) for task in job.spec.tasks):
         return ()
-    data = {_SCRIPT: COMMAND, DOCUMENT: json.dumps(describe(blueprint, settings), separators=(",", ":"))}
+    data = {_SCRIPT: COMMAND, DOCUMENT: json.dumps(describe_pods(plan, settings), separators=(",", ":"))}
     if spans_pods(job):
         data[_BODY] = BODY
     program = pack_program(MOUNTED)
@@ -141,7 +141,7 @@ def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document,
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name_commands(blueprint.token), "labels": label_launch(blueprint.token)},
+            "metadata": {"name": name_commands(plan.token), "labels": label_launch(plan.token)},
             "immutable": True,
             "data": data,
             "binaryData": {_PROGRAM: base64.b64encode(program).decode("ascii")},
@@ -149,9 +149,9 @@ def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document,
     )
 
 
-def describe(blueprint: Blueprint, settings: Settings) -> dict[str, Any]:
+def describe_pods(plan: LaunchPlan, settings: Settings) -> dict[str, Any]:
     """What srun is told of the allocation: the pods of a batch script. A pod of a job file knows itself."""
-    job = blueprint.job
+    job = plan.job
     own = {"program": [], "name": job.spec.name, "pods": True, "port": settings.step_port}
     first = job.spec.tasks[0]
     if first.form is not Form.BATCH:
@@ -159,7 +159,7 @@ def describe(blueprint: Blueprint, settings: Settings) -> dict[str, Any]:
     gpus = {task.name: tuple(range(render_needs(task, settings).gpus)) for task in job.spec.tasks}
     placed = place_members(job, first, len(gpus[first.name]))
     placed = replace(placed, placements=tuple(replace(item, gpus=gpus[item.task]) for item in placed.placements))
-    owner = Owner(blueprint.token, job, blueprint.environment, settings.name)
+    owner = Owner(plan.token, job, plan.environment, settings.name)
     values = build_values(owner, placed, first, len(job.task(first.name).attempts), 0)
     document = describe_allocation(placed, values, name_members(placed))
     for component in document["components"]:

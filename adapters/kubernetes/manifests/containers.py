@@ -17,7 +17,7 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     POD_DIR,
     RUN_DIR,
     SCRIPTS_DIR,
-    Place,
+    ScriptContext,
     Work,
     make_work_command,
 )
@@ -125,14 +125,14 @@ def make_work(parts: Parts) -> Work:
     if words and not task.run.startswith("#!"):
         words = ("/bin/sh", *words)
     started = start_body(parts.job, words)
-    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _place_script(parts))
+    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _locate_script(parts))
 
 
-def _place_script(parts: Parts) -> Place:
+def _locate_script(parts: Parts) -> ScriptContext:
     """Where a batch script works and what files it has; nothing of the kind for others."""
     if parts.task.form is not Form.BATCH:
-        return Place()
-    files = choose_outputs(parts.job, parts.task, parts.settings).placed()
+        return ScriptContext()
+    files = choose_outputs(parts.job, parts.task, parts.settings).script_context()
     return files._replace(folder=parts.files.workdir, umask=f"{parts.job.spec.origin.umask:03o}")
 
 

@@ -19,7 +19,7 @@ _ORDERED = f"{RUN_DIR}/.ended"
 _RESERVE = 2
 """Seconds of the grace that are the program's own, between TERM and KILL."""
 
-TELL_WORDS = ("/bin/sh", "-c", f": >{_ORDERED}")
+MARK_END_WORDS = ("/bin/sh", "-c", f": >{_ORDERED}")
 """What runs in a pod before Overspan ends it."""
 
 MARK_SECONDS = 1.5

@@ -184,7 +184,7 @@ one that is empty), how many links follow and where each leads and is below
 the home, and the last words."""
 
 
-class Place(NamedTuple):
+class ScriptContext(NamedTuple):
     """Where a batch script works, reads and writes; without a `folder` nothing is changed.
 
     An empty `input` or `output` is the container's, an empty `error` goes with the output, and LOG is the container's.
@@ -211,7 +211,7 @@ class Work(NamedTuple):
     """Whether it waits at a barrier first."""
     domain: str = ""
     """Of the members' names, which are there when it starts."""
-    place: Place = Place()
+    place: ScriptContext = ScriptContext()
 
     def arguments(self) -> list[str]:
         """The arguments of WORK."""

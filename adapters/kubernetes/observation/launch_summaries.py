@@ -14,7 +14,7 @@ MIN_GRACE = 1
 
 
 @dataclass(frozen=True)
-class TaskShape:
+class TaskSummary:
     """One task of a launch. `attempt` is the number of its first attempt in this launch."""
 
     name: str
@@ -32,13 +32,13 @@ class TaskShape:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchSummary:
     """One launch: `tasks` are those that may run in it."""
 
     token: str
     job: int
     launch: int
-    tasks: tuple[TaskShape, ...]
+    tasks: tuple[TaskSummary, ...]
     together: bool = True
     """Whether all pods have to be there before any may start."""
     start_timeout: int | None = None
@@ -51,7 +51,7 @@ class Shape:
         """How many pods its first attempts have."""
         return sum(task.nodes for task in self.tasks)
 
-    def task(self, name: str) -> TaskShape | None:
+    def task(self, name: str) -> TaskSummary | None:
         """The task of that name; None when the launch has none."""
         return next((task for task in self.tasks if task.name == name), None)
 
@@ -69,10 +69,10 @@ def has_barrier(job: Job, task: TaskSpec) -> bool:
     return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
 
 
-def make_shape(token: str, job: Job) -> Shape:
+def summarize_launch(token: str, job: Job) -> LaunchSummary:
     """The shape of a job's present launch. Tasks that are over are not started again."""
     tasks = tuple(
-        TaskShape(
+        TaskSummary(
             name=spec.name,
             nodes=spec.num_nodes,
             attempt=len(task.attempts),
@@ -88,4 +88,4 @@ def make_shape(token: str, job: Job) -> Shape:
     )
     together = job.spec.start is Start.TOGETHER
     domain = name_domain(job) if has_names(job) else ""
-    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)
+    return LaunchSummary(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.contract import Node
-from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.quantities import MIB, Amounts, add_amounts, read_amounts, sum_requests
 from overspan.adapters.kubernetes.manifests.partitions import list_partitions, settle_partition
@@ -24,7 +24,7 @@ _SLACK = 0.1
 """CPUs below which a node counts as full: nothing that computes asks for less."""
 
 
-class Use:
+class NodeUse:
     """What the pods of each node asked for; `busy` nodes have more than their own services."""
 
     def __init__(self) -> None:
@@ -57,12 +57,12 @@ def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) 
     default, *others = list_partitions(settings)
     listed = list_parts(connection, "/api/v1/nodes", {})
     nodes = next(listed)
-    if isinstance(nodes, Answer):
+    if isinstance(nodes, ApiAnswer):
         return [read_quota(item, default.name, settings) for item in _ask_quotas(connection, namespace)]
     found: list[Document] = list(nodes)
     for part in listed:
         found += read_part(part, "list nodes")
-    use = _ask_use(connection, namespace) if used else Use()
+    use = _ask_use(connection, namespace) if used else NodeUse()
     return [
         replace(read_node(item, use, one.name, own), default=one is default, time_limit=one.time_limit)
         for one in (default, *others)
@@ -72,13 +72,13 @@ def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) 
     ]
 
 
-def _ask_use(connection: Connection, namespace: str) -> Use:
+def _ask_use(connection: Connection, namespace: str) -> NodeUse:
     """What pods ask for: of all namespaces, without the right to that of the own one."""
-    use = Use()
+    use = NodeUse()
     for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
         parts = list_parts(connection, path, {"fieldSelector": LIVE})
         first = next(parts)
-        if isinstance(first, Answer):
+        if isinstance(first, ApiAnswer):
             continue
         # Part by part: ten thousand pods are not kept as documents.
         for pod in first:
@@ -90,7 +90,7 @@ def _ask_use(connection: Connection, namespace: str) -> Use:
     return use
 
 
-def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:
+def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | ApiAnswer]:
     """The parts of a list; the answer itself, alone, where the right is missing."""
     asked = {**query, "limit": _PAGE}
     while True:
@@ -107,8 +107,8 @@ def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> I
         asked["continue"] = following
 
 
-def read_part(part: list[Document] | Answer, doing: str) -> list[Document]:
-    if isinstance(part, Answer):
+def read_part(part: list[Document] | ApiAnswer, doing: str) -> list[Document]:
+    if isinstance(part, ApiAnswer):
         raise to_error(part, doing)
     return part
 
@@ -116,7 +116,7 @@ def read_part(part: list[Document] | Answer, doing: str) -> list[Document]:
 def _ask_quotas(connection: Connection, namespace: str) -> list[Document]:
     """The quotas of a namespace; none where they cannot be read."""
     first = next(list_parts(connection, f"/api/v1/namespaces/{namespace}/resourcequotas", {}))
-    return [] if isinstance(first, Answer) else first
+    return [] if isinstance(first, ApiAnswer) else first
 
 
 def is_wanted(document: Document, settings: Settings) -> bool:
@@ -124,7 +124,7 @@ def is_wanted(document: Document, settings: Settings) -> bool:
     return all(labels.get(name) == value for name, value in settings.node_selector.items())
 
 
-def read_node(document: Document, use: Use, partition: str, settings: Settings) -> Node:
+def read_node(document: Document, use: NodeUse, partition: str, settings: Settings) -> Node:
     """One node as sinfo shows it."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     name = str(metadata.get("name") or "")

@@ -18,7 +18,7 @@ PORTION = 0.9
 """Of a node that tasks may have without asking: its own pods (DaemonSets) have the rest."""
 
 
-class Sizes:
+class NodeCache:
     """Asks for the nodes when a job needs them, once for all jobs of a minute."""
 
     def __init__(self, ask: Callable[[], list[Node]]) -> None:

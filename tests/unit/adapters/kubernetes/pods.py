@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.projection import write_go
 from overspan.adapters.kubernetes.observation.records import PodRecord
 
@@ -74,7 +74,7 @@ def ended(task: str = "trainer", index: int = 0, code: int = 0, **fields: Any) -
     return running(task, index, **{**own, **fields})
 
 
-def group(*tasks: TaskShape, together: bool = True) -> Shape:
+def group(*tasks: TaskSummary, together: bool = True) -> LaunchSummary:
     """A launch of these tasks; of a trainer and two rollouts."""
-    usual = (TaskShape("trainer", 1, 0), TaskShape("rollout", 2, 0))
-    return Shape(TOKEN, 7, 0, tasks or usual, together)
+    usual = (TaskSummary("trainer", 1, 0), TaskSummary("rollout", 2, 0))
+    return LaunchSummary(TOKEN, 7, 0, tasks or usual, together)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, read_file
 
-from overspan.adapters.kubernetes.launches.patience import find_patience
+from overspan.adapters.kubernetes.launches.patience import find_failover_timeout
 from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
 from overspan.bridge.model.errors import InvalidRequest
 
@@ -25,7 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest
 )
 def test_the_time_grows_with_the_pods(nodes: int, settings: dict[str, Any], seconds: float) -> None:
     job = read_file(f"name: a\nnum_nodes: {nodes}\nrun: x\n")
-    assert find_patience(job, configure(**settings)) == pytest.approx(seconds)
+    assert find_failover_timeout(job, configure(**settings)) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("settings", [{"autoscaler": "yes"}, {"failover_after": 0}])

@@ -15,8 +15,8 @@ from tests.fakes.kubernetes_api import KubernetesApi
 
 from overspan.adapters.kubernetes.api.calls import CREATORS, Calls
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.logins import Way
-from overspan.adapters.kubernetes.api.thread_connections import open_lane
+from overspan.adapters.kubernetes.api.logins import ApiLogin
+from overspan.adapters.kubernetes.api.thread_connections import open_thread_connection
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
@@ -29,18 +29,18 @@ def draw_map(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
 
 
-def make_way(host: str, **given: Any) -> Way:
+def make_way(host: str, **given: Any) -> ApiLogin:
     """A login as the official client describes it."""
     usual = {"proxy": None, "verify_ssl": True, "assert_hostname": None, "tls_server_name": None}
     files = {"ssl_ca_cert": None, "cert_file": None, "key_file": None}
-    return Way(SimpleNamespace(host=host, **{**usual, **files, **given}), None, "there", "default", None, "")
+    return ApiLogin(SimpleNamespace(host=host, **{**usual, **files, **given}), None, "there", "default", None, "")
 
 
 def test_one_connection_takes_all_requests(api: KubernetesApi, connection: Connection) -> None:
-    with connection.lane() as lane:
-        assert lane is not None
-        answers = [connection.create(MAPS, draw_map(f"m{number}"), lane) for number in range(20)]
-        assert connection.create(MAPS, draw_map("m0"), lane).reason == "AlreadyExists"
+    with connection.thread_connection() as own_connection:
+        assert own_connection is not None
+        answers = [connection.create(MAPS, draw_map(f"m{number}"), own_connection) for number in range(20)]
+        assert connection.create(MAPS, draw_map("m0"), own_connection).reason == "AlreadyExists"
     assert {answer.status for answer in answers} == {201}
     assert len(connection.request("GET", MAPS).document["items"]) == 20
     assert connection._ready()[0].server.num_connections == 1
@@ -50,11 +50,11 @@ def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
     api: KubernetesApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Connection] = []
-    lane = Connection.lane
+    own_connection = Connection.thread_connection
 
     def note(self: Connection) -> Any:
         opened.append(self)
-        return lane(self)
+        return own_connection(self)
 
     monkeypatch.setattr(Connection, "lane", note)
     calls = Calls(connection, "default")
@@ -83,38 +83,38 @@ def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path:
     (tmp_path / "config").write_text(json.dumps(config))
     connection = open_connection(dataclasses.replace(settings, kubeconfig=str(tmp_path / "config")))
     try:
-        with connection.lane() as lane:
-            assert connection.create(MAPS, draw_map("before"), lane).works
+        with connection.thread_connection() as own_connection:
+            assert connection.create(MAPS, draw_map("before"), own_connection).works
             (tmp_path / "token").write_text("new")
             api.tokens = {"new"}
-            assert connection.create(MAPS, draw_map("meanwhile"), lane).works
-            assert connection.create(MAPS, draw_map("after"), lane).works
+            assert connection.create(MAPS, draw_map("meanwhile"), own_connection).works
+            assert connection.create(MAPS, draw_map("after"), own_connection).works
     finally:
         connection.close()
 
 
 def test_a_lane_that_breaks_is_not_used_again(api: KubernetesApi, connection: Connection) -> None:
-    with connection.lane() as lane:
-        assert lane is not None and connection.create(MAPS, draw_map("one"), lane).works
+    with connection.thread_connection() as own_connection:
+        assert own_connection is not None and connection.create(MAPS, draw_map("one"), own_connection).works
         api.lose_reply("POST", "configmaps")
         with pytest.raises(Unreachable, match="broke"):
-            connection.create(MAPS, draw_map("two"), lane)
-        assert lane.broken
-        assert connection.create(MAPS, draw_map("three"), lane).works
+            connection.create(MAPS, draw_map("two"), own_connection)
+        assert own_connection.broken
+        assert connection.create(MAPS, draw_map("three"), own_connection).works
     assert connection.request("GET", f"{MAPS}/two").works
     assert api.count("POST", "configmaps") == 3
 
 
 def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> None:
     held = api.hold("POST", "configmaps")
-    lane = open_lane(connection._ready()[0], 0.2)
-    assert lane is not None
-    with contextlib.closing(lane):
+    own_connection = open_thread_connection(connection._ready()[0], 0.2)
+    assert own_connection is not None
+    with contextlib.closing(own_connection):
         with pytest.raises(TimedOut, match="longer than"):
-            connection.create(MAPS, draw_map("one"), lane)
+            connection.create(MAPS, draw_map("one"), own_connection)
         held.free.set()
         # The late answer is read by nobody, so no later request takes it for its own.
-        assert connection.create(MAPS, draw_map("two"), lane).status == 201
+        assert connection.create(MAPS, draw_map("two"), own_connection).status == 201
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> 
     ],
 )
 def test_ways_that_are_not_straight_have_no_lane(host: str, given: dict[str, Any]) -> None:
-    assert open_lane(make_way(host, **given), 1.0) is None
+    assert open_thread_connection(make_way(host, **given), 1.0) is None
 
 
 def test_a_server_that_does_not_listen_has_no_lane(api: KubernetesApi) -> None:
     api.stop()
-    assert open_lane(make_way(api.url), 1.0) is None
+    assert open_thread_connection(make_way(api.url), 1.0) is None
