@@ -35,10 +35,10 @@ from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
-from overspan.adapters.kubernetes.launches.patience import find_failover_timeout
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
+from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
@@ -57,9 +57,8 @@ from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trou
 from overspan.adapters.kubernetes.observation.failed_probes import read_failures
 from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, LaunchObserver
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
-from overspan.adapters.kubernetes.observation.nodes import ask_nodes, ask_sizes
+from overspan.adapters.kubernetes.observation.nodes import PORTION, NodeCache, ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.sizes import PORTION, NodeCache
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod

@@ -41,7 +41,7 @@ class GpuKind:
 
 
 @dataclass(frozen=True)
-class GpuSettings:
+class NodeGpus:
     """GPUs as the cluster's nodes tell them. Kinds are found by their lower-case name."""
 
     resource: str = "nvidia.com/gpu"
@@ -105,7 +105,7 @@ class Settings:
     cpus: float | None = None
     """CPUs of a node of a task that names none; None asks for none."""
     memory_mib: int | None = None
-    gpus: GpuSettings = field(default_factory=GpuSettings)
+    gpus: NodeGpus = field(default_factory=NodeGpus)
     gres: Mapping[str, str] = field(default_factory=dict)
     """Extended resource by the name that Slurm's --gres has."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -251,13 +251,13 @@ def _read_memory(value: Any) -> int:
     return mib
 
 
-def _read_gpus(value: Any) -> GpuSettings:
+def _read_gpus(value: Any) -> NodeGpus:
     table = _read_table(value, ("resource", "label", "types"))
-    base = GpuSettings()
+    base = NodeGpus()
     types = table.get("types") or {}
     if not isinstance(types, Mapping) or not all(isinstance(kind, str) and kind for kind in types):
         raise ValueError("types: write a mapping of kinds to the values of the node label, such as {H100: NVIDIA-H100}")
-    return GpuSettings(
+    return NodeGpus(
         _read_text(table.get("resource", base.resource)),
         _read_text(table.get("label", base.label)),
         {kind.lower(): _read_kind(kind, entry) for kind, entry in types.items()},

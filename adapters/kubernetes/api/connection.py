@@ -19,8 +19,7 @@ from weakref import WeakSet
 
 from overspan.adapters.kubernetes.api.answers import ApiAnswer, read_answer, to_error
 from overspan.adapters.kubernetes.api.executing import ExecCommand, ExecSocket, run_command
-from overspan.adapters.kubernetes.api.logins import ApiLogin, find_address, log_in, write_words
-from overspan.adapters.kubernetes.api.plugins import TimeLimit
+from overspan.adapters.kubernetes.api.logins import ApiLogin, BoundedThread, find_address, log_in, write_words
 from overspan.adapters.kubernetes.api.sockets import own_sockets
 from overspan.adapters.kubernetes.api.streams import AnswerStream
 from overspan.adapters.kubernetes.api.thread_connections import ThreadConnection, open_thread_connection
@@ -58,7 +57,7 @@ class Connection:
         self._settings = settings
         self._lock = threading.RLock()
         self._login: ApiLogin | None = None
-        self._time_limit = TimeLimit(_LOGIN_SECONDS)
+        self._login_thread = BoundedThread(_LOGIN_SECONDS)
         self._headers: dict[str, str] = {}
         self._asked_at = self._renewed_at = self._failed_at = float("-inf")
         self._failure: Unreachable | None = None
@@ -261,7 +260,7 @@ class Connection:
             if self._login is None:
                 self._login = self._log_in()
             if time.monotonic() - self._asked_at > _FRESH_SECONDS:
-                headers = self._time_limit.run(self._login.authorize)
+                headers = self._login_thread.run(self._login.authorize)
                 self._headers = headers if headers != self._headers else self._headers
                 self._asked_at = time.monotonic()
             return self._login, self._headers
@@ -271,7 +270,7 @@ class Connection:
         if self._failure is not None and time.monotonic() - self._failed_at < _RENEWAL_SECONDS:
             raise self._failure
         try:
-            login = self._time_limit.run(lambda: log_in(self._settings, 2 * THREADS))
+            login = self._login_thread.run(lambda: log_in(self._settings, 2 * THREADS))
         except Unreachable as error:
             self._failure, self._failed_at = Unreachable(error.message, remedy=error.remedy), time.monotonic()
             raise
@@ -289,7 +288,7 @@ class Connection:
             new = self._log_in()
             _refuse_other(self._login, new, self._settings.namespace)
             old, self._login = self._login, new
-            self._headers = self._time_limit.run(self._login.authorize)
+            self._headers = self._login_thread.run(self._login.authorize)
             self._asked_at = time.monotonic()
             if old is not None:
                 old.pool.clear()

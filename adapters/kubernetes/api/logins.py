@@ -11,9 +11,11 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from overspan.adapters.kubernetes.api.sockets import own_sockets
 from overspan.adapters.kubernetes.settings import Settings
@@ -204,3 +206,36 @@ def write_words(error: BaseException) -> str:
     """What an error of a library says, in one line."""
     inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error
     return " ".join(str(inner).split()) or type(inner).__name__
+
+
+T = TypeVar("T")
+
+_LATE = "the login to the cluster takes too long: its plug-in may wait for somebody"
+_REMEDY = "log in by hand where it runs, and try `kubectl cluster-info`"
+
+
+class BoundedThread:
+    """Runs one thing at a time in a thread of its own, and waits for it `seconds` at most. Not for several threads."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._late: Future[Any] | None = None
+
+    def run(self, function: Callable[[], T]) -> T:
+        """What it gives or raises; Unreachable when it takes too long, and at once while that goes on."""
+        if self._late is not None and not self._late.done():
+            raise Unreachable(_LATE, remedy=_REMEDY)
+        done: Future[Any] = Future()
+        self._late = done
+
+        def carry_out() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=carry_out, name="kubernetes login", daemon=True).start()
+        try:
+            return cast(T, done.result(self._seconds))
+        except FutureTimeout:
+            raise Unreachable(_LATE, remedy=_REMEDY) from None

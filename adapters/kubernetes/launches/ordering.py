@@ -21,9 +21,7 @@ from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import WATCH_SECONDS, Launches, parse_handle
-from overspan.adapters.kubernetes.launches.queues import list_counted
-from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, GateOpener
-from overspan.adapters.kubernetes.launches.steps import (
+from overspan.adapters.kubernetes.launches.pod_actions import (
     UNSUPPORTED,
     AnnounceEnd,
     CreatePods,
@@ -37,6 +35,8 @@ from overspan.adapters.kubernetes.launches.steps import (
     misses_pods,
     plan_actions,
 )
+from overspan.adapters.kubernetes.launches.queues import list_counted
+from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, GateOpener
 from overspan.adapters.kubernetes.launches.withdrawal import hold, release, take_again
 from overspan.adapters.kubernetes.manifests.hooks import MARK_END_WORDS, MARK_SECONDS
 from overspan.adapters.kubernetes.manifests.names import name_anchor

@@ -16,7 +16,7 @@ from typing import Any
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, MEMBER_LABEL
-from overspan.adapters.kubernetes.launches.steps import CreatePods
+from overspan.adapters.kubernetes.launches.pod_actions import CreatePods
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from overspan.adapters.kubernetes.launches.free_capacity import ask_capacity, find_shortage, read_demand
 from overspan.adapters.kubernetes.launches.launches import Launches
 from overspan.adapters.kubernetes.launches.ordering import RetryLater, make_pods
+from overspan.adapters.kubernetes.launches.pod_actions import CreatePods
 from overspan.adapters.kubernetes.launches.start_timeouts import judge_wait
-from overspan.adapters.kubernetes.launches.steps import CreatePods
 from overspan.adapters.kubernetes.launches.withdrawal import HELD, drop_stuck, give_back, take_again
 from overspan.adapters.kubernetes.manifests.rendering import PodSelection, render_pods
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch, describe_shortage
@@ -62,7 +62,7 @@ class WaitingLaunch:
     """Whether this process has given them back."""
     was_oldest: bool = False
     """Whether it was the oldest when it gave them back: then it has had its chance."""
-    barred: bool = False
+    at_start_gate: bool = False
     """Whether its pods wait behind Overspan's own barriers, whoever gathers them."""
 
 
@@ -81,7 +81,7 @@ def choose_action(waiting: WaitingLaunch, timeout: float, now: float) -> WaitAct
         if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
             # Made meanwhile, or another process began with it.
             return WaitAction.GIVE_BACK
-        if waiting.barred and any(is_stuck(pod, now) for pod in pods):
+        if waiting.at_start_gate and any(is_stuck(pod, now) for pod in pods):
             return WaitAction.DROP
         promoted = waiting.oldest and not waiting.was_oldest
         due = not pods and (now >= waiting.again_at or (promoted and waiting.again_at != HELD))
@@ -145,7 +145,7 @@ class SoftGang:
         gives_back = watched.soft and watched.summary.start_timeout is None
         waiting = WaitingLaunch(
             *(watched.summary, snapshot, gives_back, oldest, watched.again_at, watched.given_back, watched.was_oldest),
-            barred=watched.soft,
+            at_start_gate=watched.soft,
         )
         action = choose_action(waiting, self._settings.gang_timeout, now)
         if action is WaitAction.WAIT:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.manifests.scripts import BELL, OPENED
+from overspan.adapters.kubernetes.manifests.scripts import OPENED, WAKE_FIFO
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.bridge.model.errors import Denied, OverspanError
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 MOST_PODS = 16
 """Of a group whose barriers are opened so; each costs its node a process."""
 _SECONDS = 5.0
-OPEN = f'echo "$1" >{OPENED}; [ ! -p {BELL} ] || echo 1<>{BELL}'
+OPEN = f'echo "$1" >{OPENED}; [ ! -p {WAKE_FIFO} ] || echo 1<>{WAKE_FIFO}'
 """What is read comes first: who is woken too early looks again in time."""
 
 

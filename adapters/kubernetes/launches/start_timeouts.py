@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from overspan.adapters.kubernetes.launches.gang import count_pods
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.projection import PodSnapshot, is_placed
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Expire, LaunchLost
+from overspan.bridge.model.job import Job
 
 GATED = "SchedulingGated"
 """The scheduler's reason of a pod that a queue has not admitted (API, PodSchedulingGated)."""
@@ -31,3 +34,18 @@ def judge_wait(watched: WatchedLaunch, snapshot: PodSnapshot, admission: int | N
     if admission is not None and gated and now - min(pod.created_at for pod in gated) >= admission:
         return Expire(now, Cause.NEVER_STARTED.value)
     return None
+
+
+PLACE_SECONDS, POD_SECONDS, MOST_SECONDS = 10.0, 0.2, 60.0
+"""A time for any job, one for each of its pods, and the most of both."""
+AUTOSCALED_SECONDS = 900.0
+"""For a cluster that makes its nodes when pods ask for them."""
+
+
+def find_failover_timeout(job: Job, settings: Settings) -> float:
+    """Seconds within which all pods of a job have to have their nodes."""
+    if settings.failover_after is not None:
+        return float(settings.failover_after)
+    if settings.autoscaler:
+        return AUTOSCALED_SECONDS
+    return min(PLACE_SECONDS + POD_SECONDS * count_pods(job), MOST_SECONDS)

@@ -22,7 +22,7 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     make_work_command,
 )
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
-from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
+from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, NOTICE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
@@ -74,7 +74,7 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
     if hook:
         container["lifecycle"] = hook
     container["volumeMounts"] = list(_own_mounts(parts).mounts)
-    return container, None if task.ready is None else render_probe(task.ready, waits=has_barrier(parts.job, task))
+    return container, None if task.ready is None else render_probe(task.ready, waits=has_start_gate(parts.job, task))
 
 
 def render_volumes_of(parts: Parts) -> list[Document]:
@@ -116,7 +116,7 @@ def make_work(parts: Parts) -> Work:
             f"{task.name}: `setup` is longer than {MAX_TEXT // 1024} KiB", remedy="put it into a file of `workdir`"
         )
     setup = task.setup if task.setup.strip() else ""
-    waits = has_barrier(parts.job, task)
+    waits = has_start_gate(parts.job, task)
     domain = name_domain(parts.job) if waits and has_names(parts.job) else ""
     if not needs_script(task):
         return Work(setup, task.run, task.name, task.args, parts.files.links, waits, domain)

@@ -61,7 +61,7 @@ def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
     return task.primary and any(not other.primary for other in spec.tasks)
 
 
-def has_barrier(job: Job, task: TaskSpec) -> bool:
+def has_start_gate(job: Job, task: TaskSpec) -> bool:
     """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
 
     So do those of a job that may still go to another cluster.
@@ -81,7 +81,7 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
             notice_signal=spec.notice_signal,
             has_hook=bool(spec.on_preemption.strip()),
             heard=ends_others(job.spec, spec),
-            waits=has_barrier(job, spec),
+            waits=has_start_gate(job, spec),
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over

@@ -18,7 +18,7 @@ import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, make_launch, read_file, read_script, render_job
 
 from overspan.adapters.kubernetes.launches.gang import GangBackend
-from overspan.adapters.kubernetes.manifests import command_archive
+from overspan.adapters.kubernetes.manifests import commands as pod_commands
 from overspan.adapters.kubernetes.manifests.commands import (
     ASKING,
     BODY,
@@ -89,7 +89,7 @@ def test_the_program_is_small_whole_and_always_the_same(tmp_path: Path) -> None:
     assert len(program) < 120_000
     # Enough others for it to be forgotten.
     for number in range(4):
-        command_archive.build_program(f"# {number}\n")
+        pod_commands.build_program(f"# {number}\n")
     assert pack_program(MOUNTED) == program
     path = tmp_path / "commands.pyz"
     path.write_bytes(program)
@@ -259,12 +259,12 @@ def test_submissions_at_the_same_time_build_the_program_once(monkeypatch: pytest
         calls.append(1)
         return read()
 
-    monkeypatch.setattr(command_archive, "read_sources", note)
+    monkeypatch.setattr(pod_commands, "read_sources", note)
     together = threading.Barrier(4)
 
     def build(_: int) -> bytes:
         together.wait()
-        return command_archive.build_program("# of this test\n")
+        return pod_commands.build_program("# of this test\n")
 
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(build, range(4)))) == len(calls) == 1

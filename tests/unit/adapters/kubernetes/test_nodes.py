@@ -15,7 +15,7 @@ from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.observation.nodes import NodeUse, ask_nodes, read_node, read_quota
-from overspan.adapters.kubernetes.settings import GpuKind, GpuSettings, Settings
+from overspan.adapters.kubernetes.settings import GpuKind, NodeGpus, Settings
 from overspan.bridge.model.errors import Unreachable
 
 Document = dict[str, Any]
@@ -111,7 +111,7 @@ def test_gpus_and_their_kind() -> None:
     )
     assert (node.gpus, node.gpus_used, node.gpu_kind) == (8, 3.0, "nvidia-h100-80gb")
     named = Settings(
-        gpus=GpuSettings(types={"h100": GpuKind(("NVIDIA-H100-80GB",)), "mi300": GpuKind((), "", "amd.com/gpu")})
+        gpus=NodeGpus(types={"h100": GpuKind(("NVIDIA-H100-80GB",)), "mi300": GpuKind((), "", "amd.com/gpu")})
     )
     assert show(make_node(gives={"nvidia.com/gpu": "8"}), settings=named).gpu_kind == "h100"
     amd = show(make_node(gives={"amd.com/gpu": "4"}), make_pod("a", cpu="1", **{"amd.com__gpu": "1"}), settings=named)

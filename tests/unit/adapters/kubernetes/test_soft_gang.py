@@ -75,8 +75,8 @@ def test_what_is_there_while_nothing_is_to_be_is_given_back_too() -> None:
 def test_a_pod_that_a_dead_node_keeps_is_removed_where_its_barrier_never_opened() -> None:
     kept = waiting(placed(deleting_at=T), again_at=T + 100)
     late = T + STUCK_SECONDS
-    assert choose_action(replace(kept, barred=True), LIMIT, late - 1) is WaitAction.WAIT
-    assert choose_action(replace(kept, barred=True), LIMIT, late) is WaitAction.DROP
+    assert choose_action(replace(kept, at_start_gate=True), LIMIT, late - 1) is WaitAction.WAIT
+    assert choose_action(replace(kept, at_start_gate=True), LIMIT, late) is WaitAction.DROP
     # Without a barrier its program may run there.
     assert choose_action(kept, LIMIT, late) is WaitAction.WAIT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, TOKEN, T, ended, group, placed, pod, running
 
-from overspan.adapters.kubernetes.launches.steps import (
+from overspan.adapters.kubernetes.launches.pod_actions import (
     CreatePods,
     DeletePod,
     ExecInPod,
