@@ -176,10 +176,10 @@ class Limits(Protocol):
 
 
 @runtime_checkable
-class Barrier(Protocol):
+class StartGates(Protocol):
     """Start gate: the cluster can hold back launches of jobs with several candidates; the daemon decides about them.
 
-    No user code runs before the daemon's first `Launch`. The adapter is a `Release` too: releasing an unwanted launch
+    No user code runs before the daemon's first `Launch`. The adapter is a `Cleanup` too: releasing an unwanted launch
     ends it, whatever it waits for. Jobs that race (`Job.racers`) wait at the gate, and so do all jobs with several
     candidates, unless an `Expire` can take them back.
     """
@@ -189,10 +189,10 @@ class Barrier(Protocol):
 
 
 @runtime_checkable
-class Patience(Protocol):
+class FailoverTimeout(Protocol):
     """The cluster's default for how long it may keep a job waiting that could fail over to another candidate."""
 
-    def patience(self, job: Job) -> float | None:
+    def failover_timeout(self, job: Job) -> float | None:
         """Seconds from the submission; None for no limit."""
 
 
@@ -394,7 +394,7 @@ class Numbered(Protocol):
 
 
 @runtime_checkable
-class Release(Protocol):
+class Cleanup(Protocol):
     """Launches leave objects on the cluster, to be removed once their outcome is stored by any daemon."""
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:

@@ -227,7 +227,7 @@ class KubernetesCluster:
         """Nothing: every pod of a job with several clusters waits behind a barrier."""
         return ""
 
-    def patience(self, job: Job) -> float | None:
+    def failover_timeout(self, job: Job) -> float | None:
         """How long the pods of a job that could go elsewhere may wait for a node."""
         return find_failover_timeout(job, self._settings)
 

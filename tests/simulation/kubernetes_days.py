@@ -102,7 +102,9 @@ class KubernetesDays:
         patch.setattr(time, "monotonic", self.loop.time)
         patch.setattr(watch, "threading", threads)
         patch.setattr(live_logs, "threading", threads)
-        patch.setattr(live_logs, "_Live", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named))
+        patch.setattr(
+            live_logs, "_FollowedLog", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named)
+        )
         for module in (watch, soft_gang):
             patch.setattr(module, "random", chance)
         names = SimpleNamespace(uuid4=lambda: uuid.UUID(int=chance.getrandbits(128)))

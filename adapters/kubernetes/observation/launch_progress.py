@@ -252,9 +252,9 @@ def _find_absent(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor) 
             continue
         go = next((record.go for record in records if record.attempt == attempt), "0")
         for index in range(task.nodes):
-            projection = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
+            reported = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
             key = (task.name, attempt, index)
-            if projection < 3 and snapshot.find(key)[0] is None:
+            if reported < 3 and snapshot.find(key)[0] is None:
                 yield key, go
 
 

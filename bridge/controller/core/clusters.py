@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from overspan.adapters.abilities import (
-    Barrier,
     Deciders,
+    FailoverTimeout,
     Forget,
     Limits,
     Located,
     Partitions,
-    Patience,
     Personal,
+    StartGates,
     Writes,
     Written,
 )
@@ -48,7 +48,7 @@ OpenerOf = Callable[[str], Opener]
 GIVE_BACK = frozenset({LOCAL, "slurm"})
 """Kinds of clusters where an `Expire` ends a launch only while it waits, and is reported only once it certainly did.
 
-On other clusters a launch is withdrawn for failover only if it waits behind a barrier (`Barrier`).
+On other clusters a launch is withdrawn for failover only if it waits behind a barrier (`StartGates`).
 """
 ANSWER_SECONDS = 5.0
 """Seconds within which a cluster has to answer to count as up, when a job can go to another."""
@@ -112,7 +112,7 @@ class Cluster:
     def holds_back(self) -> bool:
         """Whether launches wait there behind a barrier, so that a decision of the daemon alone ends them."""
         try:
-            return self.config.kind not in GIVE_BACK and isinstance(self.adapter, Barrier)
+            return self.config.kind not in GIVE_BACK and isinstance(self.adapter, StartGates)
         except OverspanError:
             return False
 
@@ -350,7 +350,7 @@ class Clusters:
             adapter = self.get(name).adapter
         except OverspanError:
             return None
-        return adapter.patience(job) if isinstance(adapter, Patience) else None
+        return adapter.failover_timeout(job) if isinstance(adapter, FailoverTimeout) else None
 
     def list_racers(self, job: Job) -> tuple[str, ...]:
         """The clusters of a job's list that may race for it; none where there are not two of them."""
@@ -365,7 +365,7 @@ class Clusters:
             adapter = self.get(name).adapter
         except OverspanError as error:
             return error.message
-        return adapter.find_obstacle(job) if isinstance(adapter, Barrier) else "it starts a job by itself"
+        return adapter.find_obstacle(job) if isinstance(adapter, StartGates) else "it starts a job by itself"
 
     def open_local(self) -> None:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""

@@ -165,7 +165,7 @@ def test_a_pod_that_would_be_refused(api: KubernetesApi, connection: Connection)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "groups", "rung", "words", "meant"),
+    ("wanted", "groups", "backend", "words", "meant"),
     [
         (Settings(), {}, GangBackend.SOFT, "soft gang", True),
         (Settings(), {"v1beta1": PODGROUPS, "v1alpha2": PODGROUPS}, GangBackend.V1BETA1, "v1beta1", True),

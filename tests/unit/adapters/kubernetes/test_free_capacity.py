@@ -34,7 +34,7 @@ def demand(count: int, cpu: float, **selector: str) -> PodDemand:
 
 
 @pytest.mark.parametrize(
-    ("needs", "rooms", "words"),
+    ("needs", "capacities", "words"),
     [
         ([demand(4, 2)], [capacity(4), capacity(4)], ""),
         (

@@ -207,7 +207,7 @@ def test_the_first_node_tells_when_a_task_is_ready(ready: str, probe: dict[str, 
     assert "readinessProbe" not in main_of(second)
 
 
-@pytest.mark.parametrize("rung", [GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2])
+@pytest.mark.parametrize("backend", [GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2])
 def test_a_native_group_is_one_flat_pod_group(backend: GangBackend) -> None:
     objects = render_job(read_file(PAIR), backend=backend)
     (group,) = objects.gang
@@ -275,7 +275,7 @@ def test_kueue_admits_eight_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rung"),
+    ("text", "backend"),
     [
         (PAIR, GangBackend.V1BETA1),
         ("name: one\nrun: echo\n", GangBackend.ALONE),
@@ -369,8 +369,8 @@ def test_the_anchor_tells_all_that_later_pods_need() -> None:
     launch = make_launch(read_file(PAIR.replace("run: python s.py", "secrets: {A: hidden}\nrun: python s.py")))
     plan = plan_launch(launch, settings, GangBackend.V1BETA1)
     objects = render(launch, plan, settings)
-    plan = json.loads(objects.anchor["data"][PLAN])
-    again = read_plan(plan)
+    document = json.loads(objects.anchor["data"][PLAN])
+    again = read_plan(document)
     assert again == plan
     assert summarize_launch(again.token, again.job).pods == 3
     for pods in (PodSelection("server", 0), PodSelection("trainer", 4, (1,), 2, "1.0")):

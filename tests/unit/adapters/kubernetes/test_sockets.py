@@ -84,7 +84,7 @@ def test_a_server_that_goes_before_the_handshake_leaves_no_socket(rude: int) -> 
 
 @pytest.mark.parametrize("way", ["request", "stream", "exec", "lane"])
 def test_no_way_to_the_server_drops_a_socket_that_was_reset(
-    rude: int, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rude: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect = socket.socket.connect
 
@@ -102,11 +102,11 @@ def test_no_way_to_the_server_drops_a_socket_that_was_reset(
     opened = open_connection(Settings(kubeconfig=str(config)))
 
     def use() -> None:
-        if login == "request":
+        if way == "request":
             opened.request("GET", "/version")
-        elif login == "stream":
+        elif way == "stream":
             opened.stream("/version")
-        elif login == "exec":
+        elif way == "exec":
             opened.exec("default", "pod", "main", ["true"])
         else:
             with opened.thread_connection() as own_connection:

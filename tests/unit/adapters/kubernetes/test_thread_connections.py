@@ -46,7 +46,7 @@ def test_one_connection_takes_all_requests(api: KubernetesApi, connection: Conne
     assert connection._ready()[0].server.num_connections == 1
 
 
-def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
+def test_many_objects_are_made_by_connections_of_threads_and_a_few_by_the_pool(
     api: KubernetesApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Connection] = []
@@ -56,7 +56,7 @@ def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
         opened.append(self)
         return own_connection(self)
 
-    monkeypatch.setattr(Connection, "lane", note)
+    monkeypatch.setattr(Connection, "thread_connection", note)
     calls = Calls(connection, "default")
     few = asyncio.run(calls.create_all([draw_map(f"few{number}") for number in range(4)]))
     assert not opened
@@ -66,7 +66,7 @@ def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
     assert len(connection.request("GET", MAPS).document["items"]) == 4 + MANY
 
 
-def test_a_refusal_in_a_lane_says_why_and_ends_the_rest(api: KubernetesApi, connection: Connection) -> None:
+def test_a_refusal_of_one_says_why_and_ends_the_rest(api: KubernetesApi, connection: Connection) -> None:
     api.refuse("POST", "configmaps", 403, "exceeded quota: small", times=MANY)
     answers = asyncio.run(Calls(connection, "default").create_all([draw_map(f"m{number}") for number in range(MANY)]))
     refused = [answer for answer in answers if answer is not None and not answer.works]
@@ -75,7 +75,7 @@ def test_a_refusal_in_a_lane_says_why_and_ends_the_rest(api: KubernetesApi, conn
     assert answers.count(None) >= MANY - CREATORS
 
 
-def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path: Path, settings: Settings) -> None:
+def test_a_login_that_expires_meanwhile_is_renewed(api: KubernetesApi, tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "token").write_text("old")
     api.tokens = {"old"}
     config = json.loads(Path(settings.kubeconfig).read_text())
@@ -93,7 +93,7 @@ def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path:
         connection.close()
 
 
-def test_a_lane_that_breaks_is_not_used_again(api: KubernetesApi, connection: Connection) -> None:
+def test_a_connection_that_breaks_is_not_used_again(api: KubernetesApi, connection: Connection) -> None:
     with connection.thread_connection() as own_connection:
         assert own_connection is not None and connection.create(MAPS, draw_map("one"), own_connection).works
         api.lose_reply("POST", "configmaps")
@@ -105,7 +105,7 @@ def test_a_lane_that_breaks_is_not_used_again(api: KubernetesApi, connection: Co
     assert api.count("POST", "configmaps") == 3
 
 
-def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> None:
+def test_a_slow_answer(api: KubernetesApi, connection: Connection) -> None:
     held = api.hold("POST", "configmaps")
     own_connection = open_thread_connection(connection._ready()[0], 0.2)
     assert own_connection is not None
@@ -128,10 +128,10 @@ def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> 
         ("unix:///run/socket", {}),
     ],
 )
-def test_ways_that_are_not_straight_have_no_lane(host: str, given: dict[str, Any]) -> None:
+def test_logins_without_a_direct_connection(host: str, given: dict[str, Any]) -> None:
     assert open_thread_connection(make_way(host, **given), 1.0) is None
 
 
-def test_a_server_that_does_not_listen_has_no_lane(api: KubernetesApi) -> None:
+def test_a_server_that_does_not_listen(api: KubernetesApi) -> None:
     api.stop()
     assert open_thread_connection(make_way(api.url), 1.0) is None
