@@ -178,7 +178,7 @@ class SimulatedConnection(Connection):
         super().__init__(settings)
         self._wire = wire
         # A program that logs in is no part of this world.
-        self._login = SimpleNamespace(run=lambda function: function())  # type: ignore[assignment]
+        self._login_thread = SimpleNamespace(run=lambda function: function())  # type: ignore[assignment]
 
     @property
     def address(self) -> str:

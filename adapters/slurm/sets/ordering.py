@@ -63,7 +63,7 @@ together can begin: those that have their nodes already wait at the start gate.
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 
 
-class LiveMember(NamedTuple):
+class LivePart(NamedTuple):
     """A native job that can still run something, for attempts from `first` on.
 
     `begun`: its supervisor is known to be there. `phase` is Slurm's, None where it is not known.
@@ -115,7 +115,7 @@ class SetOrderer:
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
-    def _list_standing(self, known: KnownSet, task: str) -> list[LiveMember]:
+    def _list_standing(self, known: KnownSet, task: str) -> list[LivePart]:
         """The native jobs of a task, or of all, that can still run something."""
         begun, view_of = self._watch.journals.has_begun, self._watch.view_of
         now, found = known.now, []
@@ -124,7 +124,7 @@ class SetOrderer:
                 handle = known.name(member)
                 view = view_of(str(handle))
                 phase = None if view is None else view.outcome.phase
-                found.append(LiveMember(handle, member.first, begun(handle), phase))
+                found.append(LivePart(handle, member.first, begun(handle), phase))
         return found
 
     async def _launch(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
@@ -188,7 +188,7 @@ class SetOrderer:
         return Refusal(order.token, "the native job is being noted", transient=True)
 
 
-def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) -> OrderSteps | None:
+def plan_order(known: KnownSet, order: Order, standing: Sequence[LivePart]) -> OrderSteps | None:
     """What carries an order out that launches nothing; None for one that has no form here."""
     event, handles = order.event, [one.handle for one in standing]
     if isinstance(event, events.HoldOver):
@@ -218,7 +218,7 @@ def plan_order(known: KnownSet, order: Order, standing: Sequence[LiveMember]) ->
     return None
 
 
-def _tell_supervisor(one: LiveMember, order: Order, event: Event) -> OrderSteps:
+def _tell_supervisor(one: LivePart, order: Order, event: Event) -> OrderSteps:
     """An order as a line; an attempt that is to end before its native job has started is not waited for."""
     steps = add_order(one.handle, order, one.begun)
     ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first

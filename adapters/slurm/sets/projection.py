@@ -14,7 +14,7 @@ from overspan.adapters.slurm.groups.projection import GroupView
 from overspan.adapters.slurm.observation.journals import JournalLine
 from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
 from overspan.adapters.slurm.observation.projection import Ordered
-from overspan.adapters.slurm.sets.handles import MemberCursor, SetCursor, SetHandle, SetPart
+from overspan.adapters.slurm.sets.handles import PartCursor, SetCursor, SetHandle, SetPart
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.events import (
     Event,
@@ -140,7 +140,7 @@ def _judge_early(handle: SetHandle, task: str, seen: GroupView) -> LaunchLost | 
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
 
 
-def _project_member(part: SetPart, seen: GroupView | None, member: MemberCursor) -> tuple[MemberCursor, list[Event]]:
+def _project_member(part: SetPart, seen: GroupView | None, member: PartCursor) -> tuple[PartCursor, list[Event]]:
     """What a native job's journal has behind the cursor, and the end of what it left open."""
     events: list[Event] = []
     if seen is None or member.over:
@@ -177,7 +177,7 @@ def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> Nod
     return NodeEnded(at, task, attempt, node, run, signal=9, cause=Cause.NODE.value, detail=detail)
 
 
-def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
+def _note(part: SetPart, member: PartCursor, event: Event) -> PartCursor:
     """What is open after an event."""
     if isinstance(event, Launch):
         return replace(member, attempt=event.attempt, open=tuple((node, 0) for node in range(part.nodes)))
