@@ -1,7 +1,7 @@
 """The adapter of a Kubernetes cluster: a job's tasks as bare pods, whose phases are the tasks' states.
 
-The daemon decides; this carries single decisions out and tells what pods do. It keeps nothing that has to survive:
-anchors, pods and cursors have it all.
+The daemon decides; this carries single decisions out and reports what pods do. It has no state that must survive:
+anchors, pods and cursors hold everything.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ from overspan.bridge.model.job import Job
 _log = logging.getLogger(__name__)
 
 ASK_SECONDS = 2.0
-"""How long a submitter waits for what the cluster says before the job is taken."""
+"""How long a submission waits for the cluster's checks before the job is accepted."""
 TIDY_SECONDS = 3.0
 """How often ended pods of live launches are removed."""
 LAST_LINES_SECONDS = 12.0
-"""How long an end of the daemon waits for what pods print that are being ended: their nodes remove it."""
+"""How long the daemon's shutdown waits for the last lines of pods that are being ended: their nodes remove them."""
 TROUBLE_SECONDS = 10.0
-"""How often events are asked for while pods do not start; their status is silent about mounts."""
+"""How often events are read while pods do not start; their status is silent about mounts."""
 
 
 class KubernetesCluster:
@@ -100,7 +100,7 @@ class KubernetesCluster:
         self._node_cache = NodeCache(lambda: ask_sizes(self._connection, self._settings))
         self._preflight = Preflight(self._connection)
         self._installations: set[str] = set()
-        """This daemon's, as far as it has told them."""
+        """Those of this daemon, as seen in its calls."""
         self._backend: GangBackend | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._closed = False
@@ -125,14 +125,14 @@ class KubernetesCluster:
             launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
             backend = await self._find_rung(namespace)
         call = self._submitter.submit(launches, namespace, backend)
-        # Whoever stops waiting does not stop it half-way.
+        # A caller that gives up must not cancel it half-way.
         answers = await asyncio.shield(asyncio.create_task(call))
         if any(isinstance(answer, Refusal) and not answer.transient for answer in answers):
             self._preflight.forget(namespace)
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`: from one watch, whatever their number."""
+        """Events of the launches in `since`, from one watch whatever their number."""
         self._check_open()
         self._start_housekeeping()
         return await self._observer.observe(since, timeout)
@@ -152,7 +152,7 @@ class KubernetesCluster:
         except NotFound:
             if watched is not None and self.launches.fresh and self.launches.trouble() is None:
                 raise
-            # Nobody has seen its pods yet, or not those of the present: whether they can be seen is asked.
+            # The watch has not seen its pods yet, or is behind: ask for them.
             pods = await self._ask_pods(handle)
             return await self._logs.read(request, handle.token, pods)
 
@@ -201,7 +201,7 @@ class KubernetesCluster:
         await asyncio.shield(asyncio.create_task(call))
 
     async def close(self) -> None:
-        """Let go of watches and connections; the work goes on."""
+        """Close watches and connections; the work goes on."""
         if self._closed:
             return
         self._closed = True
@@ -224,29 +224,29 @@ class KubernetesCluster:
         return render_plan(bound_gpu_defaults(job, self._node_cache.known, PORTION), self._settings, self._backend)
 
     def find_obstacle(self, job: Job) -> str:
-        """Nothing: every pod of a job with several clusters waits behind a barrier."""
+        """Empty: every pod of a job with several candidates waits at a start gate."""
         return ""
 
     def failover_timeout(self, job: Job) -> float | None:
-        """How long the pods of a job that could go elsewhere may wait for a node."""
+        """How long the pods of a job with further candidates may wait for a node."""
         return find_failover_timeout(job, self._settings)
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """What of a job this cluster carries out in part, or not at all."""
+        """The options of a job that have no or only partial effect here."""
         return (
             *list_notes(job, self._settings, self._backend or GangBackend.SOFT),
             *note_unwritable(job, self._settings),
         )
 
     async def admit(self, job: Job) -> Refusal | None:
-        """The refusal of a job that cannot be rendered, or of which the cluster knows at once that it cannot run."""
+        """The refusal of a job that cannot be rendered, or that the cluster is known to refuse."""
         refusal = find_refusal(job, self._settings)
         if refusal:
             return Refusal("", refusal, remedy=self._name_partitions() if job.spec.partition else "")
         refused = await asyncio.to_thread(admit, job, self._settings)
         if refused is not None or self.launches.trouble() is not None:
             return refused
-        # For notes; nobody waits for it.
+        # Refreshed in the background, for notes.
         self._node_cache.look()
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -257,7 +257,7 @@ class KubernetesCluster:
                     job, self.launches.calls(namespace), self._installations
                 )
         except (TimeoutError, OverspanError):
-            # What it says is known when the job is sent.
+            # The submission asks again.
             return None
         return Refusal("", found.message, remedy=found.remedy) if found is not None else None
 
@@ -293,7 +293,7 @@ class KubernetesCluster:
             self._housekeeping = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """Heed what time brings: groups that gather, ended pods, pods that do not start."""
+        """The housekeeping loop: soft gangs, ended pods, pods that do not start, output files."""
         tidied = troubled = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -318,7 +318,7 @@ class KubernetesCluster:
                 _log.exception("cluster %s", self.name)
 
     async def _find_troubles(self, launches: Sequence[WatchedLaunch]) -> None:
-        """Ask why bound pods do not start, and what probes have met: their events say it."""
+        """Read the events of pods that do not start or are not ready: their status is silent about the cause."""
         now = time.time()
         slow = [
             watched

@@ -48,7 +48,7 @@ _Dumper.add_representer(str, _represent_text)
 def render_plan(job: Job, settings: Settings, best: GangBackend | None = GangBackend.SOFT) -> str:
     """The manifests of a job, with what is noted about them as comments; secrets are named and never shown. Blocking.
 
-    `best` is the cluster's way to start groups, None where it has not been asked. Raises InvalidRequest for what the
+    `best` is the cluster's gang backend, None where that is unknown. Raises InvalidRequest for what the
     cluster cannot do.
     """
     launch = Launch(TOKEN.format(job=job.id), job)

@@ -1,4 +1,4 @@
-"""Single calls about single objects, each with its errors sorted: what is done already is done, the rest raises."""
+"""Idempotent calls on single objects: what is done already counts as done, other refusals raise."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
 }
-"""Where objects of the core group are; others tell theirs by their apiVersion."""
+"""Collections of the core group; other kinds have theirs by apiVersion and name."""
 _MISSING = (404, 410)
 _TRIES = 5
-"""How often a change is tried that must not overwrite another's."""
+"""Tries of a compare-and-set before it gives up."""
 CREATORS = 8
 """Threads that make many objects; more of them only wait for each other and for the API server."""
 _FEW = 4 * CREATORS
@@ -51,7 +51,7 @@ async def finish_all(calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 class _Creation:
-    """Many objects that are made by a few threads, each of which takes the next one until a refusal ends it."""
+    """Creates many objects by a few threads; each takes the next one until any is refused."""
 
     def __init__(self, connection: Connection, namespace: str, documents: Sequence[Mapping[str, Any]]) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class _Creation:
         self.answers: list[ApiAnswer | None] = [None] * len(documents)
 
     def work(self) -> None:
-        """Make objects until there are none left. Raises Unreachable and TimedOut, which end the others' work too."""
+        """Create objects until none is left. Unreachable and TimedOut are raised, and end the other threads too."""
         try:
             with self._connection.thread_connection() if len(self._documents) > _FEW else nullcontext() as connection:
                 for place in self._places:
@@ -164,9 +164,9 @@ class Calls:
         await self.strip_pod(pod, await self.delete_pod(pod, None) if pod.deleting_at is None else None)
 
     async def strip_pod(self, pod: PodRecord, known: Mapping[str, Any] | None = None) -> None:
-        """Take Overspan's finalizer off a pod; others' stay. Raises Conflict where somebody else always was faster.
+        """Take Overspan's finalizer off a pod, by compare-and-set on its version. Raises Conflict after too many tries.
 
-        `known` is its metadata as the API has just told it.
+        `known` is metadata that the API has just answered.
         """
         for _ in range(_TRIES):
             metadata = known if known is not None else ((await self.get("Pod", pod.name)) or {}).get("metadata", {})
@@ -187,7 +187,7 @@ class Calls:
     async def delete_pod(self, pod: PodRecord, grace: int | None) -> Mapping[str, Any] | None:
         """End one pod, and no other of its name; one that is gone is fine. `grace` None is the pod's own.
 
-        Gives its metadata as it is then, None where the answer does not tell.
+        Gives the metadata in the answer; None where that has none.
         """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:

@@ -1,4 +1,4 @@
-"""The way to one cluster's API: requests by the pool of connections of a login, each with its header."""
+"""Requests to one cluster's API, over the connection pool of a login."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Connection:
         self._failure: Unreachable | None = None
         self._streams: WeakSet[AnswerStream] = WeakSet()
         self.closed = False
-        """Whether it was let go of: nothing long goes on then."""
+        """Long operations check it and stop."""
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="kubernetes")
 
     @property
@@ -102,7 +102,7 @@ class Connection:
     def create(self, path: str, body: Any, connection: ThreadConnection | None = None) -> ApiAnswer:
         """Make an object; the answer has its metadata alone. Raises as `request`.
 
-        Who uses a lane makes many, and wants to know no more of each than that it was made: the document is left out.
+        Over a thread's own connection many are created, and the document of a success is not read.
         """
         reply = self._send("POST", path, _Message(body, accept=_METADATA), connection=connection)
         works = ApiAnswer(reply.status, {})
@@ -110,7 +110,7 @@ class Connection:
 
     @contextmanager
     def thread_connection(self) -> Iterator[ThreadConnection | None]:
-        """A lane for the calling thread; None where requests go by the pool. Raises Unreachable."""
+        """A connection of the calling thread's own; None where requests go through the pool. Raises Unreachable."""
         connection = open_thread_connection(self._ready()[0], self._settings.request_timeout)
         try:
             yield connection
@@ -138,7 +138,7 @@ class Connection:
             self._streams.add(stream)
             late = self.closed
         if late:
-            # It was opened for somebody who has gone meanwhile.
+            # Closed while it was being opened.
             response.close()
             raise Unreachable(_CLOSED)
         return stream
@@ -148,7 +148,7 @@ class Connection:
     ) -> tuple[int, str]:
         """Run words in a container: their exit code, and what they printed (both streams).
 
-        Raises the error of a refusal, Unreachable when the end is not told, and TimedOut; the process may go on then.
+        Raises the error of a refusal, and Unreachable and TimedOut when the end is unknown; the process may go on then.
         """
         command = ExecCommand(namespace, pod, container, words)
         done = run_command(self._open_socket(command), timeout)
@@ -168,7 +168,7 @@ class Connection:
         return await asyncio.get_running_loop().run_in_executor(self._workers, partial(function, *arguments))
 
     def close(self) -> None:
-        """Let go of idle connections and threads; requests under way end by themselves."""
+        """Close idle connections and threads; requests under way finish by themselves."""
         self.closed = True
         self._workers.shutdown(wait=False, cancel_futures=True)
         with self._lock:
@@ -176,7 +176,7 @@ class Connection:
             streams = list(self._streams)
         if login is not None:
             login.close()
-        # Whoever reads one wakes up, and closes it.
+        # Wakes the readers, which close them.
         for stream in streams:
             stream.close()
 
@@ -189,7 +189,7 @@ class Connection:
         silence: float | None = None,
         connection: ThreadConnection | None = None,
     ) -> Any:
-        """The response; a refused login is renewed once, and a question that met a closed connection asked again."""
+        """The response. Retries once after renewing a refused login, and a GET once after a dropped connection."""
         message = message or _Message()
         sent = None if message.body is None else json.dumps(message.body, separators=(",", ":")).encode()
         kind = {} if sent is None else {"content-type": message.content_type}
@@ -198,7 +198,7 @@ class Connection:
             login, authorization = self._ready()
             headers = {**authorization, "accept": message.accept, **kind}
             try:
-                # A lane's connection is of one login, whose certificate it has shown.
+                # The connection was authenticated by one login: no other may use it.
                 straight = (
                     connection
                     if connection is not None and connection.login is login and not connection.broken
@@ -253,7 +253,7 @@ class Connection:
             raise Unreachable(f"{login.place} does not answer: {write_words(error)}") from error
 
     def _ready(self) -> tuple[ApiLogin, dict[str, str]]:
-        """The login and its headers; logs in first where nobody has."""
+        """The login and its headers; logs in at the first call."""
         with self._lock:
             if self.closed:
                 raise Unreachable(_CLOSED)
@@ -266,7 +266,7 @@ class Connection:
             return self._login, self._headers
 
     def _log_in(self) -> ApiLogin:
-        """A new login; one that failed is not tried again at once, for it may be a plug-in that takes seconds."""
+        """A new login. A failure is repeated for a while without another try: plug-ins may take seconds."""
         if self._failure is not None and time.monotonic() - self._failed_at < _RENEWAL_SECONDS:
             raise self._failure
         try:
@@ -278,7 +278,7 @@ class Connection:
         return login
 
     def _renew(self, refused: Mapping[str, str]) -> bool:
-        """Log in anew after a refusal of these headers, unless somebody just did; whether to try again."""
+        """Single-flight renewal after a refusal of these headers; whether to try again."""
         with self._lock:
             if self._headers is not refused:
                 return True

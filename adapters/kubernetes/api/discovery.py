@@ -1,4 +1,4 @@
-"""What a cluster has, asked of its API: which ways to start a group as one, and who Overspan is there."""
+"""API discovery: which gang backends a cluster has, and which rights this login has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Right(NamedTuple):
 
 
 class FoundBackend(NamedTuple):
-    """How groups start as one, and what was seen; `meant` is false where the settings ask for another way."""
+    """The gang backend, and why; `as_configured` is false where the settings ask for another one."""
 
     backend: GangBackend
     seen: str
@@ -59,9 +59,9 @@ def may(connection: Connection, right: Right, namespace: str) -> bool:
 
 
 def find_backend(connection: Connection, settings: Settings, namespace: str) -> FoundBackend:
-    """How groups start as one there, by the settings and by what the cluster has. Blocking; three questions or so.
+    """The gang backend, by the settings and by what the cluster serves. Blocking; about three requests.
 
-    A queue that is named decides for Kueue: who names one wants its limits. Raises Unreachable and other refusals.
+    A configured queue selects Kueue, because its limits are wanted then. Raises Unreachable and other refusals.
     """
     if settings.gang == SOFT:
         return FoundBackend(GangBackend.SOFT, "soft gang, as the settings say")
@@ -109,7 +109,7 @@ def _find_kueue(
     for version in versions:
         path = f"/apis/{KUEUE_GROUP}/{version}/namespaces/{namespace}/localqueues/{settings.queue}"
         status = connection.request("GET", path).status
-        # Who may not read the queue may well use it: the label is all that it takes.
+        # A login that may not read the queue may still use it: pods only need its label.
         if status in (200, 403):
             return FoundBackend(GangBackend.KUEUE, f"Kueue, LocalQueue {settings.queue}")
     return None

@@ -50,7 +50,7 @@ class ExecSocket(NamedTuple):
 
 
 def run_command(address: ExecSocket, timeout: float) -> tuple[int, str] | ApiAnswer:
-    """Run it: exit code and output, or the refusal. Raises Unreachable when its end is not told, and TimedOut."""
+    """Run it: exit code and output, or the refusal. Raises Unreachable when its end is unknown, and TimedOut."""
     library = importlib.import_module("websocket")
     deadline = time.monotonic() + timeout
     connection = library.WebSocket(sslopt=dict(address.tls))

@@ -57,7 +57,7 @@ class ApiLogin(NamedTuple):
         return str(self.configuration.host)
 
     def close(self) -> None:
-        """Close what is idle; a connection that is in use is closed by who uses it."""
+        """Close idle connections; those in use are closed by their users."""
         self.pool.clear()
         if self.server is not self.pool:
             self.server.close()
@@ -73,7 +73,7 @@ class ApiLogin(NamedTuple):
 
 
 class _LoginErrors(logging.Handler):
-    """What the official client logs while it logs in: it has no other word for a plug-in that failed."""
+    """Captures what the official client logs while it logs in: it reports a failed plug-in in no other way."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -149,7 +149,7 @@ def find_address(settings: Settings) -> str:
         context = _find_named(documents, "contexts", name)["context"]
         server = str(_find_named(documents, "clusters", context["cluster"])["cluster"]["server"]).rstrip("/")
     except Exception as error:
-        # Whatever is wrong with it, the login finds the words.
+        # The login itself reports what is wrong in detail.
         raise Unreachable(f"where the cluster is cannot be read ({given}): {write_words(error)}") from error
     return f"{server}, namespace {settings.namespace or context.get('namespace') or 'default'}"
 
@@ -164,7 +164,7 @@ def _find_server(configuration: Any, pool: Any) -> tuple[Any, str]:
     host = str(configuration.host)
     url = importlib.import_module("urllib3.util").parse_url(host)
     if url.scheme != "https" and configuration.proxy:
-        # Such a proxy wants to be told the whole address.
+        # Such a proxy needs the absolute URL.
         return pool, host
     return pool.connection_from_url(host), (url.path or "").rstrip("/")
 
@@ -215,14 +215,17 @@ _REMEDY = "log in by hand where it runs, and try `kubectl cluster-info`"
 
 
 class BoundedThread:
-    """Runs one thing at a time in a thread of its own, and waits for it `seconds` at most. Not for several threads."""
+    """Runs one function at a time in a thread of its own, for at most `seconds`. Not for use by several threads.
+
+    A credential plug-in may wait for input of a user who is not there.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._late: Future[Any] | None = None
 
     def run(self, function: Callable[[], T]) -> T:
-        """What it gives or raises; Unreachable when it takes too long, and at once while that goes on."""
+        """Its result or error. Unreachable when it takes too long, and at once while a late one still runs."""
         if self._late is not None and not self._late.done():
             raise Unreachable(_LATE, remedy=_REMEDY)
         done: Future[Any] = Future()

@@ -1,7 +1,7 @@
-"""Lanes: connections for many requests in a row by one thread, each at half of what a pool's request takes.
+"""Connections of a thread's own, for many requests in a row: each takes half of the time of a pooled one.
 
-Only where the way is straight: through a proxy, or where the name of the server is checked in another way than usual,
-there is no lane, and requests go by the pool.
+Only for direct connections: behind a proxy, or with an unusual check of the server's name, requests go through the
+pool.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ThreadConnection:
         self._connection = connection
         self.login = login
         self.broken = False
-        """Whether a request failed: whatever is read from then on might be an earlier one's answer."""
+        """Set when a request failed: what is read from then on might be the answer to an earlier one."""
 
     def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         """One request and its whole answer. Raises OSError and HTTPException; the request may have been carried out."""
@@ -48,7 +48,7 @@ class ThreadConnection:
 
 
 def open_thread_connection(login: ApiLogin, timeout: float) -> ThreadConnection | None:
-    """A lane whose every wait is at most `timeout` seconds; None where there is no straight way, or none now."""
+    """A connection that waits at most `timeout` seconds each time; None where the pool has to be used."""
     connection = None
     try:
         connection = _make_connection(login, timeout)

@@ -1,7 +1,7 @@
-"""Whether a cluster has room for a launch just now: nodes and what their pods asked for, against what it needs.
+"""Free capacity: whether a launch may fit now, by the nodes and the requests of their pods.
 
-What is found too small is so for certain: each rule here lets through more than the scheduler does. What passes may
-still have no place (affinity, the packing of unlike pods), which is then seen by its pods.
+A shortage is certain, since each rule here admits more than the scheduler does. A launch that passes may still not fit
+(affinity, packing of unlike pods), which its pods then show.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from overspan.adapters.kubernetes.settings import Settings
 
 Document = Mapping[str, Any]
 _DUST = 1e-6
-"""Of adding fractions."""
+"""Tolerance for sums of fractions."""
 
 
 class PodDemand(NamedTuple):
-    """So many pods alike: what each asks for, and which nodes take it."""
+    """A number of equal pods: what each asks for, and which nodes take it."""
 
     pods: int
     amounts: Amounts
@@ -38,14 +38,14 @@ class NodeCapacity:
     free: Amounts
 
     def takes(self, demand: PodDemand, settings: Settings) -> bool:
-        """Whether pods of that kind may go there at all."""
+        """Whether labels and taints admit such pods."""
         labels = (self.document.get("metadata") or {}).get("labels") or {}
         if any(labels.get(name) != value for name, value in demand.selector.items()):
             return False
         return judge_away(self.document, settings, demand.tolerations) is None
 
     def count(self, amounts: Amounts) -> int:
-        """How many pods of that size it has room for, and no others."""
+        """How many pods of that size fit, if no others come."""
         asked = [(self.free.get(name, 0.0), value) for name, value in amounts.items() if value > 0]
         return max(0, min(int((free + _DUST) / value) for free, value in asked))
 
@@ -86,13 +86,13 @@ def _read_capacity(node: Document, used: Mapping[str, Iterable[Amounts]]) -> Nod
     metadata, status = node.get("metadata") or {}, node.get("status") or {}
     total = read_amounts(status.get("allocatable") or status.get("capacity"))
     taken = add_amounts(used.get(str(metadata.get("name") or ""), ()))
-    # A node that does not tell how many pods it takes has no such limit.
+    # A node without a limit on pods takes any number.
     total.setdefault("pods", float("inf"))
     return NodeCapacity(node, {name: value - taken.get(name, 0.0) for name, value in total.items()})
 
 
 def _describe_lack(demand: PodDemand, capacities: Sequence[NodeCapacity], settings: Settings) -> str:
-    """What one more pod needs, and the most that any node would have left for it."""
+    """What one more pod asks for, and the most that any node would have left for it."""
     left = [capacity.subtract(demand.amounts) for capacity in capacities if capacity.takes(demand, settings)]
     if not left:
         return "no node takes such pods (labels, taints, or not ready)"
@@ -104,7 +104,7 @@ def _describe_lack(demand: PodDemand, capacities: Sequence[NodeCapacity], settin
 
 
 def find_shortage(demands: Sequence[PodDemand], capacities: Sequence[NodeCapacity], settings: Settings) -> str:
-    """What makes it certain that not all pods have a place now, in words; empty where they may have."""
+    """Why it is certain that not all pods fit now, in words; empty where they may fit."""
     most = [
         sum(capacity.count(demand.amounts) for capacity in capacities if capacity.takes(demand, settings))
         for demand in demands

@@ -1,7 +1,7 @@
 """All pods of a group, or none: what the cluster has for it, and the objects and marks that it wants. Pure.
 
 Native PodGroups are those of kube-scheduler (scheduling.k8s.io, gate GenericWorkload; KEP-4671), whose fields have new
-names in each release. Kueue takes plain pods as a group. Without either the pods wait at their gates (soft).
+names in each release. Kueue takes plain pods as a group. Without either the pods wait at their start gates (soft).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Document = dict[str, Any]
 GROUP = "scheduling.k8s.io"
 KUEUE_GROUP = "kueue.x-k8s.io"
 MAX_POD_SETS = 8
-"""Shapes of pods in one group that Kueue admits (its documentation of plain pod groups)."""
+"""Pod sets in one group that Kueue admits (its documentation of plain pod groups)."""
 MEMBER_LABEL = f"{KUEUE_GROUP}/pod-group-name"
 _QUEUE = f"{KUEUE_GROUP}/queue-name"
 _TOTAL = f"{KUEUE_GROUP}/pod-group-total-count"
@@ -53,7 +53,7 @@ WORDS = {
 
 
 class BackendChoice(NamedTuple):
-    """The way of one launch, and why it is not the cluster's best, where it is not."""
+    """The backend of one launch, and why it is not the cluster's best, where it is not."""
 
     backend: GangBackend
     why: str = ""
@@ -70,7 +70,7 @@ def count_gang(job: Job) -> int:
 
 
 def choose_backend(job: Job, best: GangBackend, templates: Sequence[Mapping[str, Any]]) -> BackendChoice:
-    """The way of one launch; `templates` are one pod of each task. InvalidRequest for too many shapes under Kueue."""
+    """The backend of a launch; `templates`: a pod of each task. InvalidRequest for more pod sets than Kueue takes."""
     count = count_gang(job)
     if best is GangBackend.KUEUE:
         shapes = {describe_pod_set(pod) for pod in templates}
@@ -128,14 +128,14 @@ def mark_pod(
 def joins_later(backend: GangBackend) -> bool:
     """Whether pods of later attempts are of the group too.
 
-    Kueue lets only those in. A PodGroup that has been placed is left: with some of its pods over, its count would never
-    be reached again.
+    Kueue admits only pods of the group. A placed PodGroup is not joined: once some of its pods have ended, its minimum
+    would never be reached again.
     """
     return backend is GangBackend.KUEUE
 
 
 def describe_pod_set(pod: Mapping[str, Any]) -> str:
-    """What Kueue tells pods of a group apart by (its role hash): labels, containers, placement, priority, claims."""
+    """What makes a pod set in Kueue (its role hash): labels, containers, placement, priority, claims."""
     spec = pod["spec"]
     labels = pod["metadata"].get("labels") or {}
     claims = [

@@ -1,4 +1,4 @@
-"""The launches of one cluster: their stories, and the watches that tell of their pods."""
+"""The watched launches of one cluster, and the watches of their pods."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, Pod
 from overspan.bridge.model.errors import NotFound, OverspanError
 
 AGAIN = DOMAIN + "again"
-"""Annotation of an anchor whose pods were given back: when they are made again, and how often that was."""
+"""Annotation of an anchor whose pods were given back: when they are created again, and how often that was."""
 CREATED = DOMAIN + "created"
 """Annotation of an anchor whose objects were all made: nothing of it is made a second time."""
 WATCH_SECONDS = 5.0
-"""How long after its own changes the pods are asked for instead of believing the watch."""
+"""How long after a change of its own a launch's pods are listed, since the watch may be late."""
 MANY = 20
 """Unknown launches that are looked up by one list."""
 
@@ -67,7 +67,7 @@ def select_installation(installation: str) -> str:
 
 
 class Launches:
-    """Stories by token and watches by namespace and installation; both are opened at first use."""
+    """Watched launches by token, and watches by namespace and installation; both are opened at first use."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -103,7 +103,7 @@ class Launches:
         return all(watch.fresh for watch in self._watches.values())
 
     def note_end(self, pod: PodRecord, at: float) -> None:
-        """Note an end that a log told."""
+        """Record an end that was read from a log."""
         watched = self.watched.get(pod.token)
         if watched is not None:
             watched.ends[pod.uid] = at
@@ -111,7 +111,7 @@ class Launches:
             self.changed.set()
 
     def take_news(self) -> set[str]:
-        """The launches whose pods have changed since the last call; of those that nobody follows nothing is kept."""
+        """The launches whose pods have changed since the last call; drops what watches keep of unwatched launches."""
         news = set[str]().union(*(watch.take_news() for watch in self._watches.values()))
         for token in news - self.watched.keys():
             self.forget(token)
@@ -146,7 +146,7 @@ class Launches:
         )
 
     async def find_all(self, handles: Iterable[Handle]) -> None:
-        """Have a story of each launch that the cluster knows."""
+        """Load the launches that are not known yet from their anchors."""
         unknown = [handle for handle in handles if handle.token not in self.watched]
         places = {(handle.namespace, parse_token(handle.token).installation) for handle in unknown}
         for namespace, installation in places:
@@ -158,7 +158,7 @@ class Launches:
         await self._find_strays([self.watched[handle.token] for handle in unknown if handle.token in self.watched])
 
     async def find(self, handle: Handle) -> WatchedLaunch | None:
-        """The story of a launch; None where the cluster has no anchor of it."""
+        """A launch, loaded from its anchor if need be; None where the cluster has no anchor of it."""
         await self.find_all([handle])
         return self.watched.get(handle.token)
 
@@ -169,9 +169,9 @@ class Launches:
                 self._take_anchor(handle.namespace, anchor)
 
     async def _find_strays(self, found: Iterable[WatchedLaunch]) -> None:
-        """Label again what was labelled otherwise while nobody watched: no selector finds it, and it would be missed.
+        """Restore labels that were changed while no daemon watched: such a pod is not listed, and would count as gone.
 
-        What changes later is seen by the watch.
+        The watch sees later changes itself.
         """
         owners: dict[str, dict[str, str]] = {}
         for watched in found:
@@ -180,14 +180,14 @@ class Launches:
             for namespace, mine in owners.items():
                 await reclaim(self.calls(namespace), mine)
         except OverspanError:
-            # They are not known well enough yet.
+            # Their pods are not all known yet: load them again next time.
             for mine in owners.values():
                 for token in mine.values():
                     self.watched.pop(token, None)
             raise
 
     async def read_plan(self, watched: WatchedLaunch) -> LaunchPlan | None:
-        """What a launch's pods are made from; None where its anchor is gone or going."""
+        """The plan of a launch; None where its anchor is gone or being deleted."""
         anchor = await self.calls(watched.namespace).get("ConfigMap", name_anchor(watched.token))
         if anchor is None or anchor["metadata"].get("uid") != watched.anchor or is_going(anchor):
             return None

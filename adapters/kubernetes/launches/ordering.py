@@ -1,6 +1,6 @@
-"""Carrying out decisions on pods: single steps, each of which may be made again.
+"""Carrying out decisions on pods, by actions that may be repeated.
 
-Orders of one launch are carried out one after the other, those of several at the same time.
+One lock for each launch: its orders are carried out one after the other, those of different launches concurrently.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _EXECS = 8
 _EXEC_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 3.0
 _PLACE_SECONDS = 5.0
-"""How long pods are waited for that new ones take the place of; a kubelet tells an end up to a second late."""
+"""Seconds to wait for the end of a pod that is replaced: kubelets report ends up to a second late."""
 _LOOK_SECONDS = 0.1
 _REFUSED = (events.Suspend, events.Resume)
 
 
 class RetryLater(Exception):
-    """A step that cannot be done now; it is tried again."""
+    """An action that cannot be carried out now; the order is tried again."""
 
     def __init__(self, message: str, reason: str = "Resources") -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class RetryLater(Exception):
 
 
 class NotCarriedOut(Exception):
-    """A step that was not carried out, and is not tried again: the user has to know."""
+    """An action that failed or is in doubt and is not repeated: the user has to know."""
 
 
 class Orderer:
@@ -86,12 +86,12 @@ class Orderer:
         self._done: OrderedDict[str, None] = OrderedDict()
         """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By handle: they last as long as somebody has them or waits for them."""
+        """By handle; a lock lives as long as it is held or waited for."""
         self._threads = ThreadPoolExecutor(_EXECS, thread_name_prefix="exec")
         self._opener = GateOpener(launches.connection, self._threads)
 
     async def close(self) -> None:
-        """Let what is under way behind the orders end."""
+        """Wait for the start gates that are being opened, and end the threads."""
         await self._opener.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -123,7 +123,7 @@ class Orderer:
         if watched is None:
             return None
         if not await await_first_observation(lambda: watched.cursor_known):
-            # Without the cursor an end that is stored already looks like a pod that was never made.
+            # Without the cursor, an end that is stored already looks like a pod that was never created.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         watched.busy += 1
         try:
@@ -147,10 +147,10 @@ class Orderer:
         if isinstance(event, events.Release):
             return await release(self._launches, watched, time.time())
         if isinstance(event, events.Launch) and watched.again_at:
-            # It was granted just before what it holds was given back.
+            # The grant came just before its pods were given back.
             await take_again(self._launches, watched)
         watch = self._launches.watch(parse_handle(watched.handle))
-        # A launch finds by their names the pods that are too young for the watch.
+        # A Launch needs no fresh list: its creates find pods that are too young for the watch by their names.
         young = time.monotonic() - watched.touched < WATCH_SECONDS and not isinstance(event, events.Launch)
         known = watch.fresh and not young
         snapshot = self._launches.snapshot(watched) if known else await self._launches.fetch_snapshot(watched)
@@ -187,7 +187,7 @@ class Orderer:
         if isinstance(action, PatchPod):
             await _mark(calls, action)
         elif isinstance(action, DeletePod):
-            # Its node may have removed its log before the watch tells that it is being deleted.
+            # Its node may remove the log before the watch shows the deletion.
             self._follow([action.pod])
             await calls.delete_pod(action.pod, action.grace)
         elif isinstance(action, LowerDeadline):
@@ -226,7 +226,7 @@ class Orderer:
         return await loop.run_in_executor(self._threads, self._launches.connection.exec, *place, words, timeout)
 
     async def _announce(self, action: AnnounceEnd, calls: Calls) -> None:
-        """Have a pod know by whom it is ended before it is."""
+        """Let a pod know that Overspan ends it, before the delete. Tries exec, then the annotation."""
         pod = action.pod
         try:
             code, output = await self._exec(pod, MARK_END_WORDS, _ANNOUNCE_SECONDS)
@@ -301,7 +301,7 @@ async def _make_all(calls: Calls, documents: Mapping[int, Mapping[str, Any]]) ->
 
 
 async def _await_places(launches: Launches, watched: WatchedLaunch, action: CreatePods) -> None:
-    """Wait until Kueue counts the pods no more that new ones take the place of: it deletes one that is too many."""
+    """Wait until Kueue no longer counts the pods that are replaced: it deletes the surplus of a group."""
     deadline = time.monotonic() + _PLACE_SECONDS
     while counted := list_counted(launches.pods(watched), action):
         if any(pod.phase == "Succeeded" for pod in counted):

@@ -1,4 +1,4 @@
-"""What launches have in a namespace, whoever made them: by labels and owners; removed with all that holds it."""
+"""Inventory of a namespace for `span fsck`: the objects of all launches, of any installation, and their removal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def find_traces(launches: Launches, namespace: str, now: float) -> list[Tr
     """The launches of all installations in a namespace, by installation, job and launch. Raises Unreachable."""
     calls, found = launches.calls(namespace), dict[str, _LaunchObjects]()
     for kind in _KINDS:
-        # Somebody may have changed the labels of pods, which stay for their finalizer: these are known by their owner.
+        # Pods whose labels were changed stay for their finalizer: they are found by their owner.
         selector = "" if kind == "Pod" else f"{MANAGED_BY}={MANAGER},{LAUNCH}"
         for document in await calls.list(kind, selector):
             metadata = document["metadata"]

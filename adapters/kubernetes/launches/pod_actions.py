@@ -1,6 +1,6 @@
-"""What one decision asks of the cluster, as single steps on pods. Pure.
+"""Pod actions: what one decision asks of the cluster, as single calls on pods. Pure.
 
-Steps are in the order in which they are carried out; each may be made again after a crash.
+They come in the order in which they are carried out; each may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class ExecInPod:
-    """Run words in a pod's main container; a container that has ended meanwhile is fine."""
+    """Run a command in a pod's main container; not an error if the container has ended."""
 
     pod: PodRecord
     words: tuple[str, ...]
@@ -61,7 +61,7 @@ class ExecInPod:
 
 @dataclass(frozen=True)
 class AnnounceEnd:
-    """Tell a pod that it is Overspan who ends it: by a file in it, else by its marks (`go`)."""
+    """Let a pod know that Overspan ends it: by a file in it, else by its annotation `go`."""
 
     pod: PodRecord
     go: str
@@ -77,7 +77,7 @@ class LowerDeadline:
 
 @dataclass(frozen=True)
 class LosePod:
-    """A node run that is to end and has no pod: it is told as ended."""
+    """A node run that is to end and has no pod: a tombstone reports its end."""
 
     task: str
     attempt: int
@@ -89,7 +89,7 @@ PodAction = PatchPod | CreatePods | DeletePod | ExecInPod | AnnounceEnd | LowerD
 
 
 class LaunchFacts(NamedTuple):
-    """What a decision meets: the launch, its pods, what has been told of it, and the time."""
+    """What a decision is planned from: the launch, its pods, what has been reported of it, and the time."""
 
     summary: LaunchSummary
     snapshot: PodSnapshot
@@ -98,7 +98,7 @@ class LaunchFacts(NamedTuple):
 
 
 def plan_actions(event: Event, facts: LaunchFacts) -> tuple[PodAction, ...]:
-    """The steps of a decision, none where nothing is left to do. ValueError for one that cannot be carried out."""
+    """The actions of a decision; none where nothing is left to do. ValueError for one that cannot be carried out."""
     planner = _PLANNERS.get(type(event))
     if planner is None:
         raise ValueError(f"a {type(event).__name__} is not for this cluster")
@@ -106,7 +106,7 @@ def plan_actions(event: Event, facts: LaunchFacts) -> tuple[PodAction, ...]:
 
 
 def misses_pods(event: Event, facts: LaunchFacts) -> bool:
-    """Whether a decision is about pods that are not in the view; they may be too young to be in it."""
+    """Whether a decision is about pods that the snapshot lacks; they may be too young to be in it."""
     if isinstance(event, (events.Terminate, events.Kill)):
         return any(record is None for _, record in _open_nodes(event.task, event.attempt, facts))
     return False
@@ -202,7 +202,7 @@ def _open_nodes(task: str, attempt: int, facts: LaunchFacts) -> Iterator[tuple[i
             yield index, record
 
 
-# --- telling ---------------------------------------------------------------------------------------------------------
+# --- notices and signals ---------------------------------------------------------------------------------------------
 
 
 def _notice(event: events.Notice, facts: LaunchFacts) -> Iterator[PodAction]:
@@ -257,7 +257,7 @@ def kill_words(name: str, batch_only: bool) -> tuple[str, ...]:
 
 
 def _nothing(event: Event, facts: LaunchFacts) -> Iterator[PodAction]:
-    """What only the daemon's own facts are about."""
+    """Events that change the daemon's facts alone."""
     return iter(())
 
 
@@ -279,5 +279,5 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[PodAction]]] = {
 
 
 def count_pods(actions: Sequence[PodAction]) -> int:
-    """How many pods some steps make."""
+    """How many pods some actions create."""
     return sum(len(action.nodes) for action in actions if isinstance(action, CreatePods))

@@ -29,7 +29,7 @@ KNOWN_SECONDS = 60.0
 
 
 class Preflight:
-    """Asks before jobs are sent; what was fine is not asked again for a while."""
+    """Checks before jobs are sent; a namespace that passed is not checked again for a while."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -51,7 +51,7 @@ class Preflight:
     async def _find_namespace(self, namespace: str) -> Obstacle | None:
         answer = await self._connection.call("GET", f"/api/v1/namespaces/{namespace}")
         if answer.status == 403:
-            # Who may not read namespaces may well use one, and tries what a job begins with.
+            # A login that may not read namespaces may still use one: try the first create of a job, dry.
             trial = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "overspan-trial"}}
             path, query = path_of(trial, namespace), {"dryRun": "All"}
             answer = await self._connection.call("POST", path, query=query, body=trial, brief=True)
@@ -64,13 +64,13 @@ class Preflight:
         return None
 
     async def _find_rights(self, namespace: str) -> Obstacle | None:
-        """Rights without which pods would run and nobody would know of it: their creation is refused by none."""
+        """Rights whose absence would go unnoticed: pods are created and run without them, and cannot be followed."""
         try:
             held = await finish_all(
                 self._connection.run(may, self._connection, right, namespace) for right in FOLLOWING
             )
         except (Denied, NotFound):
-            # The cluster does not tell.
+            # The cluster does not answer questions about rights.
             return None
         missing = [right for right, given in zip(FOLLOWING, held, strict=True) if not given]
         if not missing:
@@ -79,7 +79,7 @@ class Preflight:
         return Obstacle(message, RIGHTS)
 
     async def find_name_conflict(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
-        """Why a group can never have its name, which somebody else has; None for one that is free, or will be.
+        """Why a group can never have its name, because another installation has it; None if it is or soon will be free.
 
         `installations` are this daemon's: its groups of one name wait for each other.
         """
@@ -108,7 +108,7 @@ async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
 
 
 def describe_conflict(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
-    """What is told of a name that somebody else has."""
+    """The message for a name that belongs to something else."""
     job = labels.get(JOB)
     who = f"job {job}" if job else "something else"
     return Obstacle(

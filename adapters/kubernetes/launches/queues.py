@@ -1,4 +1,4 @@
-"""What Kueue has to hear when a group of pods is given up: it keeps such pods until somebody says so.
+"""Kueue's bookkeeping when a group of pods is given up: Kueue keeps the pods until the group is finished.
 
 Source: Kueue's documentation of plain pod groups, and pkg/controller/jobs/pod/pod_controller.go (0.19): a group is
 finished when all of its pods have succeeded, or all have ended and one is marked as not to be retried. A group that
@@ -33,7 +33,7 @@ def find_group(pods: Iterable[Document]) -> str:
 
 
 def list_counted(pods: Iterable[PodRecord], action: CreatePods) -> list[PodRecord]:
-    """Of the pods that new ones take the place of, those that still count (isPodRunnableOrSucceeded)."""
+    """Of the pods that are replaced, those that Kueue still counts (isPodRunnableOrSucceeded)."""
     return [
         pod
         for pod in pods
@@ -45,7 +45,7 @@ def list_counted(pods: Iterable[PodRecord], action: CreatePods) -> list[PodRecor
 
 
 async def mark_given_up(calls: Calls, pods: Iterable[Document]) -> None:
-    """Say on each pod of a group that no other takes its place."""
+    """Mark each pod of a group as not to be replaced."""
     await finish_all(calls.mark_pod(read_pod(pod), {RETRIABLE: "false"}, {}) for pod in pods)
 
 

@@ -1,7 +1,7 @@
-"""Letting go: of ended pods whose outcome is stored, of launches that nobody watches, of orphans of a dead daemon.
+"""Reconciliation: removes ended pods whose outcome is stored, launches that are not wanted, and orphans.
 
-Nothing is remembered: what is there is compared with what is wanted, so that another process goes on where this one
-died. A pod's log is kept before its finalizer goes.
+What exists is compared with what is wanted, without any memory, so that another process goes on where this one died. A
+pod's log is captured before its finalizer is taken off.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 _log = logging.getLogger(__name__)
 
 CAPTURE_SECONDS = 60.0
-"""How long after its end a pod is kept for its log; the log of a lost node never comes."""
+"""How long an ended pod is kept for its log; the log of a lost node never comes."""
 STILL_SECONDS = 0.05
 LOOK_SECONDS = 600.0
 """How often all launches of an installation are looked for, beside those that are known."""
 
 
 class Releaser:
-    """Removes what is not wanted any more."""
+    """Removes what is no longer wanted."""
 
     def __init__(self, launches: Launches, logs: Logs) -> None:
         self._launches = launches
@@ -51,17 +51,17 @@ class Releaser:
         """Until when pods wait for their logs, by uid."""
 
     def spare(self, token: str) -> None:
-        """Keep a launch that is submitted just now: the lists of a release under way may be older."""
+        """Protect a launch that is being submitted: the lists of a release under way may be older."""
         self._spared.add(token)
 
     def begin(self) -> None:
-        """New lists of what is wanted were made: they name all that was submitted before."""
+        """End the protection: new lists of what is wanted were made, and name all earlier submissions."""
         self._spared.clear()
 
     async def release(
         self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
     ) -> None:
-        """Remove every launch of an installation but those that are named. Raises Unreachable."""
+        """Remove every launch of an installation that is not named. Raises Unreachable."""
         async with self._lock:
             await self._look(namespace, installation)
             # Those of other kinds of clusters name nothing here.
@@ -92,9 +92,9 @@ class Releaser:
         self._looked[key] = now
 
     async def remove(self, handle: Handle, *, wait: bool = True) -> None:
-        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest.
+        """Remove a launch: first its Service, which frees the name, then the pods, whatever they do, then the rest.
 
-        `wait` is for logs that cannot be read yet: Conflict tells of them, and nothing but the name has gone.
+        With `wait`, Conflict is raised for logs that cannot be read yet; only the Service has gone then.
         """
         await self._still(handle)
         calls = self._launches.calls(handle.namespace)
@@ -108,7 +108,7 @@ class Releaser:
             documents = await calls.list("Pod", f"{LAUNCH}={handle.token}")
             pods = await asyncio.to_thread(lambda: [*map(read_pod, documents)])
         group = find_group(documents)
-        # Of an end that a log told, the node knows a moment later; then the log is whole.
+        # Of an end that is known from the log the node learns a moment later; the log is complete then.
         ended = [pod for pod in pods if pod.ended or (watched is not None and pod.uid in watched.ends)]
         await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
         if group:
@@ -121,7 +121,7 @@ class Releaser:
         self._launches.forget(handle.token)
 
     async def _still(self, handle: Handle) -> None:
-        """Have nothing more made for a launch: a pod made after the look would keep its finalizer for ever."""
+        """Stop all creation for a launch: a pod created after the listing would keep its finalizer for ever."""
         watched = self._launches.watched.get(handle.token)
         if watched is None:
             return
@@ -146,14 +146,14 @@ class Releaser:
             self._under_way.discard(watched.token)
 
     async def _wait_captured(self, pods: list[PodRecord]) -> None:
-        """Keep the logs of ended pods; raises the trouble of one that may still be had later."""
+        """Capture the logs of ended pods. Raises Conflict for one that may become readable."""
         captured = await capture_all(self._logs, pods)
         for pod in pods:
             if pod.uid not in captured and not self._is_late(pod):
                 raise Conflict(f"the log of pod {pod.name} cannot be read yet")
 
     def _is_late(self, pod: PodRecord) -> bool:
-        """Whether a log was waited for long enough."""
+        """Whether the time to wait for a log is over."""
         now = time.monotonic()
         late = now >= self._late.setdefault(pod.uid, now + CAPTURE_SECONDS)
         if late:

@@ -1,8 +1,8 @@
-"""Start together where the cluster has nothing for it: what a group holds without being whole is given back in time.
+"""The soft gang: all-or-nothing start on clusters without gang scheduling, by deadline and back-off.
 
-Pods wait behind their barriers until all have a place. A launch that is not whole in time gives its pods back, waits,
-and makes them again. The oldest launch that waits keeps its pods twice as long, so that one of two groups that hold
-what the other needs gets it all.
+Pods wait at their start gates until all have nodes. A launch that is incomplete at the deadline deletes its pods, backs
+off, and creates them again. The oldest waiting launch keeps its pods twice as long: that resolves the deadlock of two
+groups that each hold what the other needs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from overspan.bridge.model.errors import OverspanError
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT = 300.0
-"""Seconds between giving back and asking again, the first time."""
+"""Seconds between giving pods back and creating them again, the first time."""
 LONGEST_ABSENCE = 1800.0
-"""The same after many times: each is twice as long as the one before, so that what never fits holds less and less."""
+"""The longest back-off. It doubles each time, so that a group that never fits holds nodes for less and less time."""
 PROBE_SECONDS = 15.0
-"""How often room is looked for while there is none."""
+"""How often free capacity is asked for while it is short."""
 
 
 class WaitAction(Enum):
@@ -49,21 +49,21 @@ class WaitAction(Enum):
 
 @dataclass(frozen=True)
 class WaitingLaunch:
-    """A launch that waits, as the choice of a move needs it. Times are seconds since the epoch."""
+    """The state of a waiting launch, as `choose_action` needs it. Times are seconds since the epoch."""
 
     summary: LaunchSummary
     snapshot: PodSnapshot
     gives_back: bool
-    """Whether its pods wait behind Overspan's own barriers, and nobody else gathers them."""
+    """Whether it gives pods back: a soft gang without a `start_timeout` of its own."""
     oldest: bool
     again_at: float = 0.0
     """When pods that were given back are made again; 0 for a launch that has given none back."""
     given_back: bool = False
     """Whether this process has given them back."""
     was_oldest: bool = False
-    """Whether it was the oldest when it gave them back: then it has had its chance."""
+    """Whether it was the oldest when it gave them back: then its back-off is not cut short."""
     at_start_gate: bool = False
-    """Whether its pods wait behind Overspan's own barriers, whoever gathers them."""
+    """Whether its pods wait at Overspan's own start gates."""
 
 
 class MissingPods(NamedTuple):
@@ -79,7 +79,7 @@ def choose_action(waiting: WaitingLaunch, timeout: float, now: float) -> WaitAct
     pods = list(waiting.snapshot.pods.values())
     if waiting.again_at:
         if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
-            # Made meanwhile, or another process began with it.
+            # Created meanwhile, or another process had begun to give them back.
             return WaitAction.GIVE_BACK
         if waiting.at_start_gate and any(is_stuck(pod, now) for pod in pods):
             return WaitAction.DROP
@@ -96,7 +96,7 @@ def choose_action(waiting: WaitingLaunch, timeout: float, now: float) -> WaitAct
 
 
 def list_missing(waiting: WaitingLaunch) -> list[MissingPods]:
-    """The pods that have to be made (again). One that vanished without having been given back is told instead."""
+    """The pods to create (again). A pod that vanished without being given back is reported as lost instead."""
     found = []
     for task in waiting.summary.tasks:
         keys = [(task.name, task.attempt, index) for index in range(task.nodes)]
@@ -108,7 +108,7 @@ def list_missing(waiting: WaitingLaunch) -> list[MissingPods]:
 
 
 def choose_wait(timeout: float, oldest: bool, returns: int = 0) -> float:
-    """Seconds until pods that were given back are made again: others have the chance that one just had.
+    """The back-off: seconds until pods that were given back are created again. Meanwhile other groups can start.
 
     `returns` is how often that was before.
     """
@@ -117,17 +117,17 @@ def choose_wait(timeout: float, oldest: bool, returns: int = 0) -> float:
 
 
 class SoftGang:
-    """Looks after the launches that wait."""
+    """Drives the launches that wait for their pods."""
 
     def __init__(self, launches: Launches, settings: Settings) -> None:
         self._launches = launches
         self._settings = settings
         self._probes: dict[str, float] = {}
-        """When room is looked for again, by launch."""
+        """When free capacity is asked for again, by launch."""
 
     async def look(self, launches: Iterable[WatchedLaunch], now: float) -> None:
-        """Do what is due for each launch that has not been granted."""
-        # Before its first look nobody knows whether a launch waits: its pods may have gone long ago.
+        """Carry out what is due for each launch that has not been granted."""
+        # Without its cursor it is unknown whether a launch waits: its pods may have ended long ago.
         known = (watched for watched in launches if watched.cursor_known and not watched.busy and not watched.gone)
         waiting = [watched for watched in known if not watched.cursor.granted]
         gathering = (watched for watched in waiting if watched.soft and watched.again_at != HELD)
@@ -154,7 +154,7 @@ class SoftGang:
         try:
             if action is WaitAction.GIVE_BACK:
                 _log.info("launch %s gives its pods back: not all of them have a place", watched.token)
-                # The last moment at which the pods can tell what they lack.
+                # Read before the pods go: their conditions say what they lack.
                 watched.shortage = describe_shortage(watched.summary, snapshot) or watched.shortage
                 wait = choose_wait(self._settings.gang_timeout, oldest, watched.returns)
                 watched.was_oldest = oldest
@@ -170,9 +170,9 @@ class SoftGang:
             watched.dirty = True
 
     async def _has_capacity(self, watched: WatchedLaunch, missing: list[MissingPods], now: float) -> bool:
-        """Whether all pods that were given back may have a place now; as far as anybody knows, where nobody does."""
+        """True if the pods that were given back may fit now, or if free capacity is unknown."""
         asks = bool(watched.again_at) and watched.soft and not self._settings.autoscaler
-        # Nodes may be made for pods that ask, where nobody said so: in the end they ask.
+        # An autoscaler that the settings do not mention adds nodes for pending pods only: so try after a while.
         if not asks or now >= watched.again_at + LONGEST_ABSENCE:
             return True
         if now < self._probes.get(watched.token, 0.0):
@@ -186,7 +186,7 @@ class SoftGang:
         for item in missing:
             (pod,) = render_pods(plan, settings, PodSelection(item.task, item.attempt, item.nodes[:1]))
             if pod["spec"].get("priorityClassName"):
-                # What others use may be had: the scheduler preempts them for pods that are there.
+                # The scheduler preempts others, but only for pods that exist.
                 return True
             demands.append(read_demand(pod, len(item.nodes)))
         connection = self._launches.connection

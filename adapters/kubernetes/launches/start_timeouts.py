@@ -1,4 +1,4 @@
-"""How long a launch may wait: behind its own `start_timeout`, and for the admission by a queue. Pure."""
+"""Start time-outs: the job's `start_timeout`, Kueue's admission, and the default for failover. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GATED = "SchedulingGated"
 
 
 def judge_wait(watched: WatchedLaunch, snapshot: PodSnapshot, admission: int | None, now: float) -> Event | None:
-    """Why a launch that has not been granted may wait no longer; None while it may.
+    """The event that ends the wait of a launch that has not been granted; None while it may wait.
 
-    Its own limit counts from the first pod that has a node, and the launch is lost: the daemon submits it again on a
-    budget. `admission` (seconds) counts from the creation of its pods, and ends the job.
+    `start_timeout` counts from the first pod that has a node; then the launch is lost, and the daemon submits it again
+    on a budget. `admission` (seconds) counts from the creation of its pods, and ends the job.
     """
     pods = list(snapshot.pods.values())
     if watched.again_at or not any(pod.node for pod in pods):

@@ -1,4 +1,4 @@
-"""Making a launch's objects, once: each has a name of its own, so what an earlier try made is found and kept."""
+"""Idempotent submission: each object of a launch has a fixed name, so what an earlier try created is found and kept."""
 
 from __future__ import annotations
 
@@ -43,12 +43,11 @@ _FEW = 16
 
 
 class Problem(NamedTuple):
-    """Why an object could not be made. `ours` is the token of an earlier launch of the same job that has its name."""
+    """Why an object could not be created."""
 
     message: str
     transient: bool
     reason: str = "BadConstraints"
-    ours: str = ""
     remedy: str = ""
 
 
@@ -78,7 +77,7 @@ class Submitter:
         calls = self._launches.calls(namespace)
         handle = Handle(namespace, launch.token)
         if not launch.wanted and not await self._is_whole(calls, launch.token):
-            # Of a try that broke off nothing has begun: its pods wait at their barrier.
+            # Nothing of an incomplete try has begun: its pods wait at their start gates.
             await self._releaser.remove(handle)
             return Refusal(launch.token, NOT_HERE)
         self._releaser.spare(launch.token)
@@ -88,7 +87,7 @@ class Submitter:
         uid = str(anchor["metadata"]["uid"])
         watched = self._launches.watched.get(launch.token)
         if watched is None or watched.gone or watched.anchor != uid:
-            # Of a try whose removal broke off nothing counts any more.
+            # State of a try whose removal was interrupted no longer counts.
             soft, queued = plan.backend is GangBackend.SOFT, plan.backend is GangBackend.KUEUE
             summary = summarize_launch(launch.token, launch.job)
             watched = WatchedLaunch(str(handle), summary, uid, namespace, soft=soft, queued=queued)
@@ -103,7 +102,7 @@ class Submitter:
         return Accepted(launch.token, str(handle), uid)
 
     async def _is_whole(self, calls: Calls, token: str) -> bool:
-        """Whether an earlier try has made all of a launch, which nobody is removing."""
+        """Whether an earlier try has created all of a launch, and it is not being removed."""
         found = await calls.get("ConfigMap", name_anchor(token))
         if found is None or is_going(found) or (found["metadata"].get("labels") or {}).get(LAUNCH) != token:
             return False
@@ -146,7 +145,7 @@ class Submitter:
             watched.busy -= 1
 
     async def _check_late_object(self, calls: Calls, document: Document | None, token: str) -> Problem | None:
-        """What an object would meet that is made after all others; None where its name is free."""
+        """Check the name of an object that is created after all others, before anything is; None where it is free."""
         if document is None or await calls.get(str(document["kind"]), str(document["metadata"]["name"])) is None:
             return None
         return await self._judge_existing(calls, document, token)
@@ -170,7 +169,7 @@ class Submitter:
         return _judge(answer, self._settings.security, str(document["kind"]))
 
     async def _judge_existing(self, calls: Calls, document: Document, token: str) -> Problem | None:
-        """What the object that has the name means; None where an earlier try made it."""
+        """Judge the object that has the name already; None where an earlier try created it."""
         kind, name = str(document["kind"]), str(document["metadata"]["name"])
         found = await calls.find(document)
         if found is None or (is_going(found) and kind != "Pod"):
@@ -198,7 +197,7 @@ class Submitter:
         return Problem(taken.message, False, remedy=taken.remedy)
 
     def _is_over(self, token: str) -> bool:
-        """Whether nothing of a launch of this installation runs or will: what is left of it goes soon."""
+        """Whether a launch of this installation has ended, so that its objects go soon."""
         watched = self._launches.watched.get(token)
         if watched is None or watched.gone:
             return True
@@ -206,7 +205,7 @@ class Submitter:
         return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
     async def _renew(self, calls: Calls, document: Document, old: Mapping[str, Any]) -> Problem | None:
-        """Make an object whose namesake goes with the anchor of an earlier try; a pod takes its time for that."""
+        """Replace an object that belongs to the anchor of an earlier try; a pod has to end first."""
         if document["kind"] != "Pod":
             await calls.discard(old, document)
             if (await calls.create(document)).works:
@@ -221,7 +220,7 @@ def _list_owners(document: Mapping[str, Any]) -> list[str]:
 def render_launch(
     launch: Launch, settings: Settings, backend: GangBackend, *, trial: bool = False
 ) -> tuple[LaunchPlan, Objects]:
-    """The blueprint and the objects of a launch; large archives are put where they belong. Raises InvalidRequest.
+    """The plan and the objects of a launch; large archives are written below `root`. Raises InvalidRequest.
 
     A `trial` has one pod of each task, which say what all of them would.
     """

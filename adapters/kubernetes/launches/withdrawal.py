@@ -1,4 +1,4 @@
-"""Giving back what a launch holds while it waits: its pods go, its anchor stays and says when they are made again."""
+"""Withdrawal of waiting pods: the pods are deleted, and the anchor stays and says when they are created again."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ async def give_back(launches: Launches, watched: WatchedLaunch, again_at: float)
 
 
 async def _withdraw(calls: Calls, pod: PodRecord) -> None:
-    """End a pod now, whatever grace it has, and hold it no longer."""
+    """End a pod now, whatever its grace period, and take the finalizer off."""
     await calls.strip_pod(pod, await calls.delete_pod(pod, MIN_GRACE))
 
 
 async def drop_stuck(launches: Launches, watched: WatchedLaunch, now: float) -> None:
-    """Remove pods that were given back from nodes that do not answer: their barriers have never opened."""
+    """Force the deletion of withdrawn pods on nodes that do not answer: safe, since their start gates never opened."""
     calls = launches.calls(watched.namespace)
     await finish_all(calls.delete_pod(pod, 0) for pod in launches.pods(watched) if is_stuck(pod, now))
 
 
 async def take_again(launches: Launches, watched: WatchedLaunch) -> None:
-    """Note that a launch's pods are made again; what went of them before is no trace of an end."""
+    """Record that a launch's pods are created again; those that were removed are no evidence of an end."""
     if await _mark(launches, watched, 0.0, watched.returns):
         launches.watch(parse_handle(watched.handle)).forget(watched.token)
         watched.given_back = False
 
 
 async def hold(launches: Launches, watched: WatchedLaunch) -> None:
-    """Have a launch that waits hold nothing until `release`; one that has started is left alone."""
+    """Make a waiting launch hold nothing until `release`; no effect on one that has started."""
     if not watched.cursor.granted:
         await give_back(launches, watched, HELD)
 
 
 async def release(launches: Launches, watched: WatchedLaunch, now: float) -> None:
-    """Have the pods of a launch that was held made again, as soon as the old ones are gone."""
+    """Let the pods of a held launch be created again, as soon as the old ones are gone."""
     if watched.again_at == HELD and await _mark(launches, watched, now, watched.returns):
-        # The daemon has forgotten the reason; it is told again.
+        # The daemon has dropped the reason: report it again.
         watched.reason, watched.waits_since = "", now
 
 

@@ -1,4 +1,4 @@
-"""The line that tells a program's end in its pod's log: how it is made, found and left out. Pure.
+"""End marks: the line that reports a program's end in its pod's log; written, found and removed. Pure.
 
 Facts: a kubelet gives a followed log on in pieces, each line with its time in front where that is asked for, and joins
 what the runtime had to cut (16 KiB, containerd) to one line with the time of its first part.
@@ -17,18 +17,18 @@ _BEGIN = bytes([int(END_OCTAL, 8)]) + END_WORD.encode()
 _HEAD, _TAIL = 64, 128
 """Bytes of a line that are kept: its time in front, the mark at its end."""
 _ONE_PIECE = 16 << 10
-"""Lines up to this length are written at once, at the time that they tell."""
+"""Lines up to this length are written at once, so that their time is that of the end."""
 
 
 class HeardEnd(NamedTuple):
-    """An end that a log told: its exit code, and when (epoch seconds; None where the line does not say it)."""
+    """An end from a log: its exit code, and when (epoch seconds; None where the line does not say it)."""
 
     code: int
     at: float | None
 
 
 def make_mark(token: str, task: str, index: int, attempt: int, run: int) -> str:
-    """What the line of one node run has and no other: nothing prints it by accident."""
+    """The unique mark of one node run, which nothing prints by accident."""
     return hashlib.sha256(f"{token}/{task}/{index}/{attempt}/{run}".encode()).hexdigest()[:16]
 
 
@@ -38,7 +38,7 @@ def mark_of(record: PodRecord) -> str:
 
 
 def leave_out(data: bytes, mark: str) -> bytes:
-    """Whole lines of a log without the line that tells the end; what stood before it in its line stays as it was."""
+    """The lines of a log without the end mark; text before the mark on its line stays."""
     if _BEGIN not in data:
         return data
     return re.sub(re.escape(_BEGIN) + f" {mark} ".encode() + rb"[0-9]+\n", b"", data)

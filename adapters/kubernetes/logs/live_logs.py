@@ -1,6 +1,6 @@
-"""Logs of pods that run, followed: one stream for each, whoever wants what it brings.
+"""Followed logs of running pods, one stream each, with two uses.
 
-Two want it. Ends: a kubelet looks for containers that have ended once a second (pkg/kubelet/pleg), but passes on at
+Ends: a kubelet looks for containers that have ended once a second (pkg/kubelet/pleg), but passes on at
 once what they print (it watches the file); so the first process of a pod whose end ends others prints a line when its
 program has ended. Last lines: a kubelet removes a deleted pod's containers, and their logs, within a second of telling
 their end and sometimes before (ShouldPodContentBeRemoved, cleanUpContainersInPod). Nothing depends on either: the
@@ -34,7 +34,7 @@ SILENCE = 3600.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds until a stream that ended is opened again, doubled from the first to the longest."""
 WINDOW, MOST_HEARD = 10.0, 8 << 20
-"""Whose program prints more than so many bytes in so many seconds is left to its status."""
+"""A program that prints more bytes in so many seconds is no longer followed: its status shows its end."""
 TAIL_BYTES, KEPT_BYTES = 64 << 10, 4 << 20
 """Of each log's newest lines, and of one that is kept; older ones are dropped, and the gap shows by their times."""
 CLOSE_SECONDS = 1.0
@@ -77,7 +77,7 @@ class _FollowedLog:
             del self.data[: cut or len(self.data)]
 
     def begin_anew(self) -> None:
-        """Hold nothing of an earlier stream, which is told again."""
+        """Drop what an earlier stream brought: the new one repeats it."""
         self.data.clear()
         self.torn = self.whole = False
 
@@ -89,7 +89,7 @@ class _FollowedLog:
 
 
 class LiveLogs:
-    """Follows logs; `tell` is called with each pod whose program ended well, and when. Used on the event loop."""
+    """Follows logs; calls `tell` with each pod whose program exited with 0, and when. Used on the event loop."""
 
     def __init__(self, connection: Connection, tell: Callable[[PodRecord, float], None]) -> None:
         self._connection = connection
@@ -109,7 +109,7 @@ class LiveLogs:
                 self._start(_FollowedLog(pod, {"tailLines": _LAST_LINES}))
 
     def follow_ends_only_of(self, tokens: Collection[str]) -> None:
-        """Hear nothing of other launches."""
+        """Stop following logs of other launches."""
         for token in dict.fromkeys(log.pod.token for log in self._logs.values()):
             if token not in tokens:
                 self.follow_ends(token, ())
@@ -126,7 +126,7 @@ class LiveLogs:
                 log.close()
                 known += log.data
             for uid in [uid for uid, one in self._logs.items() if one.kept and one.over][:-HEARD]:
-                # Nobody takes the lines of a pod that was torn away.
+                # The lines of a pod that was deleted by force are never taken.
                 del self._logs[uid]
             whole = log is not None and log.whole
             self._start(_FollowedLog(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
@@ -152,7 +152,7 @@ class LiveLogs:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def read(self, uid: str) -> bytes:
-        """The newest lines of a pod's log, with times, as the log API tells it; none of one that was not followed."""
+        """The newest lines of a followed log, with times as the log API writes them; empty for any other pod."""
         found = self._logs.get(uid)
         return bytes(found.data) if found is not None else b""
 
@@ -199,7 +199,7 @@ class LiveLogs:
         try:
             log.thread.start()
         except RuntimeError as error:
-            # The limit of processes on a login node, say; the status tells the end, too.
+            # As at a limit of processes on a login node. The pod's status shows the end, too.
             log.over = True
             _log.warning("the log of pod %s is not followed: %s", log.pod.name, error)
 
@@ -210,7 +210,7 @@ class LiveLogs:
             self._tell(log.pod, now if heard.at is None else min(heard.at, now))
 
     def _listen(self, log: _FollowedLog) -> HeardEnd | None:
-        """Follow a log until it tells the end, or nobody wants it any more; one that is kept to the stream's end."""
+        """Follow a log to its end mark, or until it is closed; one that is kept, to the stream's end."""
         failures = 0
         while not log.closed.is_set():
             begun = time.monotonic()
@@ -230,7 +230,7 @@ class LiveLogs:
         return None
 
     def _read(self, log: _FollowedLog) -> tuple[HeardEnd | None, bool]:
-        """One stream to its end: what it told, and whether another one is worth it."""
+        """Read one stream to its end: the end mark, and whether to open another stream."""
         pod = log.pod
         query = {"container": MAIN, "follow": "true", "timestamps": "true", **log.begin}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"

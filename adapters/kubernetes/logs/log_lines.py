@@ -1,6 +1,6 @@
 """Lines of a pod's log with their timestamps: which of them are new. Pure.
 
-Facts: the log API tells RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
+Facts: the log API writes RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
 that its node has rotated begins later than it was read to (kubernetes#115701, #126564).
 """
 
@@ -35,7 +35,7 @@ class NewLines(NamedTuple):
 
 
 def take_new(data: bytes, position: LogPosition, *, final: bool) -> NewLines:
-    """The lines behind a mark. A line that is not whole yet is left for the next time, unless nothing more comes."""
+    """The lines behind a position. A partial last line is left for the next call, unless `final`."""
     lines = data.split(b"\n")
     rest = lines.pop()
     parted = [_part(line + b"\n") for line in lines]
@@ -79,7 +79,7 @@ def _epoch(time: str) -> float | None:
 
 
 def since_time(position: LogPosition) -> str:
-    """The `sinceTime` from which the marked line is told again: its second. Empty for the beginning."""
+    """The `sinceTime` that repeats the last line: the start of its second. Empty for the beginning."""
     if not position.time:
         return ""
     zone = "Z" if position.time.endswith("Z") else position.time[-6:]

@@ -1,7 +1,7 @@
 """What pods print, kept in files of the daemon's: read on demand while a pod lives, and once more at its end.
 
 The log API shows a log for as long as its pod is there, and only what its node has not rotated away. So each read
-takes what is new into a file, and the file is what is shown. Nothing is asked while nobody reads.
+takes what is new into a file, and the file is what is shown. Without readers no log is asked for.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from overspan.bridge.runtime.core.log_times import add_line
 _log = logging.getLogger(__name__)
 
 KEEP_BYTES = 64 << 20
-"""Of one log; what is older is dropped, and the gap told."""
+"""Of one log; older bytes are dropped, and the gap is reported."""
 READ_BYTES = 32 << 20
-"""Of one answer; nodes rotate at 10 MiB unless told otherwise."""
+"""Of one answer; nodes rotate logs at 10 MiB by default."""
 SILENT_SECONDS = 30.0
 """How long readers are shown what is here, without a question, after one that a node did not answer."""
 
@@ -64,16 +64,16 @@ class Logs:
         self._folder = folder
         self._files = files or OutputFiles(folder)
         self._unwritten: set[str] = set()
-        """Output files that could not be written, each told once."""
+        """Output files that could not be written; each is logged once."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By file: they last as long as somebody has them or waits for them."""
+        """By file; a lock lives as long as it is held or waited for."""
         self._readers = asyncio.Semaphore(READERS)
         self._live = live
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, PodRecord] = {}
         """Pods that are being ended, whose logs are not here yet."""
         self._silent: dict[str, tuple[float, OverspanError]] = {}
-        """By node, since when nobody waits for it, and why."""
+        """By node that did not answer, since when it is not asked, and why."""
 
     def follow_to_end(self, pods: Iterable[PodRecord]) -> None:
         """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
@@ -104,7 +104,7 @@ class Logs:
     async def finish(self, seconds: float) -> None:
         """Keep the last lines of the pods that are being ended just now, as far as they end within so long.
 
-        Their nodes remove the rest with the containers, and nobody would read it before.
+        Their nodes remove the rest with the containers, and no daemon would have read it by then.
         """
         known = list(self._ending.values())
         await asyncio.gather(*self._followed.values(), return_exceptions=True)
@@ -117,7 +117,7 @@ class Logs:
                     _log.info("the log of pod %s cannot be kept: %s", pod.name, error)
 
     async def close(self) -> None:
-        """Attend to no log any more."""
+        """Stop following."""
         tasks = list(self._followed.values())
         for task in tasks:
             task.cancel()
@@ -164,7 +164,7 @@ class Logs:
         return read_output(path, request) if path else None
 
     async def capture(self, pod: PodRecord) -> bool:
-        """Take all of an ended pod's log; whether that is done. It is when the log can never be had, too."""
+        """Capture the rest of an ended pod's log. True once it is captured, or can never be read."""
         if not pod.go or pod.started_at is None:
             return True
         attended = self._followed.get(pod.uid)
@@ -180,7 +180,7 @@ class Logs:
         return done
 
     def forget(self, uid: str) -> None:
-        """Attend no more to a pod that goes, or whose log is here."""
+        """Stop following a pod that is removed, or whose log is captured."""
         self._followed.pop(uid, None)
         self._ending.pop(uid, None)
         self._live.forget(uid)
@@ -202,7 +202,7 @@ class Logs:
 
     async def _take(self, path: str, pod: PodRecord) -> bool:
         """Take what is new of a pod's log into its file; whether it is whole now."""
-        # A thread goes on although nobody waits for it any more, and so does its turn.
+        # A cancelled caller does not stop the thread, so the lock must stay held until it ends.
         task = asyncio.create_task(self._take_locked(path, pod))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
@@ -212,7 +212,7 @@ class Logs:
         async with turn, self._readers:
             since, trouble = self._silent.get(pod.node, (asked, None))
             if trouble is not None and since > asked:
-                # Others have waited for that node meanwhile.
+                # Another call has waited for that node meanwhile.
                 raise trouble
             return await self._ask(path, pod)
 
@@ -238,7 +238,7 @@ class Logs:
         if position.time:
             query["sinceTime"] = since_time(position)
         data = self._read(pod, query) if pod.started_at is not None else b""
-        # Its log tells a container's end before its status does.
+        # A container's log may end before its status shows the end.
         ended, cut = pod.ended or self._live.is_whole(pod.uid), False
         if data is None:
             if pod.ended and self._live.goes_on(pod.uid):

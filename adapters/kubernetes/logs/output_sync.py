@@ -1,5 +1,4 @@
-"""Keeping the output files of scripts on this machine up to date while their pods run, and whole before their end is
-told."""
+"""Copies logs of pods into scripts' output files on this machine, which are complete before an end is reported."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class OutputSync:
                 self._read(pod)
 
     def holds(self, watched: WatchedLaunch) -> bool:
-        """Whether the end of a launch is not to be told yet: the last lines are on their way into its file."""
+        """Whether the end of a launch must not be reported yet: its last lines are still being copied."""
         held, now = False, time.monotonic()
         for pod in self._list(watched):
             if pod.ended and pod.uid not in self._whole:
@@ -96,7 +95,7 @@ class OutputSync:
                 ended = known.ended
                 if await self._logs.capture(known) and ended:
                     self._whole.add(pod.uid)
-                # One that has ended meanwhile has more to tell.
+                # If it has ended meanwhile there is more to read.
                 known = None if ended else self._find_ended(pod)
         except OverspanError as error:
             _log.info("the log of pod %s cannot be read: %s", pod.name, error)

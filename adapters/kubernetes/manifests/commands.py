@@ -156,7 +156,7 @@ def render_commands(plan: LaunchPlan, settings: Settings) -> tuple[Document, ...
 
 
 def describe_pods(plan: LaunchPlan, settings: Settings) -> dict[str, Any]:
-    """What srun is told of the allocation: the pods of a batch script. A pod of a job file knows itself."""
+    """The document that describes the allocation to srun: the pods of a batch script; empty for a job file."""
     job = plan.job
     own = {"program": [], "name": job.spec.name, "pods": True, "port": settings.step_port}
     first = job.spec.tasks[0]
@@ -190,7 +190,7 @@ def mount_commands(token: str, job: Job, task: TaskSpec, settings: Settings) -> 
     ]
     mounts: list[Document] = [{"name": _VOLUME, "mountPath": COMMANDS_DIR, "readOnly": True}]
     if spans:
-        # Readable for any user that the image has: nobody else is in the container.
+        # Readable for any user of the image: the container has no other users.
         source = {"secretName": name_anchor(token), "optional": True, "items": [_item(KEY_ENTRY, "key", _READABLE)]}
         volumes.append({"name": _KEY_VOLUME, "secret": source})
         mounts.append({"name": _KEY_VOLUME, "mountPath": _KEY_DIR, "readOnly": True})
@@ -215,7 +215,7 @@ _building = threading.Lock()
 def build_program(main: str) -> bytes:
     """The application whose first module has the text `main`. Raises OSError where the sources cannot be read.
 
-    Compressed and without compiled modules: nobody knows which Python the image has.
+    Compressed and without compiled modules, since the image's Python is unknown.
     """
     with _building:
         return _build(main)

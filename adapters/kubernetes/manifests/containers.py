@@ -203,7 +203,7 @@ def _plain_resources(resources: Mapping[str, Any]) -> Document:
 def render_probe(ready: Ready, *, waits: bool) -> Document:
     """How the kubelet finds out that a task is ready; it looks once a second at most.
 
-    Commands say nothing of a task that still waits at its barrier.
+    Commands fail as long as the task waits at its start gate.
     """
     begun = _BEGUN if waits else ""
     probe: Document = {

@@ -1,4 +1,4 @@
-"""The variables of a pod: those of bridge.runtime.core.environment, told before anything has an address. Pure.
+"""The variables of a pod: those of bridge.runtime.core.environment, before any pod has an address. Pure.
 
 What all nodes of a task have in common is made once. Long values, such as the names of a thousand members, stand once
 in the anchor and are named by the pods. Tasks of many nodes have a ConfigMap with all that their pods have in common
@@ -116,7 +116,7 @@ def shares_variables(task: TaskSpec) -> bool:
 def render_variables(owner: Owner, task: TaskSpec, attempt: int, gpus: int, *, shares: bool = False) -> TaskVariables:
     """The variables of an attempt's nodes.
 
-    `owner.job` is as blueprints.relocate gives it; `gpus` are a node's; `shares` is for a task with a ConfigMap.
+    `owner.job` is as launch_plans.relocate gives it; `gpus` are a node's; `shares` is for a task with a ConfigMap.
     """
     placed = place_members(owner.job, task, gpus)
     entries = list_secrets(owner.job, owner.environment)
@@ -161,7 +161,7 @@ def _draw_own(owner: Owner, placed: Job, task: TaskSpec, attempt: int) -> dict[s
 
 
 def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
-    """The job with every member at its name, in the place of the address that nobody knows yet."""
+    """The job with every member at its name, since addresses are not known yet."""
     domain = name_domain(job)
     named = has_names(job)
     placements: list[Placement] = []

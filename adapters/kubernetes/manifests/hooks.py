@@ -52,5 +52,5 @@ def render_hook(task: TaskSpec) -> Document:
 
 
 def hook_seconds(task: TaskSpec) -> int:
-    """How long the command may take: the grace, but for what the program needs."""
+    """How long the command may take: the grace period, less a reserve for the program."""
     return max(MIN_GRACE, task.grace_period - _RESERVE)

@@ -21,7 +21,7 @@ from overspan.bridge.model.spec import Form, Origin, TaskSpec
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """`job` has no secrets and is told as the cluster sees it; `files` has the archives by the submitter's paths."""
+    """What all pods of a launch are made from. `job` is without secrets; `files` are archives by submitter's path."""
 
     token: str
     job: Job
@@ -46,7 +46,7 @@ class PodSelection(NamedTuple):
 
 
 def make_plan(launch: Launch, settings: Settings, backend: GangBackend, files: Mapping[str, Archive]) -> LaunchPlan:
-    """The blueprint of a launch. InvalidRequest for an environment that cannot travel."""
+    """The plan of a launch. InvalidRequest for an environment that cannot travel."""
     environment = {name: "" if is_secret(name) else value for name, value in select_carried(launch.environment).items()}
     spec = launch.job.spec
     shared = tuple(task.name for task in spec.tasks if shares_variables(task))
@@ -93,7 +93,7 @@ def write_plan(plan: LaunchPlan) -> dict[str, Any]:
 
 
 def read_plan(plan: Mapping[str, Any]) -> LaunchPlan:
-    """The blueprint that an anchor's `plan.json` has. ValueError for one of another format."""
+    """Read an anchor's `plan.json`. ValueError for one of another format."""
     if plan.get("format") != FORMAT:
         raise ValueError(f"the plan has format {plan.get('format')}; this version reads {FORMAT}")
     try:

@@ -56,7 +56,7 @@ def render_affinity(token: str, task: TaskSpec, needs: Needs) -> Document:
 def mark_member(job: Job, task: TaskSpec, index: int, backend: GangBackend) -> dict[str, str]:
     """Labels by which tasks that share nodes find each other.
 
-    Kueue counts labels into the shape of a pod, so that there all nodes of a task have the same.
+    Labels are part of a pod set in Kueue, so that there all nodes of a task have the same.
     """
     labels = {}
     if any(other.share == task.name for other in job.spec.tasks):

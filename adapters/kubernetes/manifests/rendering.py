@@ -1,8 +1,8 @@
-"""A launch to the objects that it is on a cluster. Pure: the same launch gives the same objects, but for the key of a
-script's steps, which is a new one each time; the Secret that was made first counts.
+"""Rendering: a launch to its objects on a cluster. Pure, and deterministic but for the key of a script's steps, which is
+random: the Secret that was created first counts.
 
 The order to create them is that of `Objects`; everything but the anchor is owned by the anchor, whose uid `own` takes.
-Settings need their `namespace` filled in. A pod of a later attempt is made from the blueprint that the anchor keeps.
+Settings need their `namespace` filled in. A pod of a later attempt is made from the launch plan that the anchor keeps.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Objects(NamedTuple):
 def plan_launch(
     launch: Launch, settings: Settings, best: GangBackend, files: Mapping[str, Archive] | None = None
 ) -> LaunchPlan:
-    """The blueprint of a launch, with the way of its start that it can have where `best` is the cluster's.
+    """The plan of a launch, with the gang backend that it can have where `best` is the cluster's.
 
     Raises InvalidRequest for what the cluster cannot do, with the remedy; nothing has been written then.
     """
@@ -89,7 +89,7 @@ def plan_launch(
 def plan_with_backend(
     launch: Launch, settings: Settings, best: GangBackend, files: Mapping[str, Archive] | None = None
 ) -> tuple[LaunchPlan, BackendChoice]:
-    """The same with the reason where it is not the cluster's best."""
+    """The same with the choice of the backend, which says why it is not `best`."""
     settings = settle_partition(settings, launch.job.spec.partition)
     check_names(launch.job)
     check_job(launch.job)

@@ -1,4 +1,4 @@
-"""The shell text that runs in pods: the unpacking of files, and the task behind its barrier. POSIX sh, no tools.
+"""The shell text that runs in pods: unpacking of files, the start gate, and the task. POSIX sh, no tools.
 
 The user's texts are arguments of these programs, so that nothing in them ends or changes one. bash runs the user's text
 where the image has it, else sh.
@@ -19,7 +19,7 @@ POD_DIR = f"{BASE}/pod"
 OPENED = f"{RUN_DIR}/.go"
 """The same as the mark `go`, where the adapter could write it sooner than the kubelet."""
 WAKE_FIFO = f"{RUN_DIR}/.bell"
-"""The FIFO that wakes a pod at its barrier. Whoever writes there opens it for reading too, and so never blocks."""
+"""The FIFO that wakes a pod at its start gate. Writers open it for reading too, so that they never block."""
 FILES_DIR = f"{BASE}/files"
 ARCHIVES_DIR = f"{BASE}/archives"
 SCRIPTS_DIR = f"{BASE}/scripts"
@@ -27,7 +27,7 @@ COMMANDS_DIR = f"{BASE}/commands"
 """Slurm's commands, where the pod has them (commands.py)."""
 
 END_VARIABLE = "OVERSPAN_END_MARK"
-"""What tells the program's end apart from all that it prints; the program does not see it."""
+"""The end mark of the node run; the task's program does not see the variable."""
 END_WORD = "overspan-end"
 END_OCTAL = "036"
 """Before that word, as an octal escape: the character RS, which texts do not have."""
@@ -178,7 +178,7 @@ WORK = (
     f'[ -z "$_mark" ] || [ -n "$_ended" ] || printf \'\\{END_OCTAL}{END_WORD} %s %s\\n\' "$_mark" "$_code" >&3\n'
     "exit $_code\n"
 )
-"""Arguments: `1` behind a barrier, and the domain of the members' names (empty: none); set-up, text to run (empty: the
+"""Arguments: `1` with a start gate, and the domain of the members' names (empty: none); set-up, text to run (empty: the
 last words are a command), the task's name, PLACE and the fields of a Place (or
 one that is empty), how many links follow and where each leads and is below
 the home, and the last words."""
@@ -208,7 +208,7 @@ class Work(NamedTuple):
     words: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     waits: bool = False
-    """Whether it waits at a barrier first."""
+    """Whether it waits at a start gate first."""
     domain: str = ""
     """Of the members' names, which are there when it starts."""
     place: ScriptContext = ScriptContext()

@@ -1,4 +1,4 @@
-"""News of the launches that are watched: which of them have any, and when time alone may bring some."""
+"""The long poll over the watched launches: which have new events, and which may get some by time alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from overspan.adapters.kubernetes.observation.projection import PodSnapshot
 from overspan.adapters.kubernetes.observation.records import PodRecord
 
 GATHER_SECONDS = 0.01
-"""How long more news are gathered once there are some."""
+"""How long further changes are collected once there is one, so that they share a report."""
 TICK_SECONDS = 1.0
-"""How often launches are looked at that time alone may change."""
+"""How often launches are projected that may change by time alone."""
 
 
 class LaunchObserver:
-    """Tells news. Only launches with changed pods, a new cursor or a time to heed are looked at."""
+    """Reports new events. Only launches with changed pods, a new cursor or a pending time-out are projected."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class LaunchObserver:
         self._logs = logs
         self._handles: dict[str, Handle | None] = {}
         self._away = False
-        """Whether the last that was told is that a server does not answer."""
+        """Whether the last poll failed because a server does not answer."""
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`, at the latest after `timeout` seconds. Raises the watches' trouble."""
+        """Events of the launches in `since`, within `timeout` seconds. Raises the watches' trouble."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         await self._find(since)
@@ -64,7 +64,7 @@ class LaunchObserver:
         await self._launches.find_all([handle for handle in self._handles.values() if handle is not None])
 
     def _collect(self, since: Mapping[str, str]) -> list[Report]:
-        """Reports of all launches that may have one; of none while the watches know nothing of the present."""
+        """Reports of all launches that may have one; only of vanished ones until each watch has listed its pods."""
         launches = self._launches.watched
         # Launches of a later version, or of another kind of cluster, are not known to be gone.
         absent = [text for text, handle in self._handles.items() if handle is not None and handle.token not in launches]
@@ -101,14 +101,14 @@ class LaunchObserver:
         self._live.follow_ends(watched.token, list_followed(watched.summary, snapshot), {pod.uid for pod in going})
         self._logs.follow_to_end(ending)
         watched.since = cursor
-        # What was told and is not stored yet is told again.
+        # A report may be lost before it is stored: it is made again until the cursor has moved.
         watched.dirty = report is not None
         watched.timed = not watched.cursor.granted or bool(watched.missing) or bool(ending)
         return report
 
 
 def list_followed(summary: LaunchSummary, snapshot: PodSnapshot) -> list[PodRecord]:
-    """The pods whose logs are to be followed: those that run, of tasks whose ends end others."""
+    """The pods whose logs are followed for their end marks: those that run, of tasks whose ends end others."""
     tasks = {task.name for task in summary.tasks if task.heard}
     return [
         pod

@@ -1,6 +1,6 @@
-"""What this process knows of each launch it follows, and the reports that come of it.
+"""In-memory state of each watched launch, and its reports.
 
-Everything here can be had again from the cluster: a second process finds the same in anchors, pods and cursors.
+Nothing here is the only copy: another process finds the same in anchors, pods and cursors.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.events import Event, Probed, Queued
 
 MISSING_SECONDS = 30.0
-"""How long a pod that must be there is waited for; a watch may be late, and a creation under way."""
+"""Seconds until a missing pod counts as lost: the watch may be late, or a creation under way."""
 FACTS_SECONDS = 5.0
-"""How long a group waits before it is told how many of its pods have a place: most have all of them by then."""
+"""Seconds until a waiting group's reason says how many pods have a node: most have all of them by then."""
 QUIET_SECONDS = 1.0
-"""How long nothing is told of a launch that has no reason to wait."""
+"""Seconds without a report for a launch that has no reason to wait."""
 _TROUBLES = ("JobLaunchFailure", "BadConstraints")
-"""Reasons whose detail is told: they do not pass by waiting alone."""
+"""Reasons that are reported with their detail: waiting alone does not resolve them."""
 
 
 @dataclass
 class WatchedLaunch:
-    """One launch that is followed."""
+    """One launch that this process follows."""
 
     handle: str
     summary: LaunchSummary
@@ -53,7 +53,7 @@ class WatchedLaunch:
     cursor_known: bool = False
     """Whether the cursor was given to this process."""
     soft: bool = False
-    """Whether its pods gather behind Overspan's own barriers."""
+    """Whether its pods wait for each other at Overspan's own start gates."""
     queued: bool = False
     """Whether its pods are a group to Kueue."""
     again_at: float = 0.0
@@ -63,17 +63,17 @@ class WatchedLaunch:
     given_back: bool = False
     """Whether this process has given all of them back."""
     was_oldest: bool = False
-    """Whether no older launch gathered when it gave them back."""
+    """Whether it was the oldest waiting launch when it gave them back."""
     shortage: str = ""
     """Why not all of its pods have a place, as it was seen last."""
     holds_since: float = 0.0
     """Since when some of its pods have nodes while it waits; 0 while none has."""
     expiry: Event | None = None
-    """Why it may wait no longer: told in the place of a grant."""
+    """Why it may wait no longer: reported in place of a grant."""
     reason: str = ""
-    """Why it waits, as it was told last."""
+    """Why it waits, as last reported."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why attempts of tasks do not start after the grant, as it was told last."""
+    """Why attempts of tasks do not start after the grant, as last reported."""
     waits_since: float = 0.0
     tombstones: dict[Key, PodRecord] = field(default_factory=dict)
     """Node runs that have no pod and never will."""
@@ -84,23 +84,23 @@ class WatchedLaunch:
     missing: dict[Key, float] = field(default_factory=dict)
     """Since when pods are missing that must have been there."""
     ends: dict[str, float] = field(default_factory=dict)
-    """When programs ended well whose logs told it, by the uids of their pods: their status may not tell it yet."""
+    """When programs ended with 0 by the end marks in their logs, by pod uid: the pod's status shows it later."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """What events say of pods that do not start, by uid."""
     failures: Mapping[str, ProbeFailure] = field(default_factory=dict)
     """What events say of probes that fail, by uid."""
     probed: dict[str, ProbeFailure] = field(default_factory=dict)
-    """What was told of them last, by uid."""
+    """The failures that were last reported, by uid."""
     touched: float = -math.inf
     """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
     made: float = -math.inf
     """When pods were last made for it after its submission (time.monotonic)."""
     dirty: bool = True
-    """Whether there may be something to tell."""
+    """Whether there may be new events."""
     since: str = ""
     """The cursor it was last asked with."""
     timed: bool = False
-    """Whether time alone may bring news of it."""
+    """Whether time alone may bring new events."""
 
     @property
     def token(self) -> str:
@@ -108,17 +108,17 @@ class WatchedLaunch:
         return self.summary.token
 
     def waits(self, task: str) -> bool:
-        """Whether the pods of a task wait at a barrier."""
+        """Whether the pods of a task wait at a start gate."""
         summary = self.summary.task(task)
         return summary is not None and summary.waits
 
     def snapshot(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:
-        """Its pods as they are known, also by their logs."""
+        """Its pods, with the ends that are known from logs alone."""
         heard = (end_by_log(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
         return take_snapshot(heard, [*gone, *self.tombstones.values()])
 
     def project(self, snapshot: PodSnapshot, since: str, now: float) -> Report | None:
-        """What is new behind a stored cursor; None for nothing."""
+        """The report of all events behind a stored cursor; None if there are none."""
         self.cursor, self.cursor_known = parse_cursor(since, self.summary), True
         if self.gone:
             return Report(self.handle, (), since, gone=True)
@@ -132,7 +132,7 @@ class WatchedLaunch:
                 else None
             )
         if self.again_at and not self.cursor.granted:
-            # What is given back is no trace of a start, nor of an end.
+            # Pods that were given back are evidence neither of a start nor of an end.
             snapshot = PodSnapshot({}, {})
         self._note_missing(snapshot, now)
         projection = project(self.summary, snapshot, self.cursor, now)
@@ -150,7 +150,7 @@ class WatchedLaunch:
         return Report(self.handle, events, format_cursor(projection.cursor, self.summary))
 
     def _find_reason(self, snapshot: PodSnapshot, now: float) -> str:
-        """Why it waits; for want of room also how far it is, once that has stood for a while."""
+        """Why it waits. For lack of resources, also how many pods have a node, once it has waited for a while."""
         reason = "Resources" if self.again_at else find_reason(self.summary, snapshot, self.troubles)
         if reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
             return reason
@@ -159,7 +159,7 @@ class WatchedLaunch:
         return f"{reason}: {self.shortage}" if self.shortage else reason
 
     def _report_troubles(self, snapshot: PodSnapshot, now: float) -> Iterable[Event]:
-        """Why pods of attempts under way do not start, where that has changed."""
+        """New reasons why pods of running attempts do not start."""
         found: dict[str, str] = {}
         for (task, _, _), record in snapshot.pods.items():
             if record.go and not is_placed(record) and record.deleting_at is None and found.get(task, "None") == "None":
@@ -181,7 +181,7 @@ class WatchedLaunch:
         return found
 
     def _report_probes(self, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Iterable[Event]:
-        """What probes have met, where that is another answer, or twice as many tries."""
+        """Failed probes: a report for each new answer, and each time the tries have doubled."""
         for task, attempt, record in self.list_unready(snapshot):
             failure, last = self.failures.get(record.uid), self.probed.get(record.uid)
             if failure is None or not is_unready(cursor.tasks[task.name]):
@@ -191,7 +191,7 @@ class WatchedLaunch:
                 yield Probed(now, task.name, attempt, failure.tries, failure.answer)
 
     def _note_missing(self, snapshot: PodSnapshot, now: float) -> None:
-        """Give up node runs whose pod has been missing for long, without a trace."""
+        """Count node runs as lost whose pod has been missing for long."""
         absent = [] if self.busy else list(_find_absent(self.summary, snapshot, self.cursor))
         self.missing = {key: self.missing.get(key, now) for key, _ in absent}
         for key, go in absent:
@@ -200,14 +200,14 @@ class WatchedLaunch:
 
 
 def end_by_log(record: PodRecord, at: float) -> PodRecord:
-    """The record of a pod whose program has ended with 0 at that time; one that somebody ends stays as it is."""
+    """The record with an end at that time and exit code 0; unchanged for a pod that is being ended."""
     if record.ended or record.deleting_at is not None or record.disruption:
         return record
     return record._replace(finished_at=at, exit_code=0, reason="Completed")
 
 
 def make_tombstone(watched: WatchedLaunch, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
-    """The record of a pod that could not be made, or is known to be nowhere: it is told as ended."""
+    """Tombstone: a record in place of a pod that could not be created, or is known to be gone; reported as ended."""
     task, attempt, index = key
     return PodRecord(
         name="",
@@ -241,7 +241,7 @@ def make_tombstone(watched: WatchedLaunch, key: Key, go: str, run: int = 0, mess
 
 
 def _find_absent(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor) -> Iterable[tuple[Key, str]]:
-    """Nodes of attempts under way that have no pod, no removed pod and no told end; with their attempt's `go`."""
+    """Nodes of running attempts without a pod, a removed pod or a reported end; with their attempt's `go`."""
     for task in summary.tasks:
         records = [
             record for records in snapshot for key, record in records.items() if key[0] == task.name and record.go
@@ -259,7 +259,7 @@ def _find_absent(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor) 
 
 
 def find_reason(summary: LaunchSummary, snapshot: PodSnapshot, troubles: Mapping[str, str]) -> str:
-    """Why a launch waits, in Slurm's words; of several reasons the one that does not pass by itself."""
+    """Why a launch waits, in Slurm's words; among several reasons, one that waiting does not resolve."""
     found: list[tuple[str, str]] = []
     for task in summary.tasks:
         for index in range(task.nodes):
@@ -271,7 +271,7 @@ def find_reason(summary: LaunchSummary, snapshot: PodSnapshot, troubles: Mapping
 
 
 def describe_shortage(summary: LaunchSummary, snapshot: PodSnapshot) -> str:
-    """How many pods of a group have a place, and the scheduler's words about one that has none."""
+    """How many pods of a group have a node, and the scheduler's message for one that has none."""
     records = [
         snapshot.pods.get((task.name, task.attempt, index)) for task in summary.tasks for index in range(task.nodes)
     ]
@@ -280,7 +280,7 @@ def describe_shortage(summary: LaunchSummary, snapshot: PodSnapshot) -> str:
     said = next(filter(None, words), "")
     if placed == len(records) or not said:
         return ""
-    # What would be preempted is the scheduler's own affair.
+    # The rest of the message is about candidates for preemption, which users cannot act on.
     return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:MOST_WORDS]
 
 
@@ -292,7 +292,7 @@ def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
 
 
 def word_reason(found: Sequence[tuple[str, str]]) -> str:
-    """Of several reasons the one that does not pass by itself, with its detail."""
+    """Among several reasons one that waiting does not resolve, with its detail."""
     for wanted in _TROUBLES:
         for reason, detail in found:
             if reason == wanted:

@@ -1,4 +1,4 @@
-"""What of a launch is needed to follow it: its tasks, their nodes and where their attempts begin. Pure."""
+"""Launch summary: the tasks, nodes and first attempts of a launch, as much as following its pods takes. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TaskSummary:
     has_hook: bool = False
     """Whether it has a command for the loss of its pod (hooks.py)."""
     heard: bool = False
-    """Whether its programs tell their ends in their logs, too."""
+    """Whether its programs also print an end mark into their logs."""
     waits: bool = False
-    """Whether its pods wait at a barrier."""
+    """Whether its pods wait at a start gate."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LaunchSummary:
 
 
 def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
-    """Whether others of a group are ended when a task is done."""
+    """Whether other tasks are ended when this one is done: it is primary, and some are auxiliary."""
     return task.primary and any(not other.primary for other in spec.tasks)
 
 
@@ -70,7 +70,7 @@ def has_start_gate(job: Job, task: TaskSpec) -> bool:
 
 
 def summarize_launch(token: str, job: Job) -> LaunchSummary:
-    """The shape of a job's present launch. Tasks that are over are not started again."""
+    """The summary of a job's present launch, without the tasks that are over."""
     tasks = tuple(
         TaskSummary(
             name=spec.name,

@@ -249,7 +249,7 @@ PORTION = 0.9
 
 
 class NodeCache:
-    """Asks for the nodes when a job needs them, once for all jobs of a minute."""
+    """A cache of the nodes: asked for when a job needs them, at most once a minute."""
 
     def __init__(self, ask: Callable[[], list[Node]]) -> None:
         self._ask = ask
@@ -258,17 +258,17 @@ class NodeCache:
         self.known: Sequence[Node] = ()
 
     def note(self, nodes: Sequence[Node]) -> None:
-        """Remember nodes that were asked for otherwise."""
+        """Store nodes that another caller has fetched."""
         self.known, self._asked_at = nodes, time.monotonic()
 
     def look(self) -> None:
-        """Begin to ask for the nodes where that was long ago; nobody waits for it."""
+        """Refresh the nodes in the background if they are old."""
         if self._fresh() or (self._looking is not None and not self._looking.done()):
             return
         self._looking = asyncio.create_task(self._look())
 
     async def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop the refresh that is under way."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

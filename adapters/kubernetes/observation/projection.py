@@ -1,8 +1,8 @@
 """From the pods of a launch to its events, each once by the cursor. Pure; the same pods give the same events.
 
 A fact of a pod counts once the pod has its `go`: the mark that the decision to start it was carried out. Kubernetes
-tells whole seconds, cut off: a thing happened within the second after its time, and not after it was heard of. The
-end of that span is what is told, so that delays which count from it are not too short.
+truncates times to whole seconds: a thing happened within the second after its time, and before it was observed. Events
+carry the end of that span, so that delays which count from it are not too short.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NONE, STARTED, READY, ENDED = range(4)
-"""How much of one node run has been told."""
+"""How much of one node run has been reported."""
 
 STUCK_SECONDS = 30.0
 """How long after its grace a pod that is deleted has to end; then its node does not do it."""
@@ -45,7 +45,7 @@ def write_go(at: float, stop_at: float | None = None) -> str:
 
 
 def read_go(text: str) -> Go | None:
-    """The decisions on a pod; None where it may not start yet. A mark by somebody else counts from 1970."""
+    """The decisions on a pod; None where it may not start yet. One that cannot be read counts from 1970."""
     if not text:
         return None
     try:
@@ -60,26 +60,26 @@ def read_go(text: str) -> Go | None:
 
 @dataclass(frozen=True)
 class Progress:
-    """What has been told of a task: its attempt, and for each node `4 * run + level`."""
+    """What has been reported of a task: its attempt, and for each node `4 * run + level`."""
 
     attempt: int
     nodes: tuple[int, ...]
 
 
 def is_unready(progress: Progress) -> bool:
-    """Whether a task has been told to have started, and not to be ready."""
+    """Whether a task was reported as started, and not yet as ready."""
     return progress.nodes[0] % 4 == STARTED
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """What has been told of a launch."""
+    """What has been reported of a launch."""
 
     granted: bool = False
     tasks: Mapping[str, Progress] = field(default_factory=dict)
 
     def over(self, record: PodRecord) -> bool:
-        """Whether the end of that pod has been told."""
+        """Whether the end of that pod has been reported."""
         progress = self.tasks.get(record.task)
         if progress is None or not 0 <= record.index < len(progress.nodes):
             return False
@@ -162,7 +162,7 @@ def _newest(records: Iterable[PodRecord]) -> dict[Key, PodRecord]:
 
 
 def is_placed(record: PodRecord) -> bool:
-    """Whether a pod has its place and its volumes: it runs, waits at its barrier, or prepares itself for that."""
+    """Whether a pod has a node and its volumes: it runs, waits at its start gate, or runs init containers."""
     return record.ended or record.begun or record.started_at is not None
 
 
@@ -174,7 +174,7 @@ class Projection(NamedTuple):
 
 
 def project(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Projection:
-    """What is new behind a cursor. The grant comes alone: what is decided upon it comes before any other fact."""
+    """The events behind a cursor. The grant comes alone: the decisions that follow from it precede any other fact."""
     if not cursor.granted:
         granted = _project_grant(summary, snapshot, now)
         return Projection((granted,), Cursor(True)) if granted is not None else Projection((), cursor)
@@ -197,7 +197,7 @@ def _project_grant(summary: LaunchSummary, snapshot: PodSnapshot, now: float) ->
     for task in summary.tasks:
         for index in range(task.nodes):
             record, gone = snapshot.find((task.name, task.attempt, index))
-            # One that is deleted stays for its finalizer, and gets no place any more: it is told to have ended.
+            # A deleted pod stays for its finalizer and never gets a node: its end is reported after the grant.
             ready = record is not None and (gone or is_placed(record) or is_unbound(record) or is_stuck(record, now))
             placed += ready
             if summary.together and not ready:
@@ -210,15 +210,15 @@ def _project_grant(summary: LaunchSummary, snapshot: PodSnapshot, now: float) ->
 
 
 def find_eviction(snapshot: PodSnapshot) -> str:
-    """Why Kueue takes the places of all pods back; '' while it does not."""
+    """Kueue's reason for evicting the group; '' if it does not."""
     return next((pod.disruption for pod in snapshot.pods.values() if pod.disruption.startswith(EVICTED)), "")
 
 
 def project_eviction(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Projection:
-    """What a launch has to tell whose places are taken back: programs that had done their work before, then its loss.
+    """The events of a launch that Kueue evicts: ends of programs that had finished before, then the loss of the launch.
 
-    Nothing is told while some of its pods run. New pods of the same group would wait for ever: Kueue counts one that
-    ended well as if it were there.
+    Nothing is reported while some of its pods run. New pods of the same group would wait for ever, because Kueue counts
+    a pod that succeeded as present.
     """
     done = {key: pod for key, pod in snapshot.pods.items() if not pod.disruption and _has_succeeded(pod, now)}
     told = project(summary, PodSnapshot(done, {}), cursor, now) if cursor.granted else Projection((), cursor)
@@ -234,7 +234,7 @@ def _has_succeeded(record: PodRecord, now: float) -> bool:
 
 
 def _find_progress(task: TaskSummary, snapshot: PodSnapshot, cursor: Cursor) -> Progress | None:
-    """What has been told of the task's newest attempt that may start; None while it has none."""
+    """What has been reported of the newest attempt that may start; None if there is none."""
     known = cursor.tasks.get(task.name)
     attempts = [
         key[1]
@@ -249,12 +249,12 @@ def _find_progress(task: TaskSummary, snapshot: PodSnapshot, cursor: Cursor) -> 
 
 
 class _AttemptView(NamedTuple):
-    """What is seen of an attempt, and when."""
+    """An attempt's pods at one moment."""
 
     snapshot: PodSnapshot
     now: float
     gathered: bool
-    """Whether it was let go when all of its pods had their places."""
+    """Whether its start gates opened only after all of its pods had nodes."""
 
 
 def _project_node(task: TaskSummary, attempt: int, index: int, nodes: list[int], seen: _AttemptView) -> Iterator[Event]:
@@ -284,7 +284,7 @@ def _project_node(task: TaskSummary, attempt: int, index: int, nodes: list[int],
 
 
 def _moved(task: TaskSummary, attempt: int, run: int, seen: _AttemptView) -> bool:
-    """Whether a node run may be elsewhere than the grant said: a later one, or one that had no place then."""
+    """Whether a node run may be on another node than the grant said: a later run, or one that had no node then."""
     return attempt != task.attempt or run > 0 or (not seen.gathered and task.nodes > 1)
 
 
@@ -306,7 +306,7 @@ class ProgramEnd(NamedTuple):
 
 
 def find_end(record: PodRecord, gone: bool, now: float) -> ProgramEnd | None:
-    """How a pod ended, on the evidence that there is; None while its program may run."""
+    """How a pod ended, by the evidence on its record; None while its program may run."""
     go = read_go(record.go)
     ordered = go is not None and go.stop_at is not None
     if record.ended:
@@ -324,14 +324,14 @@ def find_end(record: PodRecord, gone: bool, now: float) -> ProgramEnd | None:
 
 
 def _read_exit(record: PodRecord, ordered: bool) -> tuple[int, int]:
-    """Exit code and signal as Slurm tells them (0:9), of the 128 + signal that a container ends with.
+    """Exit code and signal as Slurm shows them (0:9), from the 128 + signal that a container ends with.
 
-    A runtime does not tell KILL from `exit 137`, which hardly a program says of itself: it counts as KILL, by which
-    memory, time and nodes end programs. 143 is TERM where the pod was ended; else it is the program's own word.
+    A runtime does not distinguish KILL from `exit 137`. Programs hardly ever exit with 137 themselves, so it counts
+    as KILL, by which memory, time and nodes end programs. 143 is TERM if the pod was ended, else the program's own code.
     """
-    told = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
+    was_ended = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
     code = record.exit_code or 0
-    if not record.signal and (code == 128 + SIGKILL or (code == 128 + SIGTERM and told)):
+    if not record.signal and (code == 128 + SIGKILL or (code == 128 + SIGTERM and was_ended)):
         return 0, code - 128
     return code, record.signal
 
@@ -342,7 +342,7 @@ def round_up(second: float, now: float) -> float:
 
 
 def is_unbound(record: PodRecord) -> bool:
-    """Whether a pod is deleted that no node has: nothing of it ever runs."""
+    """Whether a pod was deleted before it had a node: it never runs."""
     return record.deleting_at is not None and not record.node
 
 
