@@ -129,13 +129,13 @@ def _check_submit(connection: Connection, settings: Settings, namespace: str) ->
     if not answer.works:
         return [Finding("submit", False, answer.message, find_remedy(answer, settings.security) or _SEE)]
     findings = [Finding("submit", True, "the cluster takes a plain pod (dry run)")]
-    told = read_time((answer.document.get("metadata") or {}).get("creationTimestamp"))
-    return findings + ([judge_clock(told, before, after)] if told is not None else [])
+    server_time = read_time((answer.document.get("metadata") or {}).get("creationTimestamp"))
+    return findings + ([judge_clock(server_time, before, after)] if server_time is not None else [])
 
 
-def judge_clock(told: float, before: float, after: float) -> Finding:
+def judge_clock(server_time: float, before: float, after: float) -> Finding:
     """Whether the server's clock, in whole seconds, agrees with this machine's between two moments."""
-    skew = min(0.0, told + 1 - before) + max(0.0, told - after)
+    skew = min(0.0, server_time + 1 - before) + max(0.0, server_time - after)
     works = abs(skew) <= MAX_SKEW
     remedy = "times that are shown are the cluster's; let both machines set their clocks by NTP"
     return Finding("clock", works, f"{skew:+.1f} s against this machine", "" if works else remedy)

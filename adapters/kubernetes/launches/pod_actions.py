@@ -121,11 +121,11 @@ def _launch(event: events.Launch, facts: LaunchFacts) -> Iterator[PodAction]:
     if task is None or (progress is not None and progress.attempt > event.attempt):
         return
     yield from _leave_names(event.task, facts, lambda record: record.attempt < event.attempt)
-    told = progress.nodes if progress is not None and progress.attempt == event.attempt else (0,) * task.nodes
+    reported = progress.nodes if progress is not None and progress.attempt == event.attempt else (0,) * task.nodes
     go, missing = write_go(event.at), []
     for index in range(task.nodes):
         record, gone = facts.snapshot.find((event.task, event.attempt, index))
-        if record is None and not told[index]:
+        if record is None and not reported[index]:
             missing.append(index)
         elif record is not None and not record.go:
             yield LosePod(event.task, event.attempt, index, go) if gone else PatchPod(record, {GO: go})

@@ -1,5 +1,5 @@
-"""Rendering: a launch to its objects on a cluster. Pure, and deterministic but for the key of a script's steps, which is
-random: the Secret that was created first counts.
+"""Rendering: the objects of a launch. Pure, and deterministic but for the key of a script's steps, which
+is random: the Secret that was created first counts.
 
 The order to create them is that of `Objects`; everything but the anchor is owned by the anchor, whose uid `own` takes.
 Settings need their `namespace` filled in. A pod of a later attempt is made from the launch plan that the anchor keeps.

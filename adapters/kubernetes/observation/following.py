@@ -109,7 +109,7 @@ class LaunchObserver:
 
 def list_followed(summary: LaunchSummary, snapshot: PodSnapshot) -> list[PodRecord]:
     """The pods whose logs are followed for their end marks: those that run, of tasks whose ends end others."""
-    tasks = {task.name for task in summary.tasks if task.heard}
+    tasks = {task.name for task in summary.tasks if task.prints_end_mark}
     return [
         pod
         for pod in snapshot.pods.values()

@@ -25,7 +25,7 @@ class TaskSummary:
     notice_signal: str = ""
     has_hook: bool = False
     """Whether it has a command for the loss of its pod (hooks.py)."""
-    heard: bool = False
+    prints_end_mark: bool = False
     """Whether its programs also print an end mark into their logs."""
     waits: bool = False
     """Whether its pods wait at a start gate."""
@@ -80,7 +80,7 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
             grace=max(MIN_GRACE, spec.grace_period),
             notice_signal=spec.notice_signal,
             has_hook=bool(spec.on_preemption.strip()),
-            heard=ends_others(job.spec, spec),
+            prints_end_mark=ends_others(job.spec, spec),
             waits=has_start_gate(job, spec),
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)

@@ -178,7 +178,7 @@ def project(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: 
     if not cursor.granted:
         granted = _project_grant(summary, snapshot, now)
         return Projection((granted,), Cursor(True)) if granted is not None else Projection((), cursor)
-    told: list[Event] = []
+    events: list[Event] = []
     tasks = dict(cursor.tasks)
     for task in summary.tasks:
         progress = _find_progress(task, snapshot, cursor)
@@ -186,10 +186,10 @@ def project(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: 
             nodes = list(progress.nodes)
             gathered = summary.together and progress.attempt == task.attempt
             for index in range(task.nodes):
-                told += _project_node(task, progress.attempt, index, nodes, _AttemptView(snapshot, now, gathered))
+                events += _project_node(task, progress.attempt, index, nodes, _AttemptView(snapshot, now, gathered))
             tasks[task.name] = Progress(progress.attempt, tuple(nodes))
-    told.sort(key=lambda event: event.at)
-    return Projection(tuple(told), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
+    events.sort(key=lambda event: event.at)
+    return Projection(tuple(events), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
 
 
 def _project_grant(summary: LaunchSummary, snapshot: PodSnapshot, now: float) -> Granted | None:
@@ -221,9 +221,9 @@ def project_eviction(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Curs
     a pod that succeeded as present.
     """
     done = {key: pod for key, pod in snapshot.pods.items() if not pod.disruption and _has_succeeded(pod, now)}
-    told = project(summary, PodSnapshot(done, {}), cursor, now) if cursor.granted else Projection((), cursor)
-    if told.events or any(pod.node and find_end(pod, False, now) is None for pod in snapshot.pods.values()):
-        return told
+    done_before = project(summary, PodSnapshot(done, {}), cursor, now) if cursor.granted else Projection((), cursor)
+    if done_before.events or any(pod.node and find_end(pod, False, now) is None for pod in snapshot.pods.values()):
+        return done_before
     detail = f"its places were taken back ({find_eviction(snapshot)})"
     return Projection((LaunchLost(now, summary.launch, Cause.PREEMPTION.value, detail),), cursor)
 
@@ -327,7 +327,7 @@ def _read_exit(record: PodRecord, ordered: bool) -> tuple[int, int]:
     """Exit code and signal as Slurm shows them (0:9), from the 128 + signal that a container ends with.
 
     A runtime does not distinguish KILL from `exit 137`. Programs hardly ever exit with 137 themselves, so it counts
-    as KILL, by which memory, time and nodes end programs. 143 is TERM if the pod was ended, else the program's own code.
+    as KILL, by which memory, time and nodes end programs. 143 is TERM if the pod was ended, else the program's own.
     """
     was_ended = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
     code = record.exit_code or 0

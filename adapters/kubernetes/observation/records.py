@@ -169,8 +169,8 @@ def _read_owner(metadata: Mapping[str, Any]) -> str:
 def _read_leave(notice: Any) -> float | None:
     """The deadline in a notice that the primaries are done; None for any other one."""
     try:
-        told = json.loads(notice or "{}")
-        return float(told["deadline"]) if told.get("kind") == PRIMARIES_DONE else None
+        notice_document = json.loads(notice or "{}")
+        return float(notice_document["deadline"]) if notice_document.get("kind") == PRIMARIES_DONE else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
