@@ -23,7 +23,7 @@ from overspan.adapters.local.lost_launches import (
     find_damage,
     list_recent,
     open_lost_launch,
-    tell_end,
+    project_end,
 )
 from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
@@ -374,7 +374,7 @@ class Dispatch:
             if await asyncio.to_thread(end_processes, lost):
                 now = time.time()
                 lost.ended_at = now
-                self.reports.tell_end(lost.place.handle, await asyncio.to_thread(tell_end, lost, now))
+                self.reports.report_end(lost.place.handle, await asyncio.to_thread(project_end, lost, now))
                 run = self.runs.get(lost.place.handle)
                 if run is not None:
                     await self._drop(run)

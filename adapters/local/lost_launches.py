@@ -80,14 +80,14 @@ def end_processes(lost: LostLaunch) -> bool:
     return not alive or now > lost.kill_at + UNKILLABLE_TIMEOUT
 
 
-def tell_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
+def project_end(lost: LostLaunch, now: float) -> tuple[Event, ...]:
     """The events of its end: what its shims recorded before it was given up, then its loss."""
     cause = Cause.CANCEL if lost.cancelled else Cause.SYSTEM if lost.begun else Cause.NODE
     report = LaunchLost(now, lost.place.launch, cause.value, lost.loss.why)
-    return (*_tell_records(lost), report)
+    return (*_project_records(lost), report)
 
 
-def _tell_records(lost: LostLaunch) -> list[Event]:
+def _project_records(lost: LostLaunch) -> list[Event]:
     found = list_records(f"{lost.place.folder}/nodes")
     told: list[Event] = []
     for (task, node, attempt, run), record in sorted(found.items(), key=lambda item: (item[0][2], item[0][3])):

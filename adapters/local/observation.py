@@ -48,7 +48,7 @@ class Reports:
         run.reason, run.starts_by = "", None
         self._untold.discard(run.handle)
 
-    def tell_end(self, handle: str, events: tuple[Event, ...]) -> None:
+    def report_end(self, handle: str, events: tuple[Event, ...]) -> None:
         """Report an end that the launch's files do not contain."""
         self._ends[handle] = events
         self.mark(handle)

@@ -198,9 +198,9 @@ def _judge_apart(handle: GroupHandle, outcome: NativeOutcome) -> tuple[str, str]
     """As with a shared folder, but the supervisor may have ended in order while no relay took its record."""
     if outcome.phase is Phase.REQUEUED or outcome.cause not in (Cause.SUCCESS, Cause.EXIT):
         return _judge_loss(handle, outcome)
-    told = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
+    text = f"the batch script ended with exit code {outcome.exit_code}; its record stayed on the node"
     logs = f"{handle.folder}/supervisor.{handle.launch}.log, or /tmp/overspan-{handle.native}.log on its first node"
-    return outcome.cause.value, f"{told}, so how each task ended is not known; see {logs}"
+    return outcome.cause.value, f"{text}, so how each task ended is not known; see {logs}"
 
 
 def _is_moot(event: Event, lost: LaunchLost, orders: Sequence[Ordered]) -> bool:

@@ -157,16 +157,16 @@ def _mean(state: NativeState) -> Meaning | None:
 def _refine(cause: Cause | None, state: NativeState, reason: str, status: ExitStatus | None) -> Cause | None:
     if state.base not in _TOLD_BY_REASON:
         return cause
-    told = REASONS.get(reason)
-    if state.base == "FAILED" and told in (None, Cause.EXIT, Cause.SIGNAL, Cause.LAUNCH):
+    reported = REASONS.get(reason)
+    if state.base == "FAILED" and reported in (None, Cause.EXIT, Cause.SIGNAL, Cause.LAUNCH):
         # A script that a signal ended has the reason JobLaunchFailure too (measured on 22.05); its codes tell.
-        return _read_codes(status, Cause.EXIT if told is None else told)
-    return told or cause
+        return _read_codes(status, Cause.EXIT if reported is None else reported)
+    return reported or cause
 
 
-def _read_codes(status: ExitStatus | None, told: Cause) -> Cause:
+def _read_codes(status: ExitStatus | None, reported: Cause) -> Cause:
     if status is None or status == (0, 0):
-        return told
+        return reported
     if status == (0, LAUNCH_SIGNAL):
         return Cause.LAUNCH
     return Cause.SIGNAL if status.signal else Cause.EXIT

@@ -199,12 +199,12 @@ def project(
     return Projection(tuple(events), cursor)
 
 
-def list_known(orders: Sequence[Ordered], told: int, settled: bool) -> list[Ordered]:
-    """Orders newer than `told`. Without `settled` it stops at an unconfirmed withdrawal.
+def list_known(orders: Sequence[Ordered], reported: int, settled: bool) -> list[Ordered]:
+    """Orders newer than `reported`. Without `settled` it stops at an unconfirmed withdrawal.
 
     Reporting a withdrawal too early could start the job on two clusters.
     """
-    late = [order for order in orders if order.number > told]
+    late = [order for order in orders if order.number > reported]
     waits = (place for place, order in enumerate(late) if isinstance(order.event, Expire))
     return late if settled else late[: next(waits, len(late))]
 

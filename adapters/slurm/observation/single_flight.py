@@ -14,7 +14,7 @@ class SingleFlight:
         self.trouble: Exception | None = None
         """Why the last query failed; None where it succeeded."""
         self._fresh = fresh
-        self._told = True
+        self._reported = True
 
     def begin(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Start the query, unless one is under way."""
@@ -25,7 +25,7 @@ class SingleFlight:
         try:
             await ask()
         except Exception as error:
-            self.trouble, self._told = error, False
+            self.trouble, self._reported = error, False
         else:
             self.trouble = None
         finally:
@@ -34,8 +34,8 @@ class SingleFlight:
 
     def take_trouble(self) -> Exception | None:
         """The error of the last query, given once."""
-        told, self._told = self._told, True
-        return None if told else self.trouble
+        reported, self._reported = self._reported, True
+        return None if reported else self.trouble
 
     def forget(self) -> None:
         """Drop the error: the question does not matter any more."""

@@ -66,7 +66,7 @@ class WatchedLaunch:
     accounting: bool = True
     taken: bool = False
     """Whether its number is another job's now."""
-    told: tuple[str, float] | None = None
+    last_estimate: tuple[str, float] | None = None
     """The reason and the expected start that were reported last."""
     killed_at: float = -KILL_AGAIN
     since: float = field(default_factory=lambda: time.monotonic())
@@ -416,12 +416,16 @@ class Watch:
         """Why a job waits, when that has changed."""
         view = seen.view
         if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
-            seen.told = None
+            seen.last_estimate = None
             return ()
         until = view.start or 0.0
-        if seen.told is not None and seen.told[0] == view.reason and abs(seen.told[1] - until) < ESTIMATE_SECONDS:
+        if (
+            seen.last_estimate is not None
+            and seen.last_estimate[0] == view.reason
+            and abs(seen.last_estimate[1] - until) < ESTIMATE_SECONDS
+        ):
             return ()
-        seen.told = (view.reason, until)
+        seen.last_estimate = (view.reason, until)
         event = queue_event(view.outcome, view.reason, view.asked, view.start)
         return () if event is None else (event,)
 

@@ -74,9 +74,9 @@ def project_set(handle: SetHandle, observed: SetView, cursor: SetCursor) -> SetP
     events: list[Event] = [order.event for order in observed.orders if order.number > cursor.orders]
     cursor = replace(cursor, orders=max([cursor.orders, *(order.number for order in observed.orders)]))
     if not cursor.granted:
-        told = _project_grant(handle, observed, cursor)
-        events += told.events
-        cursor = told.cursor
+        grant = _project_grant(handle, observed, cursor)
+        events += grant.events
+        cursor = grant.cursor
     if not cursor.granted or cursor.over:
         return SetProjection(tuple(events), cursor)
     members = []

@@ -50,7 +50,7 @@ class KnownSet:
     """By task: when its fresh native job was submitted (this machine's time)."""
     missed: dict[str, LostAttempt] = field(default_factory=dict)
     """By task: attempts that were to start in a native job that is gone."""
-    told: SetCursor | None = None
+    projected_cursor: SetCursor | None = None
     """The cursor of the last projection; the daemon may decide what follows before it gives this cursor back."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
@@ -89,8 +89,8 @@ class KnownSet:
         return member.over or self._latest(member).over
 
     def _latest(self, member: PartCursor) -> PartCursor:
-        told = member if self.told is None else self.told.member(member.task)
-        return told if told.native == member.native else member
+        projection = member if self.projected_cursor is None else self.projected_cursor.member(member.task)
+        return projection if projection.native == member.native else member
 
     def list_overdue(self, now: float) -> list[str]:
         """The native jobs whose supervisors have not killed what they were told to."""
@@ -205,14 +205,14 @@ class Sets:
         }
         # What is told of these is not kept: until it counts, the order is owed.
         lost_relaunches, known.lost_relaunches = known.lost_relaunches, set()
-        told = project_set(known.handle, SetView(observed_members, orders, known.missed, lost_relaunches), cursor)
-        known.told = told.cursor
-        told = told._replace(events=(*known.list_left(), *told.events))
+        projection = project_set(known.handle, SetView(observed_members, orders, known.missed, lost_relaunches), cursor)
+        known.projected_cursor = projection.cursor
+        projection = projection._replace(events=(*known.list_left(), *projection.events))
         for task, observed in observed_members.items():
-            member = told.cursor.member(task)
+            member = projection.cursor.member(task)
             if member.over and observed.view is not None and observed.view.outcome.phase is Phase.REQUEUED:
                 self._requeued.add(PartToken(known.handle.token, task, member.first))
-        return told
+        return projection
 
 
 def _settle(observed: GroupView, ordered_at: float) -> GroupView:
