@@ -45,7 +45,7 @@ SETTLING = 12000.0
 TIDYING = 660.0
 """How long what is left over may stay: a daemon looks for it each LOOK_SECONDS (releasing.py)."""
 LATE = 120.0
-"""How long after a job was told as over a pod of its may start that waits at no barrier: its submission was under way,
+"""How long after the end of a job a pod of its may start that waits at no start gate: its submission was under way,
 or nobody could take it back sooner. It is ended then."""
 CLUSTER = {"kind": "kubernetes", "image": "busybox", "cpus": 1, "gang": "soft", "gang_timeout": 60}
 GROUP = """\

@@ -54,6 +54,6 @@ class GateOpener:
             await loop.run_in_executor(self._threads, self._connection.exec, *place, words, _SECONDS)
         except Denied as error:
             self._denied = True
-            _log.info("barriers are opened by the kubelets alone: %s", error)
+            _log.info("start gates are opened by the kubelets alone: %s", error)
         except OverspanError as error:
             _log.debug("pod %s: %s", pod.name, error)

@@ -48,7 +48,7 @@ OpenerOf = Callable[[str], Opener]
 GIVE_BACK = frozenset({LOCAL, "slurm"})
 """Kinds of clusters where an `Expire` ends a launch only while it waits, and is reported only once it certainly did.
 
-On other clusters a launch is withdrawn for failover only if it waits behind a barrier (`StartGates`).
+On other clusters a launch is withdrawn for failover only if it waits at a start gate (`StartGates`).
 """
 ANSWER_SECONDS = 5.0
 """Seconds within which a cluster has to answer to count as up, when a job can go to another."""
@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def holds_back(self) -> bool:
-        """Whether launches wait there behind a barrier, so that a decision of the daemon alone ends them."""
+        """Whether launches wait there at a start gate, so that a decision of the daemon alone ends them."""
         try:
             return self.config.kind not in GIVE_BACK and isinstance(self.adapter, StartGates)
         except OverspanError:

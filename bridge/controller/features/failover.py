@@ -1,7 +1,7 @@
 """Failover: moves waiting jobs to the next candidate when their time is over, or at once if their cluster is down.
 
 A launch that the cluster may have is withdrawn first: an order ends it if it still waits, and only the report of that
-end lets the job move. Behind a barrier that only the daemon lifts, the decision alone is enough, and the launch is
+end lets the job move. At a start gate that only the daemon opens, the decision alone is enough, and the launch is
 released. When a job is due is one of its facts, so a restart of the daemon changes nothing.
 """
 

@@ -51,7 +51,7 @@ def pod(task: str = "trainer", index: int = 0, attempt: int = 0, run: int = 0, *
 
 
 def placed(task: str = "trainer", index: int = 0, **fields: Any) -> PodRecord:
-    """A pod that waits at its barrier on a node, since T+5."""
+    """A pod that waits at its start gate on a node, since T+5."""
     own = {"node": "node-1", "address": f"10.0.0.{index + 1}", "scheduled": True, "phase": "Running"}
     own["started_at"] = T + 5
     return pod(task, index, **{**own, **fields})

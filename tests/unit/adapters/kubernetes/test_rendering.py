@@ -198,7 +198,7 @@ def test_the_first_node_tells_when_a_task_is_ready(ready: str, probe: dict[str, 
     first, second = render_job(read_file(f"name: two\nnum_nodes: 2\nready: {ready}\nrun: echo\n")).pods
     found = main_of(first)["readinessProbe"]
     if "exec" in probe:
-        # Nothing is ready at the barrier.
+        # Nothing is ready at the start gate.
         *_, text = probe["exec"]["command"][:3]
         assert found["exec"]["command"][2] == f"[ -s /overspan/pod/go ] || [ -s /overspan/run/.go ] || exit 1\n{text}"
         found["exec"]["command"][2] = text

@@ -77,7 +77,7 @@ def test_a_pod_that_a_dead_node_keeps_is_removed_where_its_barrier_never_opened(
     late = T + STUCK_SECONDS
     assert choose_action(replace(kept, at_start_gate=True), LIMIT, late - 1) is WaitAction.WAIT
     assert choose_action(replace(kept, at_start_gate=True), LIMIT, late) is WaitAction.DROP
-    # Without a barrier its program may run there.
+    # Without a start gate its program may run there.
     assert choose_action(kept, LIMIT, late) is WaitAction.WAIT
 
 

@@ -269,7 +269,7 @@ def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     async def story() -> None:
         assert await withdraw(["3", "2", "4"], True) == (0, "", ["scancel 3 4"])
-        # What has its nodes stands at the barrier, since another has none and gets none any more.
+        # What has its nodes stands at the start gate, since another has none and gets none any more.
         assert await withdraw(["6", "1"], True) == (0, "", ["scancel 6 1"])
         late = "Job is no longer pending execution for job 5\n"
         assert await withdraw(["5", "2"], True) == (1, late, [])
