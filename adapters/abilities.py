@@ -169,10 +169,10 @@ class Troubles(Protocol):
 
 
 @runtime_checkable
-class Barrier(Protocol):
+class StartGates(Protocol):
     """Start gate: the cluster can hold back launches of jobs with several candidates; the daemon decides about them.
 
-    No user code runs before the daemon's first `Launch`. The adapter is a `Release` too: releasing an unwanted launch
+    No user code runs before the daemon's first `Launch`. The adapter is a `Cleanup` too: releasing an unwanted launch
     ends it, whatever it waits for. Jobs that race (`Job.racers`) wait at the gate, and so do all jobs with several
     candidates, unless an `Expire` can take them back.
     """
@@ -256,7 +256,7 @@ class Located(Protocol):
 
 
 @runtime_checkable
-class Release(Protocol):
+class Cleanup(Protocol):
     """Launches leave objects on the cluster, to be removed once their outcome is stored by any daemon."""
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:

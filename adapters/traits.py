@@ -54,7 +54,7 @@ class Traits:
     gives_back: bool = False
     """An `Expire` ends a launch only while it waits, and is reported only once it certainly did.
 
-    Elsewhere a launch is withdrawn for failover only if it waits behind a start gate (`Barrier`).
+    Elsewhere a launch is withdrawn for failover only if it waits behind a start gate (`StartGates`).
     """
     requeued_by: str = ""
     """The `by` of a `Requeue` that the cluster itself made: the same native job is the next launch. Empty: never."""
@@ -62,7 +62,7 @@ class Traits:
     """The cluster's own queue orders the waiting jobs, by priorities that are not Overspan's."""
     warns_of_preemption: bool = False
     """`on_preemption` of the job file has an effect."""
-    patience: Callable[[Job], float | None] = _wait_for_ever
+    failover_timeout: Callable[[Job], float | None] = _wait_for_ever
     """Seconds for which the cluster may keep a job waiting that could fail over; None for no limit."""
 
     verdict_seconds: float | None = None

@@ -1,7 +1,7 @@
 """The adapter of a Kubernetes cluster: a job's tasks as bare pods, whose phases are the tasks' states.
 
-The daemon decides; this carries single decisions out and tells what pods do. It keeps nothing that has to survive:
-anchors, pods and cursors have it all.
+The daemon decides; this carries single decisions out and reports what pods do. It has no state that must survive:
+anchors, pods and cursors hold everything.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.discovery import find_rung
+from overspan.adapters.kubernetes.api.discovery import find_backend
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_handle
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
-from overspan.adapters.kubernetes.launches.patience import find_patience
-from overspan.adapters.kubernetes.launches.preflight import Foresight
+from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
-from overspan.adapters.kubernetes.launches.soft_gang import Gatherer
+from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
+from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
-from overspan.adapters.kubernetes.logs.output_sync import Keeper
+from overspan.adapters.kubernetes.logs.output_sync import OutputSync
 from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
 from overspan.adapters.kubernetes.manifests.names import parse_token
 from overspan.adapters.kubernetes.manifests.partitions import (
@@ -55,11 +55,10 @@ from overspan.adapters.kubernetes.manifests.partitions import (
 )
 from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.observation.failed_probes import read_failures
-from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, Follower
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.nodes import ask_nodes, ask_sizes
+from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, LaunchObserver
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.nodes import PORTION, NodeCache, ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.observation.sizes import PORTION, Sizes
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
@@ -70,13 +69,13 @@ from overspan.bridge.model.job import Job
 _log = logging.getLogger(__name__)
 
 ASK_SECONDS = 2.0
-"""How long a submitter waits for what the cluster says before the job is taken."""
+"""How long a submission waits for the cluster's checks before the job is accepted."""
 TIDY_SECONDS = 3.0
 """How often ended pods of live launches are removed."""
 LAST_LINES_SECONDS = 12.0
-"""How long an end of the daemon waits for what pods print that are being ended: their nodes remove it."""
+"""How long the daemon's shutdown waits for the last lines of pods that are being ended: their nodes remove them."""
 TROUBLE_SECONDS = 10.0
-"""How often events are asked for while pods do not start; their status is silent about mounts."""
+"""How often events are read while pods do not start; their status is silent about mounts."""
 
 
 class KubernetesCluster:
@@ -88,29 +87,29 @@ class KubernetesCluster:
         self._connection = connection or open_connection(self._settings)
         self.launches = Launches(self._connection)
         folder = config.state or os.path.join(os.path.expanduser("~"), ".local", "state", "overspan", config.name)
-        self._live = LiveLogs(self._connection, self.launches.hear)
+        self._live = LiveLogs(self._connection, self.launches.note_end)
         self._files = OutputFiles(os.path.join(folder, "logs"))
         self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live, self._files)
-        self._outputs = Keeper(self.launches, self._logs, self._files)
+        self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._releaser = Releaser(self.launches, self._logs)
         self._submitter = Submitter(self.launches, self._releaser, self._settings, self._files)
-        self._orderer = Orderer(self.launches, self._settings, self._logs.attend)
-        self._gatherer = Gatherer(self.launches, self._settings)
-        self._follower = Follower(self.launches, self._live, self._logs, self._outputs.holds)
-        self._sizes = Sizes(lambda: ask_sizes(self._connection, self._settings))
-        self._foresight = Foresight(self._connection)
+        self._orderer = Orderer(self.launches, self._settings, self._logs.follow_to_end)
+        self._soft_gang = SoftGang(self.launches, self._settings)
+        self._observer = LaunchObserver(self.launches, self._live, self._logs, self._outputs.holds)
+        self._node_cache = NodeCache(lambda: ask_sizes(self._connection, self._settings))
+        self._preflight = Preflight(self._connection)
         self._installations: set[str] = set()
-        """This daemon's, as far as it has told them."""
+        """Those of this daemon, as seen in its calls."""
         self.traits = Traits(
             decider=Decider.DAEMON,
             warns_of_preemption=True,
-            patience=self.patience,
+            failover_timeout=self.failover_timeout,
             default_partition=self.default_partition,
             known_nodes=self.known_nodes,
             longest_time=self.longest_time,
         )
-        self._rung: Rung | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._backend: GangBackend | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
         self._closed = False
 
     def place(self) -> str:
@@ -124,26 +123,26 @@ class KubernetesCluster:
             return []
         async with before_sending():
             namespace = await self._find_namespace()
-            obstacle = await self._foresight.find_obstacle(namespace)
+            obstacle = await self._preflight.find_obstacle(namespace)
             if obstacle is not None:
                 return [Refusal(launch.token, obstacle.message, remedy=obstacle.remedy) for launch in launches]
             self._installations.update(parse_token(launch.token).installation for launch in launches)
-            self._keep()
-            nodes = await self._sizes.ask([launch.job for launch in launches])
+            self._start_housekeeping()
+            nodes = await self._node_cache.ask([launch.job for launch in launches])
             launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
-            rung = await self._find_rung(namespace)
-        call = self._submitter.submit(launches, namespace, rung)
-        # Whoever stops waiting does not stop it half-way.
+            backend = await self._find_rung(namespace)
+        call = self._submitter.submit(launches, namespace, backend)
+        # A caller that gives up must not cancel it half-way.
         answers = await asyncio.shield(asyncio.create_task(call))
         if any(isinstance(answer, Refusal) and not answer.transient for answer in answers):
-            self._foresight.forget(namespace)
+            self._preflight.forget(namespace)
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """News of the launches in `since`: from one watch, whatever their number."""
+        """Events of the launches in `since`, from one watch whatever their number."""
         self._check_open()
-        self._keep()
-        return await self._follower.observe(since, timeout)
+        self._start_housekeeping()
+        return await self._observer.observe(since, timeout)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Carry out decisions on pods. Ending what has ended is fine."""
@@ -154,31 +153,31 @@ class KubernetesCluster:
         """Bytes of a pod's log; of one that was removed, as it was kept."""
         self._check_open()
         handle = parse_handle(request.handle)
-        story = self.launches.stories.get(handle.token)
+        watched = self.launches.watched.get(handle.token)
         try:
-            return await self._logs.read(request, handle.token, self.launches.pods(story) if story else [])
+            return await self._logs.read(request, handle.token, self.launches.pods(watched) if watched else [])
         except NotFound:
-            if story is not None and self.launches.fresh and self.launches.trouble() is None:
+            if watched is not None and self.launches.fresh and self.launches.trouble() is None:
                 raise
-            # Nobody has seen its pods yet, or not those of the present: whether they can be seen is asked.
+            # The watch has not seen its pods yet, or is behind: ask for them.
             pods = await self._ask_pods(handle)
             return await self._logs.read(request, handle.token, pods)
 
     async def _ask_pods(self, handle: Handle) -> list[PodRecord]:
         """A launch's pods as they are now; none where it is gone. Raises Unreachable."""
-        story = await self.launches.find(handle)
-        return list((await self.launches.view_now(story)).pods.values()) if story is not None else []
+        watched = await self.launches.find(handle)
+        return list((await self.launches.fetch_snapshot(watched)).pods.values()) if watched is not None else []
 
     async def nodes(self) -> list[Node]:
         """The nodes, with what all pods there ask for."""
         self._check_open()
         nodes = await asyncio.to_thread(ask_nodes, self._connection, self._settings)
-        self._sizes.note(nodes)
+        self._node_cache.note(nodes)
         return nodes
 
     def known_nodes(self) -> Sequence[Node]:
         """The nodes as they were seen last; none where an autoscaler may make larger ones."""
-        return () if self._settings.autoscaler else self._sizes.known
+        return () if self._settings.autoscaler else self._node_cache.known
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Remove every launch of the installation but those that are named."""
@@ -190,12 +189,12 @@ class KubernetesCluster:
 
     async def longest_time(self, handle: str, task: str) -> int | None:
         """The longest wall time that a task's pods leave room for; they end by themselves some time after theirs."""
-        story = await self.launches.find(parse_handle(handle))
-        blueprint = await self.launches.read_blueprint(story) if story is not None else None
-        if blueprint is None:
+        watched = await self.launches.find(parse_handle(handle))
+        plan = await self.launches.read_plan(watched) if watched is not None else None
+        if plan is None:
             return None
-        settings = settle_partition(self._settings, blueprint.job.spec.partition)
-        return longest_time(blueprint.job, blueprint.job.spec_of(task), settings)
+        settings = settle_partition(self._settings, plan.job.spec.partition)
+        return longest_time(plan.job, plan.job.spec_of(task), settings)
 
     async def find_traces(self) -> list[Trace]:
         """The launches of all installations that have anything in the namespace."""
@@ -209,14 +208,14 @@ class KubernetesCluster:
         await asyncio.shield(asyncio.create_task(call))
 
     async def close(self) -> None:
-        """Let go of watches and connections; the work goes on."""
+        """Close watches and connections; the work goes on."""
         if self._closed:
             return
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._sizes.close()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
         await self._live.close()
@@ -229,40 +228,43 @@ class KubernetesCluster:
 
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
-        return render_plan(bound_gpu_defaults(job, self._sizes.known, PORTION), self._settings, self._rung)
+        return render_plan(bound_gpu_defaults(job, self._node_cache.known, PORTION), self._settings, self._backend)
 
     def find_obstacle(self, job: Job) -> str:
-        """Nothing: every pod of a job with several clusters waits behind a barrier."""
+        """Empty: every pod of a job with several candidates waits at a start gate."""
         return ""
 
-    def patience(self, job: Job) -> float | None:
-        """How long the pods of a job that could go elsewhere may wait for a node."""
-        return find_patience(job, self._settings)
+    def failover_timeout(self, job: Job) -> float | None:
+        """How long the pods of a job with further candidates may wait for a node."""
+        return find_failover_timeout(job, self._settings)
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """What of a job this cluster carries out in part, or not at all."""
-        return (*list_notes(job, self._settings, self._rung or Rung.SOFT), *note_unwritable(job, self._settings))
+        """The options of a job that have no or only partial effect here."""
+        return (
+            *list_notes(job, self._settings, self._backend or GangBackend.SOFT),
+            *note_unwritable(job, self._settings),
+        )
 
     async def admit(self, job: Job) -> Refusal | None:
-        """The refusal of a job that cannot be rendered, or of which the cluster knows at once that it cannot run."""
+        """The refusal of a job that cannot be rendered, or that the cluster is known to refuse."""
         refusal = find_refusal(job, self._settings)
         if refusal:
             return Refusal("", refusal, remedy=self._name_partitions() if job.spec.partition else "")
         refused = await asyncio.to_thread(admit, job, self._settings)
         if refused is not None or self.launches.trouble() is not None:
             return refused
-        # For notes; nobody waits for it.
-        self._sizes.look()
+        # Refreshed in the background, for notes.
+        self._node_cache.look()
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 if names_nodes(job) and (wrong := find_unknown_node(job, await self.nodes())):
                     return Refusal("", wrong)
                 namespace = await self._find_namespace()
-                found = await self._foresight.find_obstacle(namespace) or await self._foresight.find_holder(
+                found = await self._preflight.find_obstacle(namespace) or await self._preflight.find_name_conflict(
                     job, self.launches.calls(namespace), self._installations
                 )
         except (TimeoutError, OverspanError):
-            # What it says is known when the job is sent.
+            # The submission asks again.
             return None
         return Refusal("", found.message, remedy=found.remedy) if found is not None else None
 
@@ -277,8 +279,8 @@ class KubernetesCluster:
     async def enter(self, request: ShellRequest) -> Entrance:
         """What enters a member's pod on the user's terminal: kubectl's exec."""
         self._check_open()
-        story = await self.launches.find(parse_handle(request.handle))
-        pods = self.launches.pods(story) if story is not None else []
+        watched = await self.launches.find(parse_handle(request.handle))
+        pods = self.launches.pods(watched) if watched is not None else []
         return enter_pod(request, pods, self._settings)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -286,19 +288,19 @@ class KubernetesCluster:
     async def _find_namespace(self) -> str:
         return await asyncio.to_thread(lambda: self._connection.namespace)
 
-    async def _find_rung(self, namespace: str) -> Rung:
-        if self._rung is None:
-            found = await asyncio.to_thread(find_rung, self._connection, self._settings, namespace)
+    async def _find_rung(self, namespace: str) -> GangBackend:
+        if self._backend is None:
+            found = await asyncio.to_thread(find_backend, self._connection, self._settings, namespace)
             _log.info("cluster %s: groups start by %s", self.name, found.seen)
-            self._rung = found.rung
-        return self._rung
+            self._backend = found.backend
+        return self._backend
 
-    def _keep(self) -> None:
-        if self._keeper is None:
-            self._keeper = asyncio.create_task(self._run())
+    def _start_housekeeping(self) -> None:
+        if self._housekeeping is None:
+            self._housekeeping = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """Heed what time brings: groups that gather, ended pods, pods that do not start."""
+        """The housekeeping loop: soft gangs, ended pods, pods that do not start, output files."""
         tidied = troubled = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -306,37 +308,39 @@ class KubernetesCluster:
             try:
                 if self.launches.trouble() is not None or not self.launches.fresh:
                     continue
-                stories = list(self.launches.stories.values())
-                self._outputs.look(stories)
-                await self._gatherer.look(stories, time.time())
+                launches = list(self.launches.watched.values())
+                self._outputs.look(launches)
+                await self._soft_gang.look(launches, time.time())
                 if now - tidied >= TIDY_SECONDS:
                     tidied = now
-                    await asyncio.gather(*(self._releaser.tidy(story) for story in stories if story.cursor.granted))
+                    await asyncio.gather(
+                        *(self._releaser.tidy(watched) for watched in launches if watched.cursor.granted)
+                    )
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
-                    await self._find_troubles(stories)
+                    await self._find_troubles(launches)
             except OverspanError as error:
                 _log.info("cluster %s: %s", self.name, error)
             except Exception:
                 _log.exception("cluster %s", self.name)
 
-    async def _find_troubles(self, stories: Sequence[Story]) -> None:
-        """Ask why bound pods do not start, and what probes have met: their events say it."""
+    async def _find_troubles(self, launches: Sequence[WatchedLaunch]) -> None:
+        """Read the events of pods that do not start or are not ready: their status is silent about the cause."""
         now = time.time()
         slow = [
-            story
-            for story in stories
-            if any(is_slow(pod, now) for pod in self.launches.pods(story))
-            or story.list_unready(self.launches.view(story))
+            watched
+            for watched in launches
+            if any(is_slow(pod, now) for pod in self.launches.pods(watched))
+            or watched.list_unready(self.launches.snapshot(watched))
         ]
-        for namespace in {story.namespace for story in slow}:
+        for namespace in {watched.namespace for watched in slow}:
             path, query = f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": "type=Warning", "limit": 500}
             answer = await self._connection.call("GET", path, query=query)
             items = answer.document.get("items") or []
             troubles, failures = read_trouble(items), read_failures(items)
-            for story in slow:
-                if story.namespace == namespace and (story.troubles, story.failures) != (troubles, failures):
-                    story.troubles, story.failures, story.dirty = troubles, failures, True
+            for watched in slow:
+                if watched.namespace == namespace and (watched.troubles, watched.failures) != (troubles, failures):
+                    watched.troubles, watched.failures, watched.dirty = troubles, failures, True
                     self.launches.changed.set()
 
     def _check_open(self) -> None:

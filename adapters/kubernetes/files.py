@@ -122,7 +122,7 @@ def _pack(source: str, settings: Settings, folder: bool, write: bool) -> Archive
 
 @lru_cache(maxsize=16)
 def _pack_items(items: tuple[ArchiveItem, ...]) -> tuple[str, bytes]:
-    """The hash of the content, and the archive. The items tell when a file has changed; arrays send one again."""
+    """The hash of the content, and the archive. Cached, since arrays send the same files; items change with a file."""
     packed = io.BytesIO()
     digest = write_archive(items, packed)
     return digest, packed.getvalue()

@@ -9,10 +9,10 @@ import yaml
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.launches.gang import WORDS, Choice, Rung
+from overspan.adapters.kubernetes.launches.gang import WORDS, BackendChoice, GangBackend
 from overspan.adapters.kubernetes.manifests.commands import DOCUMENT as COMMANDS_DOCUMENT
 from overspan.adapters.kubernetes.manifests.limits import note_job
-from overspan.adapters.kubernetes.manifests.rendering import Objects, choose, render
+from overspan.adapters.kubernetes.manifests.rendering import Objects, plan_with_backend, render
 from overspan.adapters.kubernetes.manifests.services import PLAN
 from overspan.adapters.kubernetes.settings import SOFT, Settings
 from overspan.bridge.model.errors import InvalidRequest
@@ -44,35 +44,35 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def render_plan(job: Job, settings: Settings, best: Rung | None = Rung.SOFT) -> str:
+def render_plan(job: Job, settings: Settings, best: GangBackend | None = GangBackend.SOFT) -> str:
     """The manifests of a job, with what is noted about them as comments; secrets are named and never shown. Blocking.
 
-    `best` is the cluster's way to start groups, None where it has not been asked. Raises InvalidRequest for what the
+    `best` is the cluster's gang backend, None where that is unknown. Raises InvalidRequest for what the
     cluster cannot do.
     """
     launch = Launch(TOKEN.format(job=job.id), job)
     settings = settings.model_copy(update={"namespace": settings.namespace or "default"})
-    blueprint, choice = choose(launch, settings, best or Rung.SOFT, pack_files(job, settings, write=False))
+    plan, choice = plan_with_backend(launch, settings, best or GangBackend.SOFT, pack_files(job, settings, write=False))
     notes = list(note_job(job, settings, choice))
-    if best is None and choice.rung is Rung.SOFT and settings.gang != SOFT:
+    if best is None and choice.backend is GangBackend.SOFT and settings.gang != SOFT:
         notes.insert(0, _NOT_ASKED)
-    return render_manifests(render(launch, blueprint, settings), choice, notes)
+    return render_manifests(render(launch, plan, settings), choice, notes)
 
 
-def list_notes(job: Job, settings: Settings, best: Rung = Rung.SOFT) -> tuple[str, ...]:
+def list_notes(job: Job, settings: Settings, best: GangBackend = GangBackend.SOFT) -> tuple[str, ...]:
     """What of a job the cluster accepts and carries out in part; nothing for one that it refuses."""
     try:
-        choice = choose(Launch(TOKEN.format(job=job.id), job), settings, best)[1]
+        choice = plan_with_backend(Launch(TOKEN.format(job=job.id), job), settings, best)[1]
     except InvalidRequest:
         return ()
     return note_job(job, settings, choice)
 
 
-def render_manifests(objects: Objects, choice: Choice, notes: Sequence[str]) -> str:
+def render_manifests(objects: Objects, choice: BackendChoice, notes: Sequence[str]) -> str:
     """The objects of a launch as YAML documents."""
     count = len(objects.pods)
-    lines = [f"# {count} pod{'s' * (count != 1)}, started together by {WORDS[choice.rung]}"]
-    if choice.rung is Rung.ALONE:
+    lines = [f"# {count} pod{'s' * (count != 1)}, started together by {WORDS[choice.backend]}"]
+    if choice.backend is GangBackend.ALONE:
         lines = [f"# {count} pod{'s' * (count != 1)}"]
     lines += [f"# {note}" for note in notes]
     documents = [_shorten(item) for item in (objects.anchor, *objects.owned()) if item["kind"] != "Pod"]

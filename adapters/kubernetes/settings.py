@@ -112,7 +112,7 @@ class GpuKind(DocumentModel):
         return self
 
 
-class Gpus(DocumentModel):
+class NodeGpus(DocumentModel):
     """GPUs as the cluster's nodes tell them. Kinds are found by their lower-case name."""
 
     resource: Text = "nvidia.com/gpu"
@@ -210,7 +210,7 @@ class Settings(DocumentModel):
     """CPUs of a node of a task that names none; None asks for none."""
     memory: Mebibytes | None = None
     """MiB, by the same rule."""
-    gpus: Gpus = Gpus()
+    gpus: NodeGpus = NodeGpus()
     gres: Texts = Field(default={})
     """Extended resource by the name that Slurm's --gres has."""
     node_selector: Texts = Field(default={})

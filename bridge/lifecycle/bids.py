@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from overspan.bridge.lifecycle.candidates import Place, list_open, take_place
+from overspan.bridge.lifecycle.candidates import CandidateRef, list_open, take_candidate
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Bid, Departure, Job
@@ -84,7 +84,7 @@ def _withdraw(job: Job, event: events.Withdraw) -> Optional[Job]:
     if bid is None:
         return None
     job = replace(job, bids=_without(job, event.cluster))
-    return _depart(job, event, Place(bid.candidate, bid.cluster)) if event.text else job
+    return _depart(job, event, CandidateRef(bid.candidate, bid.cluster)) if event.text else job
 
 
 def _promote(job: Job, event: events.Promote) -> Optional[Job]:
@@ -92,12 +92,12 @@ def _promote(job: Job, event: events.Promote) -> Optional[Job]:
     if bid is None or not merely_waits(job):
         return None
     after = replace(_take_place(job, bid), bids=_without(job, event.cluster))
-    return _depart(after, event, Place(job.candidate, job.cluster)) if event.text else after
+    return _depart(after, event, CandidateRef(job.candidate, job.cluster)) if event.text else after
 
 
 def _take_place(job: Job, bid: Bid) -> Job:
     return replace(
-        take_place(job, Place(bid.candidate, bid.cluster)),
+        take_candidate(job, CandidateRef(bid.candidate, bid.cluster)),
         launch=bid.launch,
         unstarted=job.unstarted + bid.launch - job.launch,
         offered_at=bid.at,
@@ -106,7 +106,7 @@ def _take_place(job: Job, bid: Bid) -> Job:
     )
 
 
-def _depart(job: Job, event: Any, place: Place) -> Job:
+def _depart(job: Job, event: Any, place: CandidateRef) -> Job:
     departure = Departure(event.at, place.cluster, event.text, event.refused, raced=True, candidate=place.candidate)
     return replace(job, passed=(*job.passed, departure))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable, Optional, Union
 
-from overspan.bridge.lifecycle.candidates import Place, find_place, list_places, take_place
+from overspan.bridge.lifecycle.candidates import CandidateRef, find_candidate, list_candidates, take_candidate
 from overspan.bridge.lifecycle.eligibility import merely_waits
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
@@ -15,15 +15,15 @@ from overspan.bridge.model.job import Departure, Job
 from overspan.bridge.model.records import replace
 
 
-def list_next(job: Job) -> tuple[Place, ...]:
+def list_next(job: Job) -> tuple[CandidateRef, ...]:
     """The candidates left to try, in order; none once the job does more than wait in a queue.
 
     A racing job already waits on the other clusters, so only further candidates on its own cluster count.
     """
-    present = find_place(job)
+    present = find_candidate(job)
     if present is None or not merely_waits(job):
         return ()
-    later = list_places(job)[present.candidate + 1 :]
+    later = list_candidates(job)[present.candidate + 1 :]
     return tuple(place for place in later if not job.racers or place.cluster == job.cluster)
 
 
@@ -84,7 +84,7 @@ def _move(job: Job, event: events.Move) -> Optional[Job]:
     return None if place is None else _relocate(job, place, event.at, event.text, event.refused)
 
 
-def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[Place]:
+def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[CandidateRef]:
     """The candidate that an event names; None where the job may not go there."""
     for place in list_next(job):
         if place.cluster == event.cluster and event.candidate in (None, place.candidate):
@@ -92,10 +92,10 @@ def _find_next(job: Job, event: Union[events.Expire, events.Move]) -> Optional[P
     return None
 
 
-def _relocate(job: Job, place: Place, at: float, text: str, refused: bool = False) -> Job:
+def _relocate(job: Job, place: CandidateRef, at: float, text: str, refused: bool = False) -> Job:
     """The job queued again as its next launch; orders given while it waited still hold."""
     departure = Departure(at, job.cluster, text, refused, job.launch, candidate=job.candidate)
-    again = take_place(reset(replace(job, requeue_held=job.held)), place)
+    again = take_candidate(reset(replace(job, requeue_held=job.held)), place)
     reason = job.reason if job.held else "None"
     return replace(again, begin=job.begin, reason=reason, offered_at=None, passed=(*job.passed, departure))
 

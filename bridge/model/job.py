@@ -216,7 +216,7 @@ class Departure(NamedTuple):
 
 @dataclass(frozen=True)
 class Bid:
-    """A further launch of a waiting job, on another cluster: it waits there behind a barrier, and may only wait.
+    """A further launch of a waiting job, on another cluster: it waits there at a start gate, and may only wait.
 
     `launch` is its number, `at` the time of the offer. Handle, native id and cursor are those of the cluster; without
     a handle it is not known to be there.

@@ -32,7 +32,7 @@ class Treatment(Enum):
     """Ignoring it would change what the user gets."""
 
 
-class Option(NamedTuple):
+class SbatchOption(NamedTuple):
     """One option. `heir` tells that a later hetjob component takes the value from the one before."""
 
     name: str
@@ -176,12 +176,12 @@ OWN = frozenset({"hold-on-failure", "job-group", "json", "no-job-group"})
 """Overspan's own options. A prefix of a name means one of Slurm's first, so that they make none ambiguous."""
 
 
-def _read_rows() -> tuple[Option, ...]:
+def _read_rows() -> tuple[SbatchOption, ...]:
     options = []
     for row in _ROWS.strip().splitlines():
         name, letter, argument, treatment, heir, *variables = row.split()
         options.append(
-            Option(
+            SbatchOption(
                 name,
                 letter.strip("."),
                 _ARGUMENTS[argument.strip(".")],

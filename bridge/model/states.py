@@ -73,7 +73,7 @@ TERMINAL: frozenset[State] = frozenset(
 LIVE: frozenset[State] = frozenset({State.CONFIGURING, State.RUNNING, State.SUSPENDED, State.COMPLETING})
 
 
-class Move(NamedTuple):
+class StateTransition(NamedTuple):
     """One legal move: from, to, who makes it and why."""
 
     start: State
@@ -94,35 +94,35 @@ _FAILURES: tuple[tuple[State, str, str], ...] = (
 )
 
 
-def _ends(start: State) -> tuple[Move, ...]:
-    return tuple(Move(start, end, by, why) for end, by, why in _FAILURES)
+def _ends(start: State) -> tuple[StateTransition, ...]:
+    return tuple(StateTransition(start, end, by, why) for end, by, why in _FAILURES)
 
 
-def _leaves(start: State) -> tuple[Move, ...]:
+def _leaves(start: State) -> tuple[StateTransition, ...]:
     """The moves out of a state that holds resources."""
     return (
-        Move(start, State.COMPLETED, "work", "every node ended as it should"),
-        Move(start, State.PENDING, "decider", "another attempt is due, or requeued"),
+        StateTransition(start, State.COMPLETED, "work", "every node ended as it should"),
+        StateTransition(start, State.PENDING, "decider", "another attempt is due, or requeued"),
         *_ends(start),
     )
 
 
-MOVES: tuple[Move, ...] = (
-    Move(State.PENDING, State.CONFIGURING, "decider", "start decided"),
-    Move(State.PENDING, State.RUNNING, "decider", "the last element of an array is on its way"),
-    Move(State.CONFIGURING, State.RUNNING, "work", "every node started"),
-    Move(State.RUNNING, State.SUSPENDED, "operator", "suspend"),
-    Move(State.SUSPENDED, State.RUNNING, "operator", "resume"),
-    Move(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
-    Move(State.RUNNING, State.COMPLETING, "decider", "end decided"),
-    Move(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
-    Move(State.PENDING, State.COMPLETED, "cluster", "ended well before its start was seen"),
+MOVES: tuple[StateTransition, ...] = (
+    StateTransition(State.PENDING, State.CONFIGURING, "decider", "start decided"),
+    StateTransition(State.PENDING, State.RUNNING, "decider", "the last element of an array is on its way"),
+    StateTransition(State.CONFIGURING, State.RUNNING, "work", "every node started"),
+    StateTransition(State.RUNNING, State.SUSPENDED, "operator", "suspend"),
+    StateTransition(State.SUSPENDED, State.RUNNING, "operator", "resume"),
+    StateTransition(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
+    StateTransition(State.RUNNING, State.COMPLETING, "decider", "end decided"),
+    StateTransition(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
+    StateTransition(State.PENDING, State.COMPLETED, "cluster", "ended well before its start was seen"),
     *_ends(State.PENDING),
     *_leaves(State.CONFIGURING),
     *_leaves(State.RUNNING),
     *_leaves(State.SUSPENDED),
     *_leaves(State.COMPLETING),
-    *(Move(state, State.PENDING, "operator", "requeue or restart") for state in State if state in TERMINAL),
+    *(StateTransition(state, State.PENDING, "operator", "requeue or restart") for state in State if state in TERMINAL),
 )
 
 _LEGAL: frozenset[tuple[State, State]] = frozenset((move.start, move.end) for move in MOVES)

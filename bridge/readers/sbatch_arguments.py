@@ -12,7 +12,7 @@ from typing import NamedTuple
 from overspan.bridge.model import getopt
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.getopt import SEPARATOR
-from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, Option, Treatment
+from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, SbatchOption, Treatment
 from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'
@@ -28,7 +28,7 @@ class Word(NamedTuple):
 class Given(NamedTuple):
     """An option as it was given; the value is None where there is none."""
 
-    option: Option
+    option: SbatchOption
     value: str | None
     place: Place | None = None
 

@@ -13,7 +13,7 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.rigs.kube import SMALL_IMAGE, KubeRig
 from tests.waiting import wait_until
 
-from overspan.adapters.kubernetes.api.answers import Answer
+from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
@@ -63,7 +63,7 @@ class Namespace:
         self.connection = server.connection
         self.base = f"/api/v1/namespaces/{server.namespace}"
 
-    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> ApiAnswer:
         """One request below the namespace."""
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return self.connection.request(method, f"{self.base}/{path}", query=query, body=body, content_type=form)

@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.api.answers import is_quota
 from overspan.adapters.kubernetes.api.discovery import Right, may
-from overspan.adapters.kubernetes.api.watch import Pace, PodWatch
+from overspan.adapters.kubernetes.api.watch import PodWatch, WatchTimes
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.observation.nodes import ask_nodes
 from overspan.adapters.kubernetes.settings import Settings
@@ -324,7 +324,7 @@ def test_a_watch_keeps_records_of_pods(space: Namespace) -> None:
 
 def test_a_watch_outlives_a_server_that_is_away(space: Namespace) -> None:
     async def follow() -> None:
-        watch = PodWatch(space.connection, space.server.namespace, SELECTOR, Pace(first=0.1, longest=0.5))
+        watch = PodWatch(space.connection, space.server.namespace, SELECTOR, WatchTimes(first=0.1, longest=0.5))
         watch.start()
 
         async def until(accept: Callable[[], Any]) -> None:

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from overspan.adapters.kubernetes.api.discovery import may
 from overspan.adapters.kubernetes.api.rights import EXTRAS, list_rights
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.observation.evidence import (
     explain_waiting,
     is_slow,
@@ -189,7 +189,7 @@ def test_the_manifest_of_rights_is_enough(space: Namespace, kube_rig: KubeRig, t
     assert kube_rig.kubectl("apply", "-f", "-", stdin=granted).rc == 0
     try:
         with open_account(kube_rig, namespace, "overspan", tmp_path) as connection:
-            rights = [*list_rights(Rung.V1BETA1), *(right for extra in EXTRAS for right in extra.rights)]
+            rights = [*list_rights(GangBackend.V1BETA1), *(right for extra in EXTRAS for right in extra.rights)]
             # The API server hears of roles and bindings a moment later.
             wait_until(lambda: all(may(connection, right, namespace) for right in rights), 20.0, "the rights")
             found = check_cluster(connection, Settings(namespace=namespace, image=SMALL_IMAGE))

@@ -38,14 +38,14 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
-_FOLLOWED: Callable[..., Any] = live_logs._Live
+_FOLLOWED: Callable[..., Any] = live_logs._FollowedLog
 MISCHIEF = 300.0
 """Seconds of simulated time in which things go wrong."""
 SETTLING = 12000.0
 TIDYING = 660.0
 """How long what is left over may stay: a daemon looks for it each LOOK_SECONDS (releasing.py)."""
 LATE = 120.0
-"""How long after a job was told as over a pod of its may start that waits at no barrier: its submission was under way,
+"""How long after the end of a job a pod of its may start that waits at no start gate: its submission was under way,
 or nobody could take it back sooner. It is ended then."""
 CLUSTER = {"kind": "kubernetes", "image": "busybox", "cpus": 1, "gang": "soft", "gang_timeout": 60}
 GROUP = """\
@@ -102,7 +102,9 @@ class KubernetesDays:
         patch.setattr(time, "monotonic", self.loop.time)
         patch.setattr(watch, "threading", threads)
         patch.setattr(live_logs, "threading", threads)
-        patch.setattr(live_logs, "_Live", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named))
+        patch.setattr(
+            live_logs, "_FollowedLog", lambda *all, **named: _FOLLOWED(*all, closed=Event(self.fibers), **named)
+        )
         for module in (watch, soft_gang):
             patch.setattr(module, "random", chance)
         names = SimpleNamespace(uuid4=lambda: uuid.UUID(int=chance.getrandbits(128)))

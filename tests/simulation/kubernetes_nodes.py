@@ -42,7 +42,7 @@ class Program:
     document: Document
     work: Behaviour
     waits: bool
-    """Whether it waits at its barrier."""
+    """Whether it waits at its start gate."""
     began: float
     started: float | None = None
     ends_at: float | None = None

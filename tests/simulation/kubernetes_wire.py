@@ -17,9 +17,9 @@ from tests.fakes.kubernetes_objects import Key, Refused
 from tests.simulation.clockwork import LIFE, Chaos
 from tests.simulation.fibers import Fiber, Fibers, Killed, Silent
 
-from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.logins import Way
+from overspan.adapters.kubernetes.api.logins import ApiLogin
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
@@ -178,7 +178,7 @@ class SimulatedConnection(Connection):
         super().__init__(settings)
         self._wire = wire
         # A program that logs in is no part of this world.
-        self._login = SimpleNamespace(run=lambda function: function())  # type: ignore[assignment]
+        self._login_thread = SimpleNamespace(run=lambda function: function())  # type: ignore[assignment]
 
     @property
     def address(self) -> str:
@@ -192,9 +192,9 @@ class SimulatedConnection(Connection):
         try:
             return self._wire.run(Run(namespace, pod, container, tuple(words)), timeout)
         except Refused as refused:
-            raise to_error(Answer(refused.status, refused.document), f"run {words[0]} in pod {pod}") from refused
+            raise to_error(ApiAnswer(refused.status, refused.document), f"run {words[0]} in pod {pod}") from refused
 
-    def _log_in(self) -> Way:
+    def _log_in(self) -> ApiLogin:
         # A proxy has all requests go by the pool, which the wire stands for.
         given = SimpleNamespace(auth_settings=dict, host="https://fake", proxy="https://proxy")
-        return Way(given, SimpleNamespace(clear=lambda: None), "fake", "default", self._wire, "")
+        return ApiLogin(given, SimpleNamespace(clear=lambda: None), "fake", "default", self._wire, "")

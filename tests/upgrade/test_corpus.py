@@ -16,7 +16,7 @@ from tests.upgrade.corpus import BOOT_ID, CORPUS, DATABASE, restore
 
 from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
 from overspan.adapters.kubernetes.observation import projection as kubernetes_facts
-from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
+from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
 from overspan.adapters.local import journals, launch_files
 from overspan.adapters.slurm import handles as slurm_handles
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
@@ -150,7 +150,7 @@ def test_handles_and_cursors_of_kubernetes_are_those_that_this_version_writes(op
     for job, text, cursor in [*told, *(bid for bid in raced if "/" in bid[1] and "|" not in bid[1])]:
         handle = kubernetes_launches.parse_handle(text)
         assert str(handle) == text
-        shape = make_shape(handle.token, new_job(job.id, job.spec, 0.0))
+        shape = summarize_launch(handle.token, new_job(job.id, job.spec, 0.0))
         assert kubernetes_facts.format_cursor(kubernetes_facts.parse_cursor(cursor, shape), shape) == cursor
     assert len([cursor for _, _, cursor in told if cursor]) >= 5
 

@@ -22,7 +22,7 @@ _QUOTA = "exceeded quota"
 """How ResourceQuota's admission begins its message; the code is 403, as of a missing right."""
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """One HTTP answer: its status, and the JSON object of its body (`{}` where there was none)."""
 
     status: int
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
         return str(self.document.get("reason") or "")
 
 
-def read_answer(status: int, body: bytes) -> Answer:
+def read_answer(status: int, body: bytes) -> ApiAnswer:
     """An answer from its body; what is no JSON object becomes the message."""
     try:
         document = json.loads(body) if body.strip() else {}
@@ -52,25 +52,25 @@ def read_answer(status: int, body: bytes) -> Answer:
         document = None
     if not isinstance(document, dict):
         document = {"message": body[:1000].decode("utf-8", "replace").strip()}
-    return Answer(status, document)
+    return ApiAnswer(status, document)
 
 
-def is_there(answer: Answer) -> bool:
+def is_there(answer: ApiAnswer) -> bool:
     """Whether an object that was to be made is there: by this request, or another of its name already was."""
     return answer.works or (answer.status == 409 and answer.reason == "AlreadyExists")
 
 
-def is_quota(answer: Answer) -> bool:
+def is_quota(answer: ApiAnswer) -> bool:
     """Whether a quota of the namespace refused: it passes when something ends."""
     return answer.status == 403 and _QUOTA in answer.message
 
 
-def is_transient(answer: Answer) -> bool:
+def is_transient(answer: ApiAnswer) -> bool:
     """Whether the same request may be taken later: a quota, an overload, a fault of the server or a login."""
     return is_quota(answer) or answer.status in (401, 408, 429) or answer.status >= 500
 
 
-def to_error(answer: Answer, doing: str) -> OverspanError:
+def to_error(answer: ApiAnswer, doing: str) -> OverspanError:
     """The error of a refused request; `doing` says what was tried (`list pods in training`)."""
     text = f"the cluster refused to {doing}: {answer.message}"
     if answer.status == 401:

@@ -1,4 +1,4 @@
-"""Single calls about single objects, each with its errors sorted: what is done already is done, the rest raises."""
+"""Idempotent calls on single objects: what is done already counts as done, other refusals raise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from overspan.adapters.kubernetes.api.answers import Answer, is_there, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_there, to_error
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.manifests.names import FINALIZER
 from overspan.adapters.kubernetes.observation.records import PodRecord
@@ -20,10 +20,10 @@ PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
 }
-"""Where objects of the core group are; others tell theirs by their apiVersion."""
+"""Collections of the core group; other kinds have theirs by apiVersion and name."""
 _MISSING = (404, 410)
 _TRIES = 5
-"""How often a change is tried that must not overwrite another's."""
+"""Tries of a compare-and-set before it gives up."""
 CREATORS = 8
 """Threads that make many objects; more of them only wait for each other and for the API server."""
 _FEW = 4 * CREATORS
@@ -51,7 +51,7 @@ async def finish_all(calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 class _Creation:
-    """Many objects that are made by a few threads, each of which takes the next one until a refusal ends it."""
+    """Creates many objects by a few threads; each takes the next one until any is refused."""
 
     def __init__(self, connection: Connection, namespace: str, documents: Sequence[Mapping[str, Any]]) -> None:
         self._connection = connection
@@ -60,19 +60,19 @@ class _Creation:
         # One iterator for all threads: each number comes out of it once.
         self._places = iter(range(len(documents)))
         self._ended = False
-        self.answers: list[Answer | None] = [None] * len(documents)
+        self.answers: list[ApiAnswer | None] = [None] * len(documents)
 
     def work(self) -> None:
-        """Make objects until there are none left. Raises Unreachable and TimedOut, which end the others' work too."""
+        """Create objects until none is left. Unreachable and TimedOut are raised, and end the other threads too."""
         try:
-            with self._connection.lane() if len(self._documents) > _FEW else nullcontext() as lane:
+            with self._connection.thread_connection() if len(self._documents) > _FEW else nullcontext() as connection:
                 for place in self._places:
                     if self._ended:
                         return
                     if self._connection.closed:
                         raise Unreachable("the connection was closed before all was made")
                     document = self._documents[place]
-                    answer = self._connection.create(path_of(document, self._namespace), document, lane)
+                    answer = self._connection.create(path_of(document, self._namespace), document, connection)
                     self.answers[place] = answer
                     if not is_there(answer):
                         self._ended = True
@@ -88,11 +88,11 @@ class Calls:
         self._connection = connection
         self.namespace = namespace
 
-    async def create(self, document: Mapping[str, Any]) -> Answer:
+    async def create(self, document: Mapping[str, Any]) -> ApiAnswer:
         """Make an object; the answer, with its metadata alone, is the caller's to judge."""
         return await self._connection.run(self._connection.create, path_of(document, self.namespace), document)
 
-    async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[Answer | None]:
+    async def create_all(self, documents: Sequence[Mapping[str, Any]]) -> list[ApiAnswer | None]:
         """Make many objects; the answer of `create` for each, None for what a refusal of another left untried."""
         creation = _Creation(self._connection, self.namespace, documents)
         workers = min(CREATORS, len(documents))
@@ -164,9 +164,9 @@ class Calls:
         await self.strip_pod(pod, await self.delete_pod(pod, None) if pod.deleting_at is None else None)
 
     async def strip_pod(self, pod: PodRecord, known: Mapping[str, Any] | None = None) -> None:
-        """Take Overspan's finalizer off a pod; others' stay. Raises Conflict where somebody else always was faster.
+        """Take Overspan's finalizer off a pod, by compare-and-set on its version. Raises Conflict after too many tries.
 
-        `known` is its metadata as the API has just told it.
+        `known` is metadata that the API has just answered.
         """
         for _ in range(_TRIES):
             metadata = known if known is not None else ((await self.get("Pod", pod.name)) or {}).get("metadata", {})
@@ -187,7 +187,7 @@ class Calls:
     async def delete_pod(self, pod: PodRecord, grace: int | None) -> Mapping[str, Any] | None:
         """End one pod, and no other of its name; one that is gone is fine. `grace` None is the pod's own.
 
-        Gives its metadata as it is then, None where the answer does not tell.
+        Gives the metadata in the answer; None where that has none.
         """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
@@ -212,17 +212,17 @@ class Calls:
             return {}
         return _document(answer, f"delete {path}").get("metadata") or {}
 
-    async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Answer:
+    async def _change(self, kind: str, name: str, metadata: Mapping[str, Any]) -> ApiAnswer:
         path, body = self._path(kind, name), {"metadata": dict(metadata)}
         return await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
 
 
-def _is_other(answer: Answer) -> bool:
+def _is_other(answer: ApiAnswer) -> bool:
     """Whether an object of that name is another one: its uid was given and is not the same."""
     return answer.status == 409 or (answer.status == 422 and "uid" in answer.message and "immutable" in answer.message)
 
 
-def _document(answer: Answer, doing: str) -> dict[str, Any]:
+def _document(answer: ApiAnswer, doing: str) -> dict[str, Any]:
     if not answer.works:
         raise to_error(answer, doing)
     return answer.document

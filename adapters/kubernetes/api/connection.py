@@ -1,4 +1,4 @@
-"""The way to one cluster's API: requests by the pool of connections of a login, each with its header."""
+"""Requests to one cluster's API, over the connection pool of a login."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakSet
 
-from overspan.adapters.kubernetes.api.answers import Answer, read_answer, to_error
-from overspan.adapters.kubernetes.api.executing import Command, Socket, run_command
-from overspan.adapters.kubernetes.api.logins import Way, find_address, log_in, write_words
-from overspan.adapters.kubernetes.api.plugins import Limit
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, read_answer, to_error
+from overspan.adapters.kubernetes.api.executing import ExecCommand, ExecSocket, run_command
+from overspan.adapters.kubernetes.api.logins import ApiLogin, BoundedThread, find_address, log_in, write_words
 from overspan.adapters.kubernetes.api.sockets import own_sockets
-from overspan.adapters.kubernetes.api.streams import Stream
-from overspan.adapters.kubernetes.api.thread_connections import Lane, open_lane
+from overspan.adapters.kubernetes.api.streams import AnswerStream
+from overspan.adapters.kubernetes.api.thread_connections import ThreadConnection, open_thread_connection
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
@@ -57,14 +56,14 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.RLock()
-        self._way: Way | None = None
-        self._login = Limit(_LOGIN_SECONDS)
+        self._login: ApiLogin | None = None
+        self._login_thread = BoundedThread(_LOGIN_SECONDS)
         self._headers: dict[str, str] = {}
         self._asked_at = self._renewed_at = self._failed_at = float("-inf")
         self._failure: Unreachable | None = None
-        self._streams: WeakSet[Stream] = WeakSet()
+        self._streams: WeakSet[AnswerStream] = WeakSet()
         self.closed = False
-        """Whether it was let go of: nothing long goes on then."""
+        """Long operations check it and stop."""
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="kubernetes")
 
     @property
@@ -91,7 +90,7 @@ class Connection:
         body: Any = None,
         content_type: str = _JSON,
         brief: bool = False,
-    ) -> Answer:
+    ) -> ApiAnswer:
         """Ask, and read the whole answer; HTTP errors are answers too. `brief` asks for no more than its metadata.
 
         Raises Unreachable (it is not known whether it was done) and TimedOut (it may have been done).
@@ -100,24 +99,24 @@ class Connection:
         response = self._send(method, _join(path, query), message)
         return read_answer(response.status, response.data)
 
-    def create(self, path: str, body: Any, lane: Lane | None = None) -> Answer:
+    def create(self, path: str, body: Any, connection: ThreadConnection | None = None) -> ApiAnswer:
         """Make an object; the answer has its metadata alone. Raises as `request`.
 
-        Who uses a lane makes many, and wants to know no more of each than that it was made: the document is left out.
+        Over a thread's own connection many are created, and the document of a success is not read.
         """
-        reply = self._send("POST", path, _Message(body, accept=_METADATA), lane=lane)
-        works = Answer(reply.status, {})
-        return works if lane is not None and works.works else read_answer(reply.status, reply.data)
+        reply = self._send("POST", path, _Message(body, accept=_METADATA), connection=connection)
+        works = ApiAnswer(reply.status, {})
+        return works if connection is not None and works.works else read_answer(reply.status, reply.data)
 
     @contextmanager
-    def lane(self) -> Iterator[Lane | None]:
-        """A lane for the calling thread; None where requests go by the pool. Raises Unreachable."""
-        lane = open_lane(self._ready()[0], self._settings.request_timeout)
+    def thread_connection(self) -> Iterator[ThreadConnection | None]:
+        """A connection of the calling thread's own; None where requests go through the pool. Raises Unreachable."""
+        connection = open_thread_connection(self._ready()[0], self._settings.request_timeout)
         try:
-            yield lane
+            yield connection
         finally:
-            if lane is not None:
-                lane.close()
+            if connection is not None:
+                connection.close()
 
     def read(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         """The bytes of an answer that is no JSON (a log). Raises the error of a refusal, Unreachable, TimedOut."""
@@ -126,7 +125,7 @@ class Connection:
             raise to_error(read_answer(response.status, response.data), f"read {path}")
         return bytes(response.data)
 
-    def stream(self, path: str, query: Mapping[str, Any] | None = None, timeout: float = 330.0) -> Stream:
+    def stream(self, path: str, query: Mapping[str, Any] | None = None, timeout: float = 330.0) -> AnswerStream:
         """The lines of an answer that goes on; `timeout` is the longest silence in seconds.
 
         Raises the error of a refusal, Unreachable and TimedOut.
@@ -134,12 +133,12 @@ class Connection:
         response = self._send("GET", _join(path, query), silence=timeout)
         if response.status >= 300:
             raise to_error(read_answer(response.status, response.data), f"follow {path}")
-        stream = Stream(response, f"follow {path}")
+        stream = AnswerStream(response, f"follow {path}")
         with self._lock:
             self._streams.add(stream)
             late = self.closed
         if late:
-            # It was opened for somebody who has gone meanwhile.
+            # Closed while it was being opened.
             response.close()
             raise Unreachable(_CLOSED)
         return stream
@@ -149,18 +148,18 @@ class Connection:
     ) -> tuple[int, str]:
         """Run words in a container: their exit code, and what they printed (both streams).
 
-        Raises the error of a refusal, Unreachable when the end is not told, and TimedOut; the process may go on then.
+        Raises the error of a refusal, and Unreachable and TimedOut when the end is unknown; the process may go on then.
         """
-        command = Command(namespace, pod, container, words)
+        command = ExecCommand(namespace, pod, container, words)
         done = run_command(self._open_socket(command), timeout)
-        if isinstance(done, Answer) and done.status == 401:
+        if isinstance(done, ApiAnswer) and done.status == 401:
             self._renew(self._headers)
             done = run_command(self._open_socket(command), timeout)
-        if isinstance(done, Answer):
+        if isinstance(done, ApiAnswer):
             raise to_error(done, f"run {words[0]} in pod {pod}")
         return done
 
-    async def call(self, method: str, path: str, **options: Any) -> Answer:
+    async def call(self, method: str, path: str, **options: Any) -> ApiAnswer:
         """`request` in one of this connection's threads."""
         return await self.run(partial(self.request, method, path, **options))
 
@@ -169,15 +168,15 @@ class Connection:
         return await asyncio.get_running_loop().run_in_executor(self._workers, partial(function, *arguments))
 
     def close(self) -> None:
-        """Let go of idle connections and threads; requests under way end by themselves."""
+        """Close idle connections and threads; requests under way finish by themselves."""
         self.closed = True
         self._workers.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            way, self._way = self._way, None
+            login, self._login = self._login, None
             streams = list(self._streams)
-        if way is not None:
-            way.close()
-        # Whoever reads one wakes up, and closes it.
+        if login is not None:
+            login.close()
+        # Wakes the readers, which close them.
         for stream in streams:
             stream.close()
 
@@ -188,46 +187,50 @@ class Connection:
         message: _Message | None = None,
         *,
         silence: float | None = None,
-        lane: Lane | None = None,
+        connection: ThreadConnection | None = None,
     ) -> Any:
-        """The response; a refused login is renewed once, and a question that met a closed connection asked again."""
+        """The response. Retries once after renewing a refused login, and a GET once after a dropped connection."""
         message = message or _Message()
         sent = None if message.body is None else json.dumps(message.body, separators=(",", ":")).encode()
         kind = {} if sent is None else {"content-type": message.content_type}
         renewed = asked = False
         while True:
-            way, login = self._ready()
-            headers = {**login, "accept": message.accept, **kind}
+            login, authorization = self._ready()
+            headers = {**authorization, "accept": message.accept, **kind}
             try:
-                # A lane's connection is of one login, whose certificate it has shown.
-                straight = lane if lane is not None and lane.way is way and not lane.broken else None
-                response = self._exchange(way, (method, url, headers, sent), silence, straight)
-            except _Dropped as error:
+                # The connection was authenticated by one login: no other may use it.
+                straight = (
+                    connection
+                    if connection is not None and connection.login is login and not connection.broken
+                    else None
+                )
+                response = self._exchange(login, (method, url, headers, sent), silence, straight)
+            except _ConnectionDropped as error:
                 if method != "GET" or asked:
                     raise Unreachable(error.message) from error
                 asked = True
                 continue
-            if response.status != 401 or renewed or not self._renew(login):
+            if response.status != 401 or renewed or not self._renew(authorization):
                 return response
             renewed = True
 
     def _exchange(
         self,
-        way: Way,
+        login: ApiLogin,
         request: tuple[str, str, Mapping[str, str], bytes | None],
         silence: float | None,
-        lane: Lane | None,
+        connection: ThreadConnection | None,
     ) -> Any:
         """One request; `silence` is None where the whole answer is wanted at once."""
         errors, timeouts = importlib.import_module("urllib3.exceptions"), importlib.import_module("urllib3")
         method, url, headers, body = request
         timeout = timeouts.Timeout(connect=CONNECT_SECONDS, read=silence or self._settings.request_timeout)
         try:
-            if lane is not None:
-                return lane.exchange(method, url, headers, body)
-            response = way.server.urlopen(
+            if connection is not None:
+                return connection.exchange(method, url, headers, body)
+            response = login.server.urlopen(
                 method,
-                way.root + url,
+                login.root + url,
                 body=body,
                 headers=headers,
                 timeout=timeout,
@@ -240,42 +243,42 @@ class Connection:
                 response.release_conn()
             return response
         except (errors.ReadTimeoutError, TimeoutError) as error:
-            raise TimedOut(f"{way.place} took longer than {timeout.read_timeout:g} s to answer") from error
+            raise TimedOut(f"{login.place} took longer than {timeout.read_timeout:g} s to answer") from error
         except (errors.ProtocolError, http.client.HTTPException, ConnectionError) as error:
-            raise _Dropped(f"{way.place}: the connection broke: {write_words(error)}") from error
+            raise _ConnectionDropped(f"{login.place}: the connection broke: {write_words(error)}") from error
         except errors.SSLError as error:
             remedy = "see `certificate-authority` and `tls-server-name` of the kubeconfig"
-            raise Unreachable(f"{way.place} is not trusted: {write_words(error)}", remedy=remedy) from error
+            raise Unreachable(f"{login.place} is not trusted: {write_words(error)}", remedy=remedy) from error
         except (errors.HTTPError, OSError, ValueError) as error:
-            raise Unreachable(f"{way.place} does not answer: {write_words(error)}") from error
+            raise Unreachable(f"{login.place} does not answer: {write_words(error)}") from error
 
-    def _ready(self) -> tuple[Way, dict[str, str]]:
-        """The login and its headers; logs in first where nobody has."""
+    def _ready(self) -> tuple[ApiLogin, dict[str, str]]:
+        """The login and its headers; logs in at the first call."""
         with self._lock:
             if self.closed:
                 raise Unreachable(_CLOSED)
-            if self._way is None:
-                self._way = self._log_in()
+            if self._login is None:
+                self._login = self._log_in()
             if time.monotonic() - self._asked_at > _FRESH_SECONDS:
-                headers = self._login.run(self._way.authorize)
+                headers = self._login_thread.run(self._login.authorize)
                 self._headers = headers if headers != self._headers else self._headers
                 self._asked_at = time.monotonic()
-            return self._way, self._headers
+            return self._login, self._headers
 
-    def _log_in(self) -> Way:
-        """A new login; one that failed is not tried again at once, for it may be a plug-in that takes seconds."""
+    def _log_in(self) -> ApiLogin:
+        """A new login. A failure is repeated for a while without another try: plug-ins may take seconds."""
         if self._failure is not None and time.monotonic() - self._failed_at < _RENEWAL_SECONDS:
             raise self._failure
         try:
-            way = self._login.run(lambda: log_in(self._settings, 2 * THREADS))
+            login = self._login_thread.run(lambda: log_in(self._settings, 2 * THREADS))
         except Unreachable as error:
             self._failure, self._failed_at = Unreachable(error.message, remedy=error.remedy), time.monotonic()
             raise
         self._failure = None
-        return way
+        return login
 
     def _renew(self, refused: Mapping[str, str]) -> bool:
-        """Log in anew after a refusal of these headers, unless somebody just did; whether to try again."""
+        """Single-flight renewal after a refusal of these headers; whether to try again."""
         with self._lock:
             if self._headers is not refused:
                 return True
@@ -283,28 +286,28 @@ class Connection:
                 return False
             self._renewed_at = time.monotonic()
             new = self._log_in()
-            _refuse_other(self._way, new, self._settings.namespace)
-            old, self._way = self._way, new
-            self._headers = self._login.run(self._way.authorize)
+            _refuse_other(self._login, new, self._settings.namespace)
+            old, self._login = self._login, new
+            self._headers = self._login_thread.run(self._login.authorize)
             self._asked_at = time.monotonic()
             if old is not None:
                 old.pool.clear()
             return True
 
-    def _open_socket(self, command: Command) -> Socket:
-        way, headers = self._ready()
-        given = way.configuration
-        tls: dict[str, Any] = {"context": _make_context(given)} if way.host.startswith("https") else {}
+    def _open_socket(self, command: ExecCommand) -> ExecSocket:
+        login, headers = self._ready()
+        given = login.configuration
+        tls: dict[str, Any] = {"context": _make_context(given)} if login.host.startswith("https") else {}
         if getattr(given, "tls_server_name", None):
             tls["server_hostname"] = given.tls_server_name
         proxy = importlib.import_module("urllib3.util").parse_url(given.proxy) if given.proxy else None
         options = {"http_proxy_host": proxy.host, "http_proxy_port": proxy.port, "proxy_type": "http"} if proxy else {}
         if given.no_proxy and options:
             options["http_no_proxy"] = given.no_proxy.split(",")
-        return Socket("ws" + way.host.removeprefix("http") + command.path, headers, tls, options)
+        return ExecSocket("ws" + login.host.removeprefix("http") + command.path, headers, tls, options)
 
 
-def _refuse_other(old: Way | None, new: Way, namespace: str) -> None:
+def _refuse_other(old: ApiLogin | None, new: ApiLogin, namespace: str) -> None:
     """Raise Unreachable for a login that leads elsewhere: what is looked for would not be there, and count as gone."""
     if old is None or (old.host, namespace or old.namespace) == (new.host, namespace or new.namespace):
         return
@@ -315,7 +318,7 @@ def _refuse_other(old: Way | None, new: Way, namespace: str) -> None:
     )
 
 
-class _Dropped(Unreachable):
+class _ConnectionDropped(Unreachable):
     """The connection ended before the answer."""
 
 

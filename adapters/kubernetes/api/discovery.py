@@ -1,4 +1,4 @@
-"""What a cluster has, asked of its API: which ways to start a group as one, and who Overspan is there."""
+"""API discovery: which gang backends a cluster has, and which rights this login has."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.settings import KUEUE, NATIVE, SOFT, Settings
 
 SCHEDULING = "scheduling.k8s.io"
 KUEUE_GROUP = "kueue.x-k8s.io"
-_NATIVE = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
+_NATIVE = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
 """Newest first; each version has fields of its own."""
 
 
@@ -32,12 +32,12 @@ class Right(NamedTuple):
         return f"{self.resource}/{self.part}" if self.part else self.resource
 
 
-class Found(NamedTuple):
-    """How groups start as one, and what was seen; `meant` is false where the settings ask for another way."""
+class FoundBackend(NamedTuple):
+    """The gang backend, and why; `as_configured` is false where the settings ask for another one."""
 
-    rung: Rung
+    backend: GangBackend
     seen: str
-    meant: bool = True
+    as_configured: bool = True
 
 
 def may(connection: Connection, right: Right, namespace: str) -> bool:
@@ -58,13 +58,13 @@ def may(connection: Connection, right: Right, namespace: str) -> bool:
     return bool((answer.document.get("status") or {}).get("allowed"))
 
 
-def find_rung(connection: Connection, settings: Settings, namespace: str) -> Found:
-    """How groups start as one there, by the settings and by what the cluster has. Blocking; three questions or so.
+def find_backend(connection: Connection, settings: Settings, namespace: str) -> FoundBackend:
+    """The gang backend, by the settings and by what the cluster serves. Blocking; about three requests.
 
-    A queue that is named decides for Kueue: who names one wants its limits. Raises Unreachable and other refusals.
+    A configured queue selects Kueue, because its limits are wanted then. Raises Unreachable and other refusals.
     """
     if settings.gang == SOFT:
-        return Found(Rung.SOFT, "soft gang, as the settings say")
+        return FoundBackend(GangBackend.SOFT, "soft gang, as the settings say")
     served = _ask_groups(connection)
     if settings.gang != NATIVE and settings.queue:
         found = _find_kueue(connection, settings, namespace, served.get(KUEUE_GROUP, ()))
@@ -76,10 +76,10 @@ def find_rung(connection: Connection, settings: Settings, namespace: str) -> Fou
             return found
     has = "the cluster has no PodGroups that this login can create"
     if settings.gang == NATIVE:
-        return Found(Rung.SOFT, f"soft gang: {has}, though `gang` asks for native ones", False)
+        return FoundBackend(GangBackend.SOFT, f"soft gang: {has}, though `gang` asks for native ones", False)
     if settings.gang == KUEUE or settings.queue:
-        return Found(Rung.SOFT, f"soft gang: Kueue's queue {settings.queue!r} is not there", False)
-    return Found(Rung.SOFT, f"soft gang: {has}, and no Kueue queue is named")
+        return FoundBackend(GangBackend.SOFT, f"soft gang: Kueue's queue {settings.queue!r} is not there", False)
+    return FoundBackend(GangBackend.SOFT, f"soft gang: {has}, and no Kueue queue is named")
 
 
 def _ask_groups(connection: Connection) -> dict[str, Sequence[str]]:
@@ -91,23 +91,25 @@ def _ask_groups(connection: Connection) -> dict[str, Sequence[str]]:
     return {group["name"]: [one["version"] for one in group.get("versions") or []] for group in groups}
 
 
-def _find_native(connection: Connection, namespace: str, versions: Sequence[str]) -> Found | None:
-    for rung in _NATIVE:
-        if rung not in versions:
+def _find_native(connection: Connection, namespace: str, versions: Sequence[str]) -> FoundBackend | None:
+    for backend in _NATIVE:
+        if backend not in versions:
             continue
-        answer = connection.request("GET", f"/apis/{SCHEDULING}/{rung}")
+        answer = connection.request("GET", f"/apis/{SCHEDULING}/{backend}")
         names = {one.get("name") for one in answer.document.get("resources") or []} if answer.works else set()
         right = Right("create", "podgroups", SCHEDULING)
         if "podgroups" in names and may(connection, right, namespace):
-            return Found(rung, f"native PodGroup ({SCHEDULING}/{rung})")
+            return FoundBackend(backend, f"native PodGroup ({SCHEDULING}/{backend})")
     return None
 
 
-def _find_kueue(connection: Connection, settings: Settings, namespace: str, versions: Sequence[str]) -> Found | None:
+def _find_kueue(
+    connection: Connection, settings: Settings, namespace: str, versions: Sequence[str]
+) -> FoundBackend | None:
     for version in versions:
         path = f"/apis/{KUEUE_GROUP}/{version}/namespaces/{namespace}/localqueues/{settings.queue}"
         status = connection.request("GET", path).status
-        # Who may not read the queue may well use it: the label is all that it takes.
+        # A login that may not read the queue may still use it: pods only need its label.
         if status in (200, 403):
-            return Found(Rung.KUEUE, f"Kueue, LocalQueue {settings.queue}")
+            return FoundBackend(GangBackend.KUEUE, f"Kueue, LocalQueue {settings.queue}")
     return None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from overspan.adapters.kubernetes.api.answers import Answer, read_answer
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, read_answer
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -24,7 +24,7 @@ _CLOSED = 8
 MAX_OUTPUT = 1 << 20
 
 
-class Command(NamedTuple):
+class ExecCommand(NamedTuple):
     """What to run, and where."""
 
     namespace: str
@@ -40,7 +40,7 @@ class Command(NamedTuple):
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}/exec?{urlencode(query)}"
 
 
-class Socket(NamedTuple):
+class ExecSocket(NamedTuple):
     """How the websocket is opened: its URL (ws, wss), headers, TLS options and proxy as websocket-client takes them."""
 
     url: str
@@ -49,14 +49,14 @@ class Socket(NamedTuple):
     proxy: Mapping[str, Any]
 
 
-def run_command(way: Socket, timeout: float) -> tuple[int, str] | Answer:
-    """Run it: exit code and output, or the refusal. Raises Unreachable when its end is not told, and TimedOut."""
+def run_command(address: ExecSocket, timeout: float) -> tuple[int, str] | ApiAnswer:
+    """Run it: exit code and output, or the refusal. Raises Unreachable when its end is unknown, and TimedOut."""
     library = importlib.import_module("websocket")
     deadline = time.monotonic() + timeout
-    connection = library.WebSocket(sslopt=dict(way.tls))
-    headers = [f"{name}: {value}" for name, value in way.headers.items()]
+    connection = library.WebSocket(sslopt=dict(address.tls))
+    headers = [f"{name}: {value}" for name, value in address.headers.items()]
     try:
-        connection.connect(way.url, header=headers, subprotocols=list(_PROTOCOLS), timeout=timeout, **way.proxy)
+        connection.connect(address.url, header=headers, subprotocols=list(_PROTOCOLS), timeout=timeout, **address.proxy)
         return _read_end(connection, deadline)
     except library.WebSocketBadStatusException as error:
         return read_answer(error.status_code, getattr(error, "resp_body", None) or b"")

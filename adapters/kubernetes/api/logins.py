@@ -11,9 +11,11 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from overspan.adapters.kubernetes.api.sockets import own_sockets
 from overspan.adapters.kubernetes.settings import Settings
@@ -37,7 +39,7 @@ _SOCKET_OPTIONS = (
 _NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-class Way(NamedTuple):
+class ApiLogin(NamedTuple):
     """One login: the official client's configuration and pools, and what the kubeconfig says beside."""
 
     configuration: Any
@@ -55,7 +57,7 @@ class Way(NamedTuple):
         return str(self.configuration.host)
 
     def close(self) -> None:
-        """Close what is idle; a connection that is in use is closed by who uses it."""
+        """Close idle connections; those in use are closed by their users."""
         self.pool.clear()
         if self.server is not self.pool:
             self.server.close()
@@ -70,8 +72,8 @@ class Way(NamedTuple):
         return {"authorization": str(header["value"])} if header.get("value") else {}
 
 
-class _Complaints(logging.Handler):
-    """What the official client logs while it logs in: it has no other word for a plug-in that failed."""
+class _LoginErrors(logging.Handler):
+    """Captures what the official client logs while it logs in: it reports a failed plug-in in no other way."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -84,7 +86,7 @@ class _Complaints(logging.Handler):
             self.texts.append(record.getMessage())
 
 
-def log_in(settings: Settings, connections: int) -> Way:
+def log_in(settings: Settings, connections: int) -> ApiLogin:
     """Log in as the kubeconfig says, or as the pod this runs in; so many connections are kept.
 
     Raises Unreachable with the remedy.
@@ -118,7 +120,7 @@ def log_in(settings: Settings, connections: int) -> Way:
         # The official client meets a broken file with errors of any kind.
         remedy = "try the same with `kubectl cluster-info`"
         raise Unreachable(f"the login to the cluster failed ({given}): {write_words(error)}", remedy=remedy) from error
-    return Way(configuration, pool, place, namespace, *_find_server(configuration, pool))
+    return ApiLogin(configuration, pool, place, namespace, *_find_server(configuration, pool))
 
 
 def _make_context(configuration: Any) -> ssl.SSLContext:
@@ -147,7 +149,7 @@ def find_address(settings: Settings) -> str:
         context = _find_named(documents, "contexts", name)["context"]
         server = str(_find_named(documents, "clusters", context["cluster"])["cluster"]["server"]).rstrip("/")
     except Exception as error:
-        # Whatever is wrong with it, the login finds the words.
+        # The login itself reports what is wrong in detail.
         raise Unreachable(f"where the cluster is cannot be read ({given}): {write_words(error)}") from error
     return f"{server}, namespace {settings.namespace or context.get('namespace') or 'default'}"
 
@@ -162,7 +164,7 @@ def _find_server(configuration: Any, pool: Any) -> tuple[Any, str]:
     host = str(configuration.host)
     url = importlib.import_module("urllib3.util").parse_url(host)
     if url.scheme != "https" and configuration.proxy:
-        # Such a proxy wants to be told the whole address.
+        # Such a proxy needs the absolute URL.
         return pool, host
     return pool.connection_from_url(host), (url.path or "").rstrip("/")
 
@@ -178,7 +180,7 @@ def _read_kubeconfig(loading: Any, files: Sequence[str], context: str, configura
         remedy = f"contexts there are: {', '.join(known) or 'none'}; set `context` of this cluster to one"
         what = f"no context {name!r}" if name else "no current context"
         raise Unreachable(f"there is {what} in {os.pathsep.join(files)}", remedy=remedy)
-    complaints = _Complaints()
+    complaints = _LoginErrors()
     logging.getLogger().addHandler(complaints)
     try:
         # Without a persister nothing is ever written back.
@@ -204,3 +206,39 @@ def write_words(error: BaseException) -> str:
     """What an error of a library says, in one line."""
     inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error
     return " ".join(str(inner).split()) or type(inner).__name__
+
+
+T = TypeVar("T")
+
+_LATE = "the login to the cluster takes too long: its plug-in may wait for somebody"
+_REMEDY = "log in by hand where it runs, and try `kubectl cluster-info`"
+
+
+class BoundedThread:
+    """Runs one function at a time in a thread of its own, for at most `seconds`. Not for use by several threads.
+
+    A credential plug-in may wait for input of a user who is not there.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._late: Future[Any] | None = None
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Its result or error. Unreachable when it takes too long, and at once while a late one still runs."""
+        if self._late is not None and not self._late.done():
+            raise Unreachable(_LATE, remedy=_REMEDY)
+        done: Future[Any] = Future()
+        self._late = done
+
+        def carry_out() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=carry_out, name="kubernetes login", daemon=True).start()
+        try:
+            return cast(T, done.result(self._seconds))
+        except FutureTimeout:
+            raise Unreachable(_LATE, remedy=_REMEDY) from None

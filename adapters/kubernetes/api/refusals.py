@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.api.answers import Answer, is_quota
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_quota
 
 RIGHTS = "`span check` lists the rights that are missing, and what grants them"
 _QUOTA = "it is tried again when the quota has room: `kubectl describe quota` shows what it has; or ask for less"
@@ -54,7 +54,7 @@ _REMEDIES = (
 )
 
 
-def find_remedy(answer: Answer, security: str = "") -> str:
+def find_remedy(answer: ApiAnswer, security: str = "") -> str:
     """What fixes a refusal; '' where its own words are all that is known. `security` is the cluster's setting."""
     if is_quota(answer):
         return _QUOTA

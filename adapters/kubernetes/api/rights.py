@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.api.discovery import SCHEDULING, Right
-from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, Rung
+from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, GangBackend
 
-_NATIVE = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
+_NATIVE = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
 
 
 def _rights(verbs: str, resource: str, group: str = "", part: str = "", everywhere: bool = False) -> tuple[Right, ...]:
@@ -32,7 +32,7 @@ FOLLOWING = _rights("get list watch patch delete", "pods")
 POD_GROUPS = _rights("create get delete", "podgroups", SCHEDULING)
 
 
-class Extra(NamedTuple):
+class OptionalRights(NamedTuple):
     """Rights that one thing needs, and what happens without them."""
 
     what: str
@@ -41,49 +41,49 @@ class Extra(NamedTuple):
 
 
 EXTRAS = (
-    Extra(
+    OptionalRights(
         # A websocket is opened by GET; newer servers ask for `create` beside it (KEP-5633).
         "signals",
         _rights("create get", "pods", part="exec"),
         "scancel --signal, --signal of jobs and `span shell` fail",
     ),
-    Extra("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
-    Extra("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),
-    Extra(
+    OptionalRights("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
+    OptionalRights("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),
+    OptionalRights(
         "node list", _rights("list", "nodes", everywhere=True), "sinfo shows the namespace's quota in place of nodes"
     ),
-    Extra(
+    OptionalRights(
         "use of nodes", _rights("list", "pods", everywhere=True), "sinfo counts the pods of this namespace alone as use"
     ),
 )
 
 
-QUEUED = Extra(
+QUEUED = OptionalRights(
     "queued groups",
     _rights("delete", "workloads", KUEUE_GROUP),
     "Kueue keeps the pods of a group that is cancelled or held before its admission",
 )
 
 
-def list_extras(rung: Rung) -> tuple[Extra, ...]:
+def list_extras(backend: GangBackend) -> tuple[OptionalRights, ...]:
     """What some things need where groups start so."""
-    return EXTRAS + ((QUEUED,) if rung is Rung.KUEUE else ())
+    return EXTRAS + ((QUEUED,) if backend is GangBackend.KUEUE else ())
 
 
-def list_rights(rung: Rung) -> tuple[Right, ...]:
+def list_rights(backend: GangBackend) -> tuple[Right, ...]:
     """The rights that jobs need where groups start so."""
-    return NEEDED + (POD_GROUPS if rung in _NATIVE else ())
+    return NEEDED + (POD_GROUPS if backend in _NATIVE else ())
 
 
-def judge_rights(held: Mapping[Right, bool], rung: Rung, namespace: str, user: str) -> list[Finding]:
+def judge_rights(held: Mapping[Right, bool], backend: GangBackend, namespace: str, user: str) -> list[Finding]:
     """One finding for all that is needed, one for the extras that are there, and one for each that is not."""
-    needed = list_rights(rung)
+    needed = list_rights(backend)
     missing = [right for right in needed if not held[right]]
     findings = [Finding("rights", True, f"all {len(needed)} that jobs need in {namespace}")]
     if missing:
         seen = f"missing in {namespace}: {name_rights(missing)}"
         findings = [Finding("rights", False, seen, write_grants(missing, namespace, user))]
-    extras = list_extras(rung)
+    extras = list_extras(backend)
     granted = [extra.what for extra in extras if all(held[right] for right in extra.rights)]
     if granted:
         findings.append(Finding("other rights", True, ", ".join(granted)))

@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import TimedOut, Unreachable
 _PART = 1 << 16
 
 
-class Stream:
+class AnswerStream:
     """The lines of an answer as bytes, without their ends; `close` may come from another thread."""
 
     def __init__(self, response: Any, doing: str) -> None:

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overspan.adapters.kubernetes.api.answers import EXPIRED, Answer, to_error
+from overspan.adapters.kubernetes.api.answers import EXPIRED, ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.streams import Stream
+from overspan.adapters.kubernetes.api.streams import AnswerStream
 from overspan.adapters.kubernetes.launches.relabelled_pods import keep
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 
 
 @dataclass(frozen=True)
-class Pace:
+class WatchTimes:
     """How the API is asked. Times are seconds."""
 
     page: int = 500
@@ -42,10 +42,10 @@ class Pace:
 class PodWatch:
     """The pods that a selector finds, as records, and those that vanished. `start` and `close` on the event loop.
 
-    `changed` is set at each news: pods, a trouble, the end of a trouble. Reading is safe from any thread.
+    `changed` is set when pods change, and when a trouble begins or ends. Reading is safe from any thread.
     """
 
-    def __init__(self, connection: Connection, namespace: str, selector: str, pace: Pace | None = None) -> None:
+    def __init__(self, connection: Connection, namespace: str, selector: str, times: WatchTimes | None = None) -> None:
         self.changed = asyncio.Event()
         self.fresh = False
         """Whether the pods have been listed at least once."""
@@ -54,14 +54,14 @@ class PodWatch:
         self._connection = connection
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = selector
-        self._pace = pace or Pace()
+        self._times = times or WatchTimes()
         self._lock = threading.Lock()
         self._pods: dict[str, PodRecord] = {}
         self._launches: dict[str, dict[str, PodRecord]] = {}
         self._gone: dict[str, dict[str, PodRecord]] = {}
         self._news: set[str] = set()
         self._version = ""
-        self._stream: Stream | None = None
+        self._stream: AnswerStream | None = None
         self._closed = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -90,12 +90,12 @@ class PodWatch:
             return {record.name: record for record in self._launches.get(token, {}).values()}
 
     def gone(self, token: str) -> tuple[PodRecord, ...]:
-        """The last records of a launch's pods that vanished since the start, oldest first, until `forget`."""
+        """The last records of a launch's pods that vanished since the start, oldest first. `forget` drops them."""
         with self._lock:
             return tuple(self._gone.get(token, {}).values())
 
     def forget(self, token: str) -> None:
-        """Let go of what vanished of a launch."""
+        """Drop the vanished pods of a launch."""
         with self._lock:
             self._gone.pop(token, None)
 
@@ -137,18 +137,18 @@ class PodWatch:
             except OverspanError as error:
                 self._settle(error)
             except Exception as error:
-                # What cannot be read is no reason to be blind for ever.
+                # An unreadable answer must not end the watch for good.
                 self._version = ""
                 self._settle(Unreachable(f"the cluster's answer is not readable: {error!r}"))
             failures += 1
             self._closed.wait(self._wait_time(failures))
 
     def _wait_time(self, failures: int) -> float:
-        longest = min(self._pace.longest, self._pace.first * 2.0 ** (min(failures, 20) - 1))
+        longest = min(self._times.longest, self._times.first * 2.0 ** (min(failures, 20) - 1))
         return longest * random.uniform(0.5, 1.0)
 
     def _settle(self, trouble: OverspanError | None) -> None:
-        """Note how it goes, and wake the reader where that is news."""
+        """Record success or a trouble, and wake the reader if that has changed."""
         before = self.trouble.message if self.trouble else ""
         news = before != (trouble.message if trouble else "") or (trouble is None and not self.fresh)
         self.trouble = trouble
@@ -158,7 +158,7 @@ class PodWatch:
 
     def _wake(self) -> None:
         loop = self._loop
-        # Who waits clears it before looking, so that what was put before this is seen then.
+        # The reader clears the event before it reads, so that no change is missed.
         if loop is not None and not self._closed.is_set() and not self.changed.is_set():
             try:
                 loop.call_soon_threadsafe(self.changed.set)
@@ -173,7 +173,7 @@ class PodWatch:
         seen: set[str] = set()
         part = ""
         while True:
-            query: dict[str, Any] = {"labelSelector": self._selector, "limit": self._pace.page}
+            query: dict[str, Any] = {"labelSelector": self._selector, "limit": self._times.page}
             if part:
                 query["continue"] = part
             answer = self._connection.request("GET", self._path, query=query)
@@ -185,7 +185,7 @@ class PodWatch:
             self._put(records)
             part = metadata.get("continue") or ""
             if self._closed.is_set():
-                # Half a list says of no pod that it has gone.
+                # A partial list does not show which pods are gone.
                 return
             if not part:
                 break
@@ -199,16 +199,16 @@ class PodWatch:
         self._version = version
 
     def _watch(self) -> bool:
-        """Follow one watch to its end; whether it said anything. A connection that breaks ends it like any other."""
+        """Follow one watch to its end; whether it brought any event. A broken connection is an ordinary end."""
         query = {
             "labelSelector": self._selector,
             "watch": "1",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": random.randint(self._pace.least, self._pace.most),
+            "timeoutSeconds": random.randint(self._times.least, self._times.most),
         }
         try:
-            stream = self._connection.stream(self._path, query, self._pace.silence)
+            stream = self._connection.stream(self._path, query, self._times.silence)
         except OverspanError as error:
             if not error.transient:
                 self._version = ""
@@ -225,18 +225,18 @@ class PodWatch:
                         break
                     heard = True
         except (TimedOut, Unreachable):
-            # No trouble yet: the next watch, from where this one was, tells whether it is one.
+            # Not a trouble yet: the next watch resumes here, and fails if the cluster is away.
             pass
         finally:
             self._stream = None
         return heard
 
     def _take(self, event: Mapping[str, Any]) -> bool:
-        """Carry one event over; False where the watch is of no more use."""
+        """Apply one event; False where the watch must be started anew."""
         kind, document = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
-            answer = Answer(int(document.get("code") or 500), document)
-            # Whatever it is, only a new list is sure to be whole.
+            answer = ApiAnswer(int(document.get("code") or 500), document)
+            # After any error only a new list is certain to be complete.
             self._version = ""
             if answer.status != EXPIRED:
                 self._settle(to_error(answer, "watch pods"))
@@ -248,15 +248,15 @@ class PodWatch:
             elif kind == "DELETED":
                 self._let_go(read_pod(document))
         except OverspanError:
-            # Whether the pod is there is not known; a new list asks again.
+            # Whether the pod is there is unknown: list anew.
             self._version = ""
             raise
         return True
 
     def _let_go(self, record: PodRecord) -> None:
-        """Note that a pod is gone, unless it only has other labels: a watch tells both alike."""
+        """Record that a pod is gone, unless only its labels have changed: a watch reports both as DELETED."""
         known = self._find(record.uid) or record
-        # Nobody can remove a pod with a finalizer but by asking for its deletion first, which is seen.
+        # A pod with a finalizer cannot vanish before its deletion was requested, which the watch shows.
         kept = keep(self._connection, self._path, known) if record.deleting_at is None else None
         if kept is None:
             self._remove([record])
@@ -264,7 +264,7 @@ class PodWatch:
             self._put([kept])
 
     def _take_back(self, record: PodRecord) -> PodRecord:
-        """The same pod as what it was known to be: of the launch that made it, whatever its label says now."""
+        """The pod under the launch that created it, whatever its label says now."""
         known = self._find(record.uid)
         if known is None or known.token == record.token:
             return record

@@ -11,12 +11,12 @@ from typing import Any
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.discovery import Right, find_rung, may
+from overspan.adapters.kubernetes.api.discovery import Right, find_backend, may
 from overspan.adapters.kubernetes.api.quantities import read_amounts
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 from overspan.adapters.kubernetes.api.rights import judge_rights, list_extras, list_rights
 from overspan.adapters.kubernetes.diagnosis.trial import render_pod, try_names
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.observation.nodes import ask_nodes
 from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.adapters.kubernetes.settings import Settings
@@ -49,8 +49,8 @@ def check_cluster(connection: Connection, settings: Settings) -> list[Finding]:
     user = _ask_user(connection)
     findings.append(Finding("login", True, f"as {user}" if user else "the cluster does not tell as whom"))
     findings += _try("namespace", lambda: [_check_namespace(connection, namespace)])
-    rung, gang = _check_gang(connection, settings, namespace)
-    findings += _try("rights", lambda: _check_rights(connection, rung, namespace, user))
+    backend, gang = _check_gang(connection, settings, namespace)
+    findings += _try("rights", lambda: _check_rights(connection, backend, namespace, user))
     findings.append(gang)
     findings += _try("submit", lambda: _check_submit(connection, settings, namespace))
     findings += _try("quota", lambda: _check_quota(connection, namespace))
@@ -100,19 +100,23 @@ def _check_namespace(connection: Connection, namespace: str) -> Finding:
     return Finding("namespace", True, namespace)
 
 
-def _check_gang(connection: Connection, settings: Settings, namespace: str) -> tuple[Rung, Finding]:
+def _check_gang(connection: Connection, settings: Settings, namespace: str) -> tuple[GangBackend, Finding]:
     try:
-        found = find_rung(connection, settings, namespace)
+        found = find_backend(connection, settings, namespace)
     except OverspanError as error:
-        return Rung.SOFT, Finding("gang", False, error.message, error.remedy or _LOGIN)
-    remedy = "" if found.meant else "set `gang: auto`, or have the administrator provide it; groups start all the same"
-    return found.rung, Finding("gang", found.meant, found.seen, remedy)
+        return GangBackend.SOFT, Finding("gang", False, error.message, error.remedy or _LOGIN)
+    remedy = (
+        ""
+        if found.as_configured
+        else "set `gang: auto`, or have the administrator provide it; groups start all the same"
+    )
+    return found.backend, Finding("gang", found.as_configured, found.seen, remedy)
 
 
-def _check_rights(connection: Connection, rung: Rung, namespace: str, user: str) -> list[Finding]:
-    wanted = [*list_rights(rung), *(right for extra in list_extras(rung) for right in extra.rights)]
+def _check_rights(connection: Connection, backend: GangBackend, namespace: str, user: str) -> list[Finding]:
+    wanted = [*list_rights(backend), *(right for extra in list_extras(backend) for right in extra.rights)]
     held: dict[Right, bool] = {right: may(connection, right, namespace) for right in wanted}
-    return judge_rights(held, rung, namespace, user)
+    return judge_rights(held, backend, namespace, user)
 
 
 def _check_submit(connection: Connection, settings: Settings, namespace: str) -> list[Finding]:
@@ -125,13 +129,13 @@ def _check_submit(connection: Connection, settings: Settings, namespace: str) ->
     if not answer.works:
         return [Finding("submit", False, answer.message, find_remedy(answer, settings.security) or _SEE)]
     findings = [Finding("submit", True, "the cluster takes a plain pod (dry run)")]
-    told = read_time((answer.document.get("metadata") or {}).get("creationTimestamp"))
-    return findings + ([judge_clock(told, before, after)] if told is not None else [])
+    server_time = read_time((answer.document.get("metadata") or {}).get("creationTimestamp"))
+    return findings + ([judge_clock(server_time, before, after)] if server_time is not None else [])
 
 
-def judge_clock(told: float, before: float, after: float) -> Finding:
+def judge_clock(server_time: float, before: float, after: float) -> Finding:
     """Whether the server's clock, in whole seconds, agrees with this machine's between two moments."""
-    skew = min(0.0, told + 1 - before) + max(0.0, told - after)
+    skew = min(0.0, server_time + 1 - before) + max(0.0, server_time - after)
     works = abs(skew) <= MAX_SKEW
     remedy = "times that are shown are the cluster's; let both machines set their clocks by NTP"
     return Finding("clock", works, f"{skew:+.1f} s against this machine", "" if works else remedy)

@@ -50,7 +50,7 @@ _DEADLINE = 60
 SIGNAL = ("/bin/sh", "-c", "kill -s USR1 1")
 
 
-class Patience(NamedTuple):
+class TrialTimes(NamedTuple):
     """How long the pod may take, and how often it is asked for. Seconds."""
 
     limit: float = 45.0
@@ -103,7 +103,7 @@ def render_trial(name: str, settings: Settings) -> list[dict[str, Any]]:
 def try_names(
     connection: Connection,
     settings: Settings,
-    patience: Patience | None = None,
+    times: TrialTimes | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Finding]:
     """Run the pod and judge it. Blocking. Raises Unreachable and other refusals."""
@@ -117,7 +117,7 @@ def try_names(
             answer = connection.request("POST", path, body=document)
             if not answer.works:
                 raise to_error(answer, f"create {path.rpartition('/')[2]}")
-        waiting = _Waiting(connection, f"{base}/pods/{name}", patience or Patience(), pause)
+        waiting = _Waiting(connection, f"{base}/pods/{name}", times or TrialTimes(), pause)
         running = waiting.until(lambda record: record.ended or record.started_at is not None)
         tried: list[Finding] = []
         if not running.ended and running.started_at is not None:
@@ -133,12 +133,12 @@ class _Waiting(NamedTuple):
 
     connection: Connection
     path: str
-    patience: Patience
+    times: TrialTimes
     pause: Callable[[float], None]
 
     def until(self, fact: Callable[[PodRecord], bool]) -> PodRecord:
         """The pod's last record. Raises Unreachable and other refusals."""
-        deadline = time.monotonic() + self.patience.limit
+        deadline = time.monotonic() + self.times.limit
         while True:
             answer = self.connection.request("GET", self.path)
             if not answer.works:
@@ -146,7 +146,7 @@ class _Waiting(NamedTuple):
             record = read_pod(answer.document)
             if fact(record) or time.monotonic() > deadline or explain_waiting(record)[0] == "JobLaunchFailure":
                 return record
-            self.pause(self.patience.pause)
+            self.pause(self.times.pause)
 
 
 def _try_signal(connection: Connection, pod: PodRecord) -> Finding:

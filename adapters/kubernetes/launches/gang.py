@@ -1,7 +1,7 @@
 """All pods of a group, or none: what the cluster has for it, and the objects and marks that it wants. Pure.
 
 Native PodGroups are those of kube-scheduler (scheduling.k8s.io, gate GenericWorkload; KEP-4671), whose fields have new
-names in each release. Kueue takes plain pods as a group. Without either the pods wait at their gates (soft).
+names in each release. Kueue takes plain pods as a group. Without either the pods wait at their start gates (soft).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Document = dict[str, Any]
 
 GROUP = "scheduling.k8s.io"
 KUEUE_GROUP = "kueue.x-k8s.io"
-MAX_SHAPES = 8
-"""Shapes of pods in one group that Kueue admits (its documentation of plain pod groups)."""
+MAX_POD_SETS = 8
+"""Pod sets in one group that Kueue admits (its documentation of plain pod groups)."""
 MEMBER_LABEL = f"{KUEUE_GROUP}/pod-group-name"
 _QUEUE = f"{KUEUE_GROUP}/queue-name"
 _TOTAL = f"{KUEUE_GROUP}/pod-group-total-count"
 
 
-class Rung(StrEnum):
+class GangBackend(StrEnum):
     """How the pods of a launch start together."""
 
     V1BETA1 = "v1beta1"
@@ -39,23 +39,23 @@ class Rung(StrEnum):
     """Each pod as it can: there is only one, or the job starts independently."""
 
 
-NATIVE_RUNGS = (Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2)
+NATIVE_BACKENDS = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
 """Versions of the PodGroup, the best first."""
 
 WORDS = {
-    Rung.V1BETA1: "the scheduler's PodGroup (scheduling.k8s.io/v1beta1)",
-    Rung.V1ALPHA3: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha3)",
-    Rung.V1ALPHA2: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha2)",
-    Rung.KUEUE: "a pod group of Kueue",
-    Rung.SOFT: "gates of the pods: all start when all are bound",
-    Rung.ALONE: "each pod as it can",
+    GangBackend.V1BETA1: "the scheduler's PodGroup (scheduling.k8s.io/v1beta1)",
+    GangBackend.V1ALPHA3: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha3)",
+    GangBackend.V1ALPHA2: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha2)",
+    GangBackend.KUEUE: "a pod group of Kueue",
+    GangBackend.SOFT: "gates of the pods: all start when all are bound",
+    GangBackend.ALONE: "each pod as it can",
 }
 
 
-class Choice(NamedTuple):
-    """The way of one launch, and why it is not the cluster's best, where it is not."""
+class BackendChoice(NamedTuple):
+    """The backend of one launch, and why it is not the cluster's best, where it is not."""
 
-    rung: Rung
+    backend: GangBackend
     why: str = ""
 
 
@@ -69,40 +69,40 @@ def count_gang(job: Job) -> int:
     return count_pods(job) if job.spec.start is Start.TOGETHER else 1
 
 
-def choose_rung(job: Job, best: Rung, templates: Sequence[Mapping[str, Any]]) -> Choice:
-    """The way of one launch; `templates` are one pod of each task. InvalidRequest for too many shapes under Kueue."""
+def choose_backend(job: Job, best: GangBackend, templates: Sequence[Mapping[str, Any]]) -> BackendChoice:
+    """The backend of a launch; `templates`: a pod of each task. InvalidRequest for more pod sets than Kueue takes."""
     count = count_gang(job)
-    if best is Rung.KUEUE:
-        shapes = {describe_shape(pod) for pod in templates}
-        if len(shapes) > MAX_SHAPES and count > 1:
+    if best is GangBackend.KUEUE:
+        shapes = {describe_pod_set(pod) for pod in templates}
+        if len(shapes) > MAX_POD_SETS and count > 1:
             raise InvalidRequest(
-                f"the group has {len(shapes)} shapes of pods, and Kueue admits groups of at most {MAX_SHAPES}",
+                f"the group has {len(shapes)} shapes of pods, and Kueue admits groups of at most {MAX_POD_SETS}",
                 remedy="give tasks the same image, resources and placement where that is possible",
             )
-        return Choice(Rung.KUEUE)
+        return BackendChoice(GangBackend.KUEUE)
     if count == 1:
-        return Choice(Rung.ALONE)
-    if best not in NATIVE_RUNGS:
-        return Choice(Rung.SOFT)
+        return BackendChoice(GangBackend.ALONE)
+    if best not in NATIVE_BACKENDS:
+        return BackendChoice(GangBackend.SOFT)
     if any(task.share for task in job.spec.tasks):
-        return Choice(Rung.SOFT, "the scheduler's PodGroup finds no place for tasks that share nodes")
+        return BackendChoice(GangBackend.SOFT, "the scheduler's PodGroup finds no place for tasks that share nodes")
     for key in ("schedulerName", "priorityClassName"):
         if len({pod["spec"].get(key) for pod in templates}) > 1:
-            return Choice(Rung.SOFT, f"the scheduler's PodGroup wants one {key} for all tasks")
-    return Choice(best)
+            return BackendChoice(GangBackend.SOFT, f"the scheduler's PodGroup wants one {key} for all tasks")
+    return BackendChoice(best)
 
 
-def render_group(rung: Rung, token: str, count: int, template: Mapping[str, Any]) -> tuple[Document, ...]:
+def render_group(backend: GangBackend, token: str, count: int, template: Mapping[str, Any]) -> tuple[Document, ...]:
     """The objects beside the pods: one flat PodGroup for all of them, which are preempted together."""
-    if rung not in NATIVE_RUNGS:
+    if backend not in NATIVE_BACKENDS:
         return ()
     spec: Document = {"schedulingPolicy": {"gang": {"minCount": count}}}
-    spec["disruptionMode"] = "PodGroup" if rung is Rung.V1ALPHA2 else {"all": {}}
+    spec["disruptionMode"] = "PodGroup" if backend is GangBackend.V1ALPHA2 else {"all": {}}
     if template["spec"].get("priorityClassName"):
         spec["priorityClassName"] = template["spec"]["priorityClassName"]
     return (
         {
-            "apiVersion": f"{GROUP}/{rung.value}",
+            "apiVersion": f"{GROUP}/{backend.value}",
             "kind": "PodGroup",
             "metadata": {"name": name_anchor(token), "labels": label_launch(token)},
             "spec": spec,
@@ -110,11 +110,13 @@ def render_group(rung: Rung, token: str, count: int, template: Mapping[str, Any]
     )
 
 
-def mark_pod(rung: Rung, token: str, count: int, queue: str) -> tuple[dict[str, str], dict[str, str], Document]:
+def mark_pod(
+    backend: GangBackend, token: str, count: int, queue: str
+) -> tuple[dict[str, str], dict[str, str], Document]:
     """Labels, annotations and fields of the spec that make a pod of the first attempt a part of its group."""
-    if rung in NATIVE_RUNGS:
+    if backend in NATIVE_BACKENDS:
         return {}, {}, {"schedulingGroup": {"podGroupName": name_anchor(token)}}
-    if rung is not Rung.KUEUE:
+    if backend is not GangBackend.KUEUE:
         return {}, {}, {}
     labels = {_QUEUE: queue}
     if count == 1:
@@ -123,17 +125,17 @@ def mark_pod(rung: Rung, token: str, count: int, queue: str) -> tuple[dict[str, 
     return labels, {_TOTAL: str(count)}, {}
 
 
-def joins_later(rung: Rung) -> bool:
+def joins_later(backend: GangBackend) -> bool:
     """Whether pods of later attempts are of the group too.
 
-    Kueue lets only those in. A PodGroup that has been placed is left: with some of its pods over, its count would never
-    be reached again.
+    Kueue admits only pods of the group. A placed PodGroup is not joined: once some of its pods have ended, its minimum
+    would never be reached again.
     """
-    return rung is Rung.KUEUE
+    return backend is GangBackend.KUEUE
 
 
-def describe_shape(pod: Mapping[str, Any]) -> str:
-    """What Kueue tells pods of a group apart by (its role hash): labels, containers, placement, priority, claims."""
+def describe_pod_set(pod: Mapping[str, Any]) -> str:
+    """What makes a pod set in Kueue (its role hash): labels, containers, placement, priority, claims."""
     spec = pod["spec"]
     labels = pod["metadata"].get("labels") or {}
     claims = [

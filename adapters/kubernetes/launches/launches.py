@@ -1,4 +1,4 @@
-"""The launches of one cluster: their stories, and the watches that tell of their pods."""
+"""The watched launches of one cluster, and the watches of their pods."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.watch import PodWatch
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.relabelled_pods import reclaim
 from overspan.adapters.kubernetes.manifests.names import INSTALLATION, MANAGED_BY, MANAGER, name_anchor, parse_token
-from overspan.adapters.kubernetes.manifests.rendering import Blueprint, read_blueprint
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
-from overspan.adapters.kubernetes.observation.projection import View
+from overspan.adapters.kubernetes.manifests.rendering import LaunchPlan, read_plan
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
+from overspan.adapters.kubernetes.observation.projection import PodSnapshot
 from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, PodRecord, read_pod
 from overspan.bridge.model.errors import NotFound, OverspanError
 
 AGAIN = DOMAIN + "again"
-"""Annotation of an anchor whose pods were given back: when they are made again, and how often that was."""
+"""Annotation of an anchor whose pods were given back: when they are created again, and how often that was."""
 CREATED = DOMAIN + "created"
 """Annotation of an anchor whose objects were all made: nothing of it is made a second time."""
 WATCH_SECONDS = 5.0
-"""How long after its own changes the pods are asked for instead of believing the watch."""
+"""How long after a change of its own a launch's pods are listed, since the watch may be late."""
 MANY = 20
 """Unknown launches that are looked up by one list."""
 
@@ -67,12 +67,12 @@ def select_installation(installation: str) -> str:
 
 
 class Launches:
-    """Stories by token and watches by namespace and installation; both are opened at first use."""
+    """Watched launches by token, and watches by namespace and installation; both are opened at first use."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.changed = asyncio.Event()
-        self.stories: dict[str, Story] = {}
+        self.watched: dict[str, WatchedLaunch] = {}
         self._watches: dict[tuple[str, str], PodWatch] = {}
 
     def calls(self, namespace: str) -> Calls:
@@ -102,52 +102,52 @@ class Launches:
         """Whether every watch has listed its pods."""
         return all(watch.fresh for watch in self._watches.values())
 
-    def hear(self, pod: PodRecord, at: float) -> None:
-        """Note an end that a log told."""
-        story = self.stories.get(pod.token)
-        if story is not None:
-            story.ends[pod.uid] = at
-            story.dirty = True
+    def note_end(self, pod: PodRecord, at: float) -> None:
+        """Record an end that was read from a log."""
+        watched = self.watched.get(pod.token)
+        if watched is not None:
+            watched.ends[pod.uid] = at
+            watched.dirty = True
             self.changed.set()
 
     def take_news(self) -> set[str]:
-        """The launches whose pods have changed since the last call; of those that nobody follows nothing is kept."""
+        """The launches whose pods have changed since the last call; drops what watches keep of unwatched launches."""
         news = set[str]().union(*(watch.take_news() for watch in self._watches.values()))
-        for token in news - self.stories.keys():
+        for token in news - self.watched.keys():
             self.forget(token)
         return news
 
-    def view(self, story: Story) -> View:
+    def snapshot(self, watched: WatchedLaunch) -> PodSnapshot:
         """A launch's pods as the watch has them."""
-        watch = self.watch(parse_handle(story.handle))
-        return _view(story, watch.of(story.token).values(), watch.gone(story.token))
+        watch = self.watch(parse_handle(watched.handle))
+        return _take_snapshot(watched, watch.of(watched.token).values(), watch.gone(watched.token))
 
-    async def view_now(self, story: Story) -> View:
+    async def fetch_snapshot(self, watched: WatchedLaunch) -> PodSnapshot:
         """A launch's pods as they are now, asked for."""
-        found = await self.calls(story.namespace).list("Pod", f"{LAUNCH}={story.token}")
-        watch = self.watch(parse_handle(story.handle))
-        return _view(story, [read_pod(document) for document in found], watch.gone(story.token))
+        found = await self.calls(watched.namespace).list("Pod", f"{LAUNCH}={watched.token}")
+        watch = self.watch(parse_handle(watched.handle))
+        return _take_snapshot(watched, [read_pod(document) for document in found], watch.gone(watched.token))
 
-    def pods(self, story: Story) -> list[PodRecord]:
+    def pods(self, watched: WatchedLaunch) -> list[PodRecord]:
         """All pods of a launch that are there, older runs too."""
-        return list(self.watch(parse_handle(story.handle)).of(story.token).values())
+        return list(self.watch(parse_handle(watched.handle)).of(watched.token).values())
 
-    def know_all(self, story: Story) -> bool:
+    def know_all(self, watched: WatchedLaunch) -> bool:
         """Whether the watch has all pods of a launch that is over: each node has one, and all have ended."""
-        watch = self.watch(parse_handle(story.handle))
-        pods = watch.of(story.token).values()
-        seen = {(pod.task, pod.index) for pod in (*pods, *watch.gone(story.token))}
+        watch = self.watch(parse_handle(watched.handle))
+        pods = watch.of(watched.token).values()
+        seen = {(pod.task, pod.index) for pod in (*pods, *watch.gone(watched.token))}
         return (
             watch.fresh
             and watch.trouble is None
-            and time.monotonic() - story.made > WATCH_SECONDS
+            and time.monotonic() - watched.made > WATCH_SECONDS
             and all(pod.ended for pod in pods)
-            and all((task.name, index) in seen for task in story.shape.tasks for index in range(task.nodes))
+            and all((task.name, index) in seen for task in watched.summary.tasks for index in range(task.nodes))
         )
 
     async def find_all(self, handles: Iterable[Handle]) -> None:
-        """Have a story of each launch that the cluster knows."""
-        unknown = [handle for handle in handles if handle.token not in self.stories]
+        """Load the launches that are not known yet from their anchors."""
+        unknown = [handle for handle in handles if handle.token not in self.watched]
         places = {(handle.namespace, parse_token(handle.token).installation) for handle in unknown}
         for namespace, installation in places:
             mine = [handle for handle in unknown if handle.namespace == namespace]
@@ -155,47 +155,47 @@ class Launches:
                 for anchor in await self.calls(namespace).list("ConfigMap", select_installation(installation)):
                     await asyncio.to_thread(self._take_anchor, namespace, anchor)
         await asyncio.gather(*(self._read_anchor(handle) for handle in unknown))
-        await self._find_strays([self.stories[handle.token] for handle in unknown if handle.token in self.stories])
+        await self._find_strays([self.watched[handle.token] for handle in unknown if handle.token in self.watched])
 
-    async def find(self, handle: Handle) -> Story | None:
-        """The story of a launch; None where the cluster has no anchor of it."""
+    async def find(self, handle: Handle) -> WatchedLaunch | None:
+        """A launch, loaded from its anchor if need be; None where the cluster has no anchor of it."""
         await self.find_all([handle])
-        return self.stories.get(handle.token)
+        return self.watched.get(handle.token)
 
     async def _read_anchor(self, handle: Handle) -> None:
-        if handle.token not in self.stories:
+        if handle.token not in self.watched:
             anchor = await self.calls(handle.namespace).get("ConfigMap", name_anchor(handle.token))
             if anchor is not None:
                 self._take_anchor(handle.namespace, anchor)
 
-    async def _find_strays(self, found: Iterable[Story]) -> None:
-        """Label again what was labelled otherwise while nobody watched: no selector finds it, and it would be missed.
+    async def _find_strays(self, found: Iterable[WatchedLaunch]) -> None:
+        """Restore labels that were changed while no daemon watched: such a pod is not listed, and would count as gone.
 
-        What changes later is seen by the watch.
+        The watch sees later changes itself.
         """
         owners: dict[str, dict[str, str]] = {}
-        for story in found:
-            owners.setdefault(story.namespace, {})[story.anchor] = story.token
+        for watched in found:
+            owners.setdefault(watched.namespace, {})[watched.anchor] = watched.token
         try:
             for namespace, mine in owners.items():
                 await reclaim(self.calls(namespace), mine)
         except OverspanError:
-            # They are not known well enough yet.
+            # Their pods are not all known yet: load them again next time.
             for mine in owners.values():
                 for token in mine.values():
-                    self.stories.pop(token, None)
+                    self.watched.pop(token, None)
             raise
 
-    async def read_blueprint(self, story: Story) -> Blueprint | None:
-        """What a launch's pods are made from; None where its anchor is gone or going."""
-        anchor = await self.calls(story.namespace).get("ConfigMap", name_anchor(story.token))
-        if anchor is None or anchor["metadata"].get("uid") != story.anchor or is_going(anchor):
+    async def read_plan(self, watched: WatchedLaunch) -> LaunchPlan | None:
+        """The plan of a launch; None where its anchor is gone or being deleted."""
+        anchor = await self.calls(watched.namespace).get("ConfigMap", name_anchor(watched.token))
+        if anchor is None or anchor["metadata"].get("uid") != watched.anchor or is_going(anchor):
             return None
         return await asyncio.to_thread(_read_plan, anchor)
 
     def forget(self, token: str) -> None:
         """Let go of a launch that was removed."""
-        self.stories.pop(token, None)
+        self.watched.pop(token, None)
         for watch in self._watches.values():
             watch.forget(token)
 
@@ -206,22 +206,24 @@ class Launches:
     def _take_anchor(self, namespace: str, anchor: Mapping[str, Any]) -> None:
         metadata = anchor["metadata"]
         token = str((metadata.get("labels") or {}).get(LAUNCH, ""))
-        if not token or token in self.stories or is_going(anchor) or "plan.json" not in (anchor.get("data") or {}):
+        if not token or token in self.watched or is_going(anchor) or "plan.json" not in (anchor.get("data") or {}):
             return
-        blueprint = _read_plan(anchor)
-        shape, soft = make_shape(token, blueprint.job), blueprint.rung is Rung.SOFT
-        queued = blueprint.rung is Rung.KUEUE
-        story = Story(str(Handle(namespace, token)), shape, str(metadata["uid"]), namespace, soft=soft, queued=queued)
+        plan = _read_plan(anchor)
+        summary, soft = summarize_launch(token, plan.job), plan.backend is GangBackend.SOFT
+        queued = plan.backend is GangBackend.KUEUE
+        watched = WatchedLaunch(
+            str(Handle(namespace, token)), summary, str(metadata["uid"]), namespace, soft=soft, queued=queued
+        )
         again, _, returns = str((metadata.get("annotations") or {}).get(AGAIN, "")).partition(" ")
         if again:
-            story.again_at, story.returns = float(again), int(returns or 0)
-        self.stories[token] = story
+            watched.again_at, watched.returns = float(again), int(returns or 0)
+        self.watched[token] = watched
 
 
-def _view(story: Story, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
+def _take_snapshot(watched: WatchedLaunch, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:
     """The pods of a launch without those of an earlier try to submit it, which have another anchor."""
-    owners = ("", story.anchor)
-    return story.view((pod for pod in pods if pod.owner in owners), [pod for pod in gone if pod.owner in owners])
+    owners = ("", watched.anchor)
+    return watched.snapshot((pod for pod in pods if pod.owner in owners), [pod for pod in gone if pod.owner in owners])
 
 
 def is_going(document: Mapping[str, Any]) -> bool:
@@ -229,5 +231,5 @@ def is_going(document: Mapping[str, Any]) -> bool:
     return bool(document["metadata"].get("deletionTimestamp"))
 
 
-def _read_plan(anchor: Mapping[str, Any]) -> Blueprint:
-    return read_blueprint(json.loads(anchor["data"]["plan.json"]))
+def _read_plan(anchor: Mapping[str, Any]) -> LaunchPlan:
+    return read_plan(json.loads(anchor["data"]["plan.json"]))

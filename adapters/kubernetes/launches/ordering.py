@@ -1,6 +1,6 @@
-"""Carrying out decisions on pods: single steps, each of which may be made again.
+"""Carrying out decisions on pods, by actions that may be repeated.
 
-Orders of one launch are carried out one after the other, those of several at the same time.
+One lock for each launch: its orders are carried out one after the other, those of different launches concurrently.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.first_observation import await_first_observation
 from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import WATCH_SECONDS, Launches, parse_handle
-from overspan.adapters.kubernetes.launches.queues import list_counted
-from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, Opener
-from overspan.adapters.kubernetes.launches.steps import (
+from overspan.adapters.kubernetes.launches.pod_actions import (
     UNSUPPORTED,
-    Announce,
-    Create,
-    Delete,
-    Execute,
-    Limit,
-    Lose,
-    Patch,
-    Scene,
-    Step,
+    AnnounceEnd,
+    CreatePods,
+    DeletePod,
+    ExecInPod,
+    LaunchFacts,
+    LosePod,
+    LowerDeadline,
+    PatchPod,
+    PodAction,
     misses_pods,
-    plan_steps,
+    plan_actions,
 )
+from overspan.adapters.kubernetes.launches.queues import list_counted
+from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, GateOpener
 from overspan.adapters.kubernetes.launches.withdrawal import hold, release
-from overspan.adapters.kubernetes.manifests.hooks import MARK_SECONDS, TELL_WORDS
+from overspan.adapters.kubernetes.manifests.hooks import MARK_END_WORDS, MARK_SECONDS
 from overspan.adapters.kubernetes.manifests.names import name_anchor
-from overspan.adapters.kubernetes.manifests.rendering import PodSet, own_all, render_pods
-from overspan.adapters.kubernetes.observation.launch_progress import Story, ghost
+from overspan.adapters.kubernetes.manifests.rendering import PodSelection, own_all, render_pods
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch, make_tombstone
 from overspan.adapters.kubernetes.observation.projection import read_go, write_go
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, PodRecord
 from overspan.adapters.kubernetes.settings import Settings
@@ -56,39 +56,41 @@ _EXECS = 8
 _EXEC_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 3.0
 _PLACE_SECONDS = 5.0
-"""How long pods are waited for that new ones take the place of; a kubelet tells an end up to a second late."""
+"""Seconds to wait for the end of a pod that is replaced: kubelets report ends up to a second late."""
 _LOOK_SECONDS = 0.1
 _REFUSED = (events.Suspend, events.Resume)
 
 
-class Failed(Exception):
-    """A step that cannot be done now; it is tried again."""
+class RetryLater(Exception):
+    """An action that cannot be carried out now; the order is tried again."""
 
     def __init__(self, message: str, reason: str = "Resources") -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class Undone(Exception):
-    """A step that was not carried out, and is not tried again: the user has to know."""
+class NotCarriedOut(Exception):
+    """An action that failed or is in doubt and is not repeated: the user has to know."""
 
 
 class Orderer:
-    """Carries out orders; `attend` is called with pods that are about to be ended."""
+    """Carries out orders; `follow_to_end` is called with pods that are about to be ended."""
 
-    def __init__(self, launches: Launches, settings: Settings, attend: Callable[[list[PodRecord]], None]) -> None:
+    def __init__(
+        self, launches: Launches, settings: Settings, follow_to_end: Callable[[list[PodRecord]], None]
+    ) -> None:
         self._launches = launches
-        self._attend = attend
+        self._follow = follow_to_end
         self._settings = settings
         self._done: OrderedDict[str, None] = OrderedDict()
         """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By handle: they last as long as somebody has them or waits for them."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By handle; a lock lives as long as it is held or waited for."""
         self._threads = ThreadPoolExecutor(_EXECS, thread_name_prefix="exec")
-        self._opener = Opener(launches.connection, self._threads)
+        self._opener = GateOpener(launches.connection, self._threads)
 
     async def close(self) -> None:
-        """Let what is under way behind the orders end."""
+        """Wait for the start gates that are being opened, and end the threads."""
         await self._opener.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -100,7 +102,7 @@ class Orderer:
         answers: dict[int, Refusal | None] = {}
 
         async def work(handle: str, mine: list[Order]) -> None:
-            async with self._turns.setdefault(handle, asyncio.Lock()):
+            async with self._locks.setdefault(handle, asyncio.Lock()):
                 for order in mine:
                     answers[id(order)] = await self._carry_out(order)
 
@@ -116,164 +118,171 @@ class Orderer:
             return None
         if isinstance(order.event, _REFUSED):
             return Refusal(order.token, UNSUPPORTED)
-        story = await self._launches.find(handle)
-        if story is None:
+        watched = await self._launches.find(handle)
+        if watched is None:
             return None
-        if not await await_first_observation(lambda: story.looked):
-            # Without the cursor an end that is stored already looks like a pod that was never made.
+        if not await await_first_observation(lambda: watched.cursor_known):
+            # Without the cursor, an end that is stored already looks like a pod that was never created.
             return Refusal(order.token, "the launch has not been looked at yet", True)
-        story.busy += 1
+        watched.busy += 1
         try:
-            await self._do(order.event, story)
-        except Failed as error:
+            await self._dispatch(order.event, watched)
+        except RetryLater as error:
             return Refusal(order.token, str(error), True, error.reason)
-        except (ValueError, Undone) as error:
+        except (ValueError, NotCarriedOut) as error:
             return Refusal(order.token, str(error))
         finally:
-            story.busy -= 1
-            story.dirty = True
+            watched.busy -= 1
+            watched.dirty = True
             self._launches.changed.set()
         self._done[order.token] = None
         while len(self._done) > _REMEMBERED:
             self._done.popitem(last=False)
         return None
 
-    async def _do(self, event: Event, story: Story) -> None:
+    async def _dispatch(self, event: Event, watched: WatchedLaunch) -> None:
         if isinstance(event, events.Hold):
-            if not await hold(self._launches, story):
-                raise Failed("whether the launch has started is not known yet")
+            if not await hold(self._launches, watched):
+                raise RetryLater("whether the launch has started is not known yet")
             return None
         if isinstance(event, events.Release):
-            return await release(self._launches, story, time.time())
-        watch = self._launches.watch(parse_handle(story.handle))
-        # A launch finds by their names the pods that are too young for the watch.
-        young = time.monotonic() - story.touched < WATCH_SECONDS and not isinstance(event, events.Launch)
+            return await release(self._launches, watched, time.time())
+        watch = self._launches.watch(parse_handle(watched.handle))
+        # A Launch needs no fresh list: its creates find pods that are too young for the watch by their names.
+        young = time.monotonic() - watched.touched < WATCH_SECONDS and not isinstance(event, events.Launch)
         known = watch.fresh and not young
-        view = self._launches.view(story) if known else await self._launches.view_now(story)
-        scene = Scene(story.shape, view, story.cursor, time.time())
-        if misses_pods(event, scene):
-            scene = scene._replace(view=await self._launches.view_now(story))
-        steps = plan_steps(event, scene)
+        snapshot = self._launches.snapshot(watched) if known else await self._launches.fetch_snapshot(watched)
+        facts = LaunchFacts(watched.summary, snapshot, watched.cursor, time.time())
+        if misses_pods(event, facts):
+            facts = facts._replace(snapshot=await self._launches.fetch_snapshot(watched))
+        actions = plan_actions(event, facts)
         # Names are left before they are taken, marks and deletions are in their own order for each pod.
-        chains: dict[str, list[Step]] = {}
-        for step in steps:
-            key = step.pod.uid if isinstance(step, Patch | Delete | Execute | Announce | Limit) else ""
-            chains.setdefault(key, []).append(step)
-        makes = chains.pop("", [])
-        await finish_all(self._chain(chain, story) for chain in chains.values())
-        if isinstance(event, events.Launch) and story.shape.pods <= MOST_PODS and story.waits(event.task):
-            self._opener.open(
-                [step.pod for step in steps if isinstance(step, Patch) and GO in step.annotations], write_go(event.at)
+        chains: dict[str, list[PodAction]] = {}
+        for action in actions:
+            key = (
+                action.pod.uid
+                if isinstance(action, PatchPod | DeletePod | ExecInPod | AnnounceEnd | LowerDeadline)
+                else ""
             )
-        await self._chain(makes, story)
-        if steps:
-            story.touched = time.monotonic()
+            chains.setdefault(key, []).append(action)
+        makes = chains.pop("", [])
+        await finish_all(self._perform_all(chain, watched) for chain in chains.values())
+        if isinstance(event, events.Launch) and watched.summary.pods <= MOST_PODS and watched.waits(event.task):
+            self._opener.open(
+                [action.pod for action in actions if isinstance(action, PatchPod) and GO in action.annotations],
+                write_go(event.at),
+            )
+        await self._perform_all(makes, watched)
+        if actions:
+            watched.touched = time.monotonic()
 
-    async def _chain(self, steps: Sequence[Step], story: Story) -> None:
-        for step in steps:
-            await self._step(step, story)
+    async def _perform_all(self, actions: Sequence[PodAction], watched: WatchedLaunch) -> None:
+        for action in actions:
+            await self._perform(action, watched)
 
-    async def _step(self, step: Step, story: Story) -> None:
-        calls = self._launches.calls(story.namespace)
-        if isinstance(step, Patch):
-            await _mark(calls, step)
-        elif isinstance(step, Delete):
-            # Its node may have removed its log before the watch tells that it is being deleted.
-            self._attend([step.pod])
-            await calls.delete_pod(step.pod, step.grace)
-        elif isinstance(step, Limit):
-            await _limit(calls, step)
-        elif isinstance(step, Execute):
-            await self._execute(step)
-        elif isinstance(step, Announce):
-            await self._announce(step, calls)
-        elif isinstance(step, Lose):
-            key = step.task, step.attempt, step.index
-            story.lost[key] = ghost(story, key, step.go)
+    async def _perform(self, action: PodAction, watched: WatchedLaunch) -> None:
+        calls = self._launches.calls(watched.namespace)
+        if isinstance(action, PatchPod):
+            await _mark(calls, action)
+        elif isinstance(action, DeletePod):
+            # Its node may remove the log before the watch shows the deletion.
+            self._follow([action.pod])
+            await calls.delete_pod(action.pod, action.grace)
+        elif isinstance(action, LowerDeadline):
+            await _lower_deadline(calls, action)
+        elif isinstance(action, ExecInPod):
+            await self._execute(action)
+        elif isinstance(action, AnnounceEnd):
+            await self._announce(action, calls)
+        elif isinstance(action, LosePod):
+            key = action.task, action.attempt, action.index
+            watched.tombstones[key] = make_tombstone(watched, key, action.go)
         else:
-            await self._create(step, story)
+            await self._create(action, watched)
 
-    async def _execute(self, step: Execute) -> None:
-        """Run words in a pod. Raises Undone where they did nothing, or nobody knows; a signal is not sent twice."""
-        pod, words = step.pod, step.words[-1]
+    async def _execute(self, action: ExecInPod) -> None:
+        """Run words in a pod. Raises NotCarriedOut where that failed or is in doubt: a signal is not sent twice."""
+        pod, words = action.pod, action.words[-1]
         try:
-            code, output = await self._exec(pod, step.words, _EXEC_SECONDS)
+            code, output = await self._exec(pod, action.words, _EXEC_SECONDS)
         except (NotFound, Rejected) as error:
             # The program has ended meanwhile.
             _log.info("pod %s: %s", pod.name, error)
             return
         except Denied as error:
             remedy = "`span check` of the cluster names the right that is missing"
-            raise Undone(f"`{words}` could not be run in pod {pod.name}: {error.message}; {remedy}") from error
+            raise NotCarriedOut(f"`{words}` could not be run in pod {pod.name}: {error.message}; {remedy}") from error
         except OverspanError as error:
-            raise Undone(f"whether `{words}` was run in pod {pod.name} is not known: {error.message}") from error
+            raise NotCarriedOut(f"whether `{words}` was run in pod {pod.name} is not known: {error.message}") from error
         if code:
             said = " ".join(output.split())[:200]
-            raise Undone(f"`{words}` in pod {pod.name} ended with {code}{f': {said}' if said else ''}")
+            raise NotCarriedOut(f"`{words}` in pod {pod.name} ended with {code}{f': {said}' if said else ''}")
 
     async def _exec(self, pod: PodRecord, words: Sequence[str], timeout: float) -> tuple[int, str]:
         place = pod.namespace, pod.name, MAIN
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._launches.connection.exec, *place, words, timeout)
 
-    async def _announce(self, step: Announce, calls: Calls) -> None:
-        """Have a pod know by whom it is ended before it is."""
-        pod = step.pod
+    async def _announce(self, action: AnnounceEnd, calls: Calls) -> None:
+        """Let a pod know that Overspan ends it, before the delete. Tries exec, then the annotation."""
+        pod = action.pod
         try:
-            code, output = await self._exec(pod, TELL_WORDS, _ANNOUNCE_SECONDS)
+            code, output = await self._exec(pod, MARK_END_WORDS, _ANNOUNCE_SECONDS)
             if code == 0:
                 return
             _log.warning("pod %s cannot be told of its end: %s", pod.name, output.strip()[:200])
         except OverspanError as error:
             _log.warning("pod %s cannot be told of its end: %s", pod.name, error)
-        await calls.mark_pod(pod, {GO: step.go}, {})
+        await calls.mark_pod(pod, {GO: action.go}, {})
         await asyncio.sleep(MARK_SECONDS)
 
-    async def _create(self, step: Create, story: Story) -> None:
-        failed = await make_pods(self._launches, story, self._settings, step)
+    async def _create(self, action: CreatePods, watched: WatchedLaunch) -> None:
+        failed = await make_pods(self._launches, watched, self._settings, action)
         for index, message in failed.items():
-            key = step.task, step.attempt, index
-            story.lost[key] = ghost(story, key, step.go, step.run, message)
+            key = action.task, action.attempt, index
+            watched.tombstones[key] = make_tombstone(watched, key, action.go, action.run, message)
 
 
-async def _mark(calls: Calls, step: Patch) -> None:
-    """Change a pod's marks. Raises Failed for one that is to start and has gone: the watch may not know that yet."""
-    marked = await calls.mark_pod(step.pod, step.annotations, step.labels)
-    go = read_go(step.annotations.get(GO) or "")
+async def _mark(calls: Calls, action: PatchPod) -> None:
+    """Change a pod's marks. Raises RetryLater if it was to start and is gone, which the watch may not know yet."""
+    marked = await calls.mark_pod(action.pod, action.annotations, action.labels)
+    go = read_go(action.annotations.get(GO) or "")
     if marked is None and go is not None and go.stop_at is None:
-        raise Failed(f"pod {step.pod.name} is no longer there")
+        raise RetryLater(f"pod {action.pod.name} is no longer there")
 
 
-async def _limit(calls: Calls, step: Limit) -> None:
+async def _lower_deadline(calls: Calls, action: LowerDeadline) -> None:
     """Lower a pod's deadline. Where a policy forbids that, the daemon ends the pod in time, if there is one."""
     try:
-        await calls.limit_pod(step.pod, step.seconds)
+        await calls.limit_pod(action.pod, action.seconds)
     except (Denied, Rejected) as error:
-        _log.warning("pod %s is ended in time by a daemon alone: %s", step.pod.name, error)
+        _log.warning("pod %s is ended in time by a daemon alone: %s", action.pod.name, error)
 
 
-async def make_pods(launches: Launches, story: Story, settings: Settings, step: Create) -> dict[int, str]:
-    """Make pods of a launch; of those that can never be made, why. Raises Failed for what may be done later."""
-    blueprint = await launches.read_blueprint(story)
-    if blueprint is None:
-        story.gone = True
+async def make_pods(
+    launches: Launches, watched: WatchedLaunch, settings: Settings, action: CreatePods
+) -> dict[int, str]:
+    """Create pods of a launch; gives why some can never be created. Raises RetryLater for what may work later."""
+    plan = await launches.read_plan(watched)
+    if plan is None:
+        watched.gone = True
         return {}
-    wanted = PodSet(step.task, step.attempt, step.nodes, step.run, step.go)
+    wanted = PodSelection(action.task, action.attempt, action.nodes, action.run, action.go)
     try:
         documents = await asyncio.to_thread(
-            render_pods, blueprint, settings.model_copy(update={"namespace": story.namespace}), wanted
+            render_pods, plan, settings.model_copy(update={"namespace": watched.namespace}), wanted
         )
     except InvalidRequest as error:
-        return dict.fromkeys(step.nodes, error.message)
-    if blueprint.rung is Rung.KUEUE:
-        await _await_places(launches, story, step)
-    own_all(documents, name_anchor(story.token), story.anchor)
-    story.made = time.monotonic()
-    return await _make_all(launches.calls(story.namespace), dict(zip(step.nodes, documents, strict=True)))
+        return dict.fromkeys(action.nodes, error.message)
+    if plan.backend is GangBackend.KUEUE:
+        await _await_places(launches, watched, action)
+    own_all(documents, name_anchor(watched.token), watched.anchor)
+    watched.made = time.monotonic()
+    return await _make_all(launches.calls(watched.namespace), dict(zip(action.nodes, documents, strict=True)))
 
 
 async def _make_all(calls: Calls, documents: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-    """Make pods by their numbers; of those that can never be made, why. Raises Failed for what may be done later."""
+    """Create pods by node number; gives why some can never be created. Raises RetryLater for what may work later."""
     left, failed = dict(documents), dict[int, str]()
     while left:
         answers = await calls.create_all([*left.values()])
@@ -284,21 +293,21 @@ async def _make_all(calls: Calls, documents: Mapping[int, Mapping[str, Any]]) ->
             if is_there(answer):
                 del left[index]
             elif is_transient(answer) or answer.status == 409:
-                raise Failed(answer.message)
+                raise RetryLater(answer.message)
             else:
                 del left[index]
                 failed[index] = answer.message
     return failed
 
 
-async def _await_places(launches: Launches, story: Story, step: Create) -> None:
-    """Wait until Kueue counts the pods no more that new ones take the place of: it deletes one that is too many."""
+async def _await_places(launches: Launches, watched: WatchedLaunch, action: CreatePods) -> None:
+    """Wait until Kueue no longer counts the pods that are replaced: it deletes the surplus of a group."""
     deadline = time.monotonic() + _PLACE_SECONDS
-    while counted := list_counted(launches.pods(story), step):
+    while counted := list_counted(launches.pods(watched), action):
         if any(pod.phase == "Succeeded" for pod in counted):
-            raise Failed(
+            raise RetryLater(
                 "Kueue gives the place of a pod that has succeeded to others; `span requeue` starts the job anew"
             )
         if time.monotonic() > deadline:
-            raise Failed(f"pod {counted[0].name}, whose place the new one takes, is not over")
+            raise RetryLater(f"pod {counted[0].name}, whose place the new one takes, is not over")
         await asyncio.sleep(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""What launches have in a namespace, whoever made them: by labels and owners; removed with all that holds it."""
+"""Inventory of a namespace for `span fsck`: the objects of all launches, of any installation, and their removal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("ConfigMap", "Pod", "Service")
 
 
 @dataclass
-class _Found:
+class _LaunchObjects:
     """The objects of one launch."""
 
     installation: str
@@ -31,16 +31,16 @@ class _Found:
 
 async def find_traces(launches: Launches, namespace: str, now: float) -> list[Trace]:
     """The launches of all installations in a namespace, by installation, job and launch. Raises Unreachable."""
-    calls, found = launches.calls(namespace), dict[str, _Found]()
+    calls, found = launches.calls(namespace), dict[str, _LaunchObjects]()
     for kind in _KINDS:
-        # Somebody may have changed the labels of pods, which stay for their finalizer: these are known by their owner.
+        # Pods whose labels were changed stay for their finalizer: they are found by their owner.
         selector = "" if kind == "Pod" else f"{MANAGED_BY}={MANAGER},{LAUNCH}"
         for document in await calls.list(kind, selector):
             metadata = document["metadata"]
             token = find_token(document)
             if not token or (kind == "Pod" and not is_ours(document)):
                 continue
-            mine = found.setdefault(token, _Found(parse_token(token).installation))
+            mine = found.setdefault(token, _LaunchObjects(parse_token(token).installation))
             mine.objects.append(f"{kind} {metadata['name']}")
             if kind == "Pod":
                 mine.pods.append(read_pod(document))
@@ -50,7 +50,7 @@ async def find_traces(launches: Launches, namespace: str, now: float) -> list[Tr
     return sorted(traces, key=lambda trace: (trace.installation, trace.job, trace.launch))
 
 
-def _trace(token: str, found: _Found, namespace: str, now: float, nodes: Mapping[str, str]) -> Trace:
+def _trace(token: str, found: _LaunchObjects, namespace: str, now: float, nodes: Mapping[str, str]) -> Trace:
     _, job, launch = parse_token(token)
     stuck = [pod for pod in found.pods if is_stuck(pod, now)]
     return Trace(

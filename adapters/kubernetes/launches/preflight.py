@@ -28,8 +28,8 @@ KNOWN_SECONDS = 60.0
 """How long it is believed that the namespace is there and that nothing is missing."""
 
 
-class Foresight:
-    """Asks before jobs are sent; what was fine is not asked again for a while."""
+class Preflight:
+    """Checks before jobs are sent; a namespace that passed is not checked again for a while."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -51,7 +51,7 @@ class Foresight:
     async def _find_namespace(self, namespace: str) -> Obstacle | None:
         answer = await self._connection.call("GET", f"/api/v1/namespaces/{namespace}")
         if answer.status == 403:
-            # Who may not read namespaces may well use one, and tries what a job begins with.
+            # A login that may not read namespaces may still use one: try the first create of a job, dry.
             trial = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "overspan-trial"}}
             path, query = path_of(trial, namespace), {"dryRun": "All"}
             answer = await self._connection.call("POST", path, query=query, body=trial, brief=True)
@@ -64,13 +64,13 @@ class Foresight:
         return None
 
     async def _find_rights(self, namespace: str) -> Obstacle | None:
-        """Rights without which pods would run and nobody would know of it: their creation is refused by none."""
+        """Rights whose absence would go unnoticed: pods are created and run without them, and cannot be followed."""
         try:
             held = await finish_all(
                 self._connection.run(may, self._connection, right, namespace) for right in FOLLOWING
             )
         except (Denied, NotFound):
-            # The cluster does not tell.
+            # The cluster does not answer questions about rights.
             return None
         missing = [right for right, given in zip(FOLLOWING, held, strict=True) if not given]
         if not missing:
@@ -78,8 +78,8 @@ class Foresight:
         message = f"this login may not {name_rights(missing)} in {namespace}, so nobody would know how the job is"
         return Obstacle(message, RIGHTS)
 
-    async def find_holder(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
-        """Why a group can never have its name, which somebody else has; None for one that is free, or will be.
+    async def find_name_conflict(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:
+        """Why a group can never have its name, because another installation has it; None if it is or soon will be free.
 
         `installations` are this daemon's: its groups of one name wait for each other.
         """
@@ -92,7 +92,7 @@ class Foresight:
         labels: Mapping[str, str] = found["metadata"].get("labels") or {}
         if labels.get(INSTALLATION) in installations or await is_leaving(calls, labels):
             return None
-        return word_taken("Service", name, labels)
+        return describe_conflict("Service", name, labels)
 
 
 async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
@@ -107,8 +107,8 @@ async def is_leaving(calls: Calls, labels: Mapping[str, str]) -> bool:
     return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
 
-def word_taken(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
-    """What is told of a name that somebody else has."""
+def describe_conflict(kind: str, name: str, labels: Mapping[str, str]) -> Obstacle:
+    """The message for a name that belongs to something else."""
     job = labels.get(JOB)
     who = f"job {job}" if job else "something else"
     return Obstacle(

@@ -1,4 +1,4 @@
-"""What Kueue has to hear when a group of pods is given up: it keeps such pods until somebody says so.
+"""Kueue's bookkeeping when a group of pods is given up: Kueue keeps the pods until the group is finished.
 
 Source: Kueue's documentation of plain pod groups, and pkg/controller/jobs/pod/pod_controller.go (0.19): a group is
 finished when all of its pods have succeeded, or all have ended and one is marked as not to be retried. A group that
@@ -16,7 +16,7 @@ from typing import Any
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, MEMBER_LABEL
-from overspan.adapters.kubernetes.launches.steps import Create
+from overspan.adapters.kubernetes.launches.pod_actions import CreatePods
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 
 _log = logging.getLogger(__name__)
@@ -32,18 +32,20 @@ def find_group(pods: Iterable[Document]) -> str:
     return next((str(found[MEMBER_LABEL]) for found in labels if found.get(MEMBER_LABEL)), "")
 
 
-def list_counted(pods: Iterable[PodRecord], step: Create) -> list[PodRecord]:
-    """Of the pods that new ones take the place of, those that still count (isPodRunnableOrSucceeded)."""
+def list_counted(pods: Iterable[PodRecord], action: CreatePods) -> list[PodRecord]:
+    """Of the pods that are replaced, those that Kueue still counts (isPodRunnableOrSucceeded)."""
     return [
         pod
         for pod in pods
-        if pod.task == step.task and pod.index in step.nodes and (pod.attempt, pod.run) < (step.attempt, step.run)
+        if pod.task == action.task
+        and pod.index in action.nodes
+        and (pod.attempt, pod.run) < (action.attempt, action.run)
         if pod.phase != "Failed" and (pod.deleting_at is None or pod.node)
     ]
 
 
 async def mark_given_up(calls: Calls, pods: Iterable[Document]) -> None:
-    """Say on each pod of a group that no other takes its place."""
+    """Mark each pod of a group as not to be replaced."""
     await finish_all(calls.mark_pod(read_pod(pod), {RETRIABLE: "false"}, {}) for pod in pods)
 
 

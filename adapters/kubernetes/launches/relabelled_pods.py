@@ -1,4 +1,4 @@
-"""Pods whose labels somebody has changed: known by their owner, found where no selector finds them, labelled again."""
+"""Pods whose labels another client has changed: identified by their owner, and labelled again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.manifests.names import (
@@ -26,7 +26,7 @@ _GONE = (404, 409, 410, 422)
 
 
 def find_token(document: Mapping[str, Any]) -> str:
-    """The launch that an object belongs to, by its owner, which nobody mistakes, else by its labels; '' for none."""
+    """The token of an object's launch: by its owner reference, which is certain, else by its labels; '' for none."""
     label = str((document["metadata"].get("labels") or {}).get(LAUNCH) or "")
     return next(filter(None, map(_check_token, (*_list_owners(document), label))), "")
 
@@ -47,9 +47,9 @@ def is_astray(document: Mapping[str, Any], token: str) -> bool:
 
 
 def keep(connection: Connection, path: str, known: PodRecord) -> PodRecord | None:
-    """A pod that its selector does not find any more, as it is now and labelled again; None where it has gone.
+    """Read a pod that its selector no longer finds, and restore its labels; None where it has gone.
 
-    Blocking. Raises Unreachable, Denied and the like: then nobody knows.
+    Blocking. Raises Unreachable, Denied and the like: whether the pod is there is unknown then.
     """
     place = f"{path}/{known.name}"
     answer = connection.request("GET", place)
@@ -89,7 +89,7 @@ def _relabel(uid: str, token: str, member: str) -> dict[str, Any]:
     return {"metadata": {"uid": uid, "labels": labels}}
 
 
-def _read(answer: Answer, doing: str) -> Mapping[str, Any]:
+def _read(answer: ApiAnswer, doing: str) -> Mapping[str, Any]:
     if not answer.works:
         raise to_error(answer, doing)
     return answer.document

@@ -1,7 +1,7 @@
-"""Letting go: of ended pods whose outcome is stored, of launches that nobody watches, of orphans of a dead daemon.
+"""Reconciliation: removes ended pods whose outcome is stored, launches that are not wanted, and orphans.
 
-Nothing is remembered: what is there is compared with what is wanted, so that another process goes on where this one
-died. A pod's log is kept before its finalizer goes.
+What exists is compared with what is wanted, without any memory, so that another process goes on where this one died. A
+pod's log is captured before its finalizer is taken off.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from overspan.adapters.kubernetes.launches.launches import (
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group, mark_given_up
 from overspan.adapters.kubernetes.logs.logs import Logs, capture_all
 from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
-from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 
 _log = logging.getLogger(__name__)
 
 CAPTURE_SECONDS = 60.0
-"""How long after its end a pod is kept for its log; the log of a lost node never comes."""
+"""How long an ended pod is kept for its log; the log of a lost node never comes."""
 STILL_SECONDS = 0.05
 LOOK_SECONDS = 600.0
 """How often all launches of an installation are looked for, beside those that are known."""
 
 
 class Releaser:
-    """Removes what is not wanted any more."""
+    """Removes what is no longer wanted."""
 
     def __init__(self, launches: Launches, logs: Logs) -> None:
         self._launches = launches
@@ -45,29 +45,29 @@ class Releaser:
         self._spared: set[str] = set()
         self._known: dict[str, Handle] = {}
         self._looked: dict[tuple[str, str], float] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._under_way: set[str] = set()
         self._late: dict[str, float] = {}
         """Until when pods wait for their logs, by uid."""
 
     def spare(self, token: str) -> None:
-        """Keep a launch that is submitted just now: the lists of a release under way may be older."""
+        """Protect a launch that is being submitted: the lists of a release under way may be older."""
         self._spared.add(token)
 
     def begin(self) -> None:
-        """New lists of what is wanted were made: they name all that was submitted before."""
+        """End the protection: new lists of what is wanted were made, and name all earlier submissions."""
         self._spared.clear()
 
     async def release(
         self, namespace: str, installation: str, handles: Collection[str], tokens: Collection[str]
     ) -> None:
-        """Remove every launch of an installation but those that are named. Raises Unreachable."""
-        async with self._turn:
+        """Remove every launch of an installation that is not named. Raises Unreachable."""
+        async with self._lock:
             await self._look(namespace, installation)
             # Those of other kinds of clusters name nothing here.
             found = map(read_handle, handles)
             wanted = {handle.token for handle in found if handle is not None} | set(tokens)
-            present = {story.token: parse_handle(story.handle) for story in self._launches.stories.values()}
+            present = {watched.token: parse_handle(watched.handle) for watched in self._launches.watched.values()}
             mine = [
                 handle
                 for handle in {**self._known, **present}.values()
@@ -92,24 +92,24 @@ class Releaser:
         self._looked[key] = now
 
     async def remove(self, handle: Handle, *, wait: bool = True) -> None:
-        """Remove all of a launch: its name at once, so that it is free; its pods, whatever they do; then the rest.
+        """Remove a launch: first its Service, which frees the name, then the pods, whatever they do, then the rest.
 
-        `wait` is for logs that cannot be read yet: Conflict tells of them, and nothing but the name has gone.
+        With `wait`, Conflict is raised for logs that cannot be read yet; only the Service has gone then.
         """
         await self._still(handle)
         calls = self._launches.calls(handle.namespace)
-        story = self._launches.stories.get(handle.token)
-        for service in await _find_services(calls, handle, story):
+        watched = self._launches.watched.get(handle.token)
+        for service in await _find_services(calls, handle, watched):
             await calls.delete("Service", service["metadata"]["name"], service["metadata"]["uid"])
         documents: list[Mapping[str, Any]] = []
-        if story is not None and not story.queued and self._launches.know_all(story):
-            pods = self._launches.pods(story)
+        if watched is not None and not watched.queued and self._launches.know_all(watched):
+            pods = self._launches.pods(watched)
         else:
             documents = await calls.list("Pod", f"{LAUNCH}={handle.token}")
             pods = await asyncio.to_thread(lambda: [*map(read_pod, documents)])
         group = find_group(documents)
-        # Of an end that a log told, the node knows a moment later; then the log is whole.
-        ended = [pod for pod in pods if pod.ended or (story is not None and pod.uid in story.ends)]
+        # Of an end that is known from the log the node learns a moment later; the log is complete then.
+        ended = [pod for pod in pods if pod.ended or (watched is not None and pod.uid in watched.ends)]
         await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
         if group:
             await mark_given_up(calls, documents)
@@ -121,39 +121,39 @@ class Releaser:
         self._launches.forget(handle.token)
 
     async def _still(self, handle: Handle) -> None:
-        """Have nothing more made for a launch: a pod made after the look would keep its finalizer for ever."""
-        story = self._launches.stories.get(handle.token)
-        if story is None:
+        """Stop all creation for a launch: a pod created after the listing would keep its finalizer for ever."""
+        watched = self._launches.watched.get(handle.token)
+        if watched is None:
             return
-        story.gone = True
-        while story.busy:
+        watched.gone = True
+        while watched.busy:
             await asyncio.sleep(STILL_SECONDS)
 
-    async def tidy(self, story: Story) -> None:
+    async def tidy(self, watched: WatchedLaunch) -> None:
         """Remove ended pods of a live launch whose end is stored."""
-        if story.token in self._under_way:
+        if watched.token in self._under_way:
             return
-        self._under_way.add(story.token)
+        self._under_way.add(watched.token)
         try:
-            over = [pod for pod in self._launches.pods(story) if story.cursor.over(pod)]
+            over = [pod for pod in self._launches.pods(watched) if watched.cursor.over(pod)]
             captured = await capture_all(self._logs, over)
             ready = [pod for pod in over if pod.uid in captured or self._is_late(pod)]
-            calls = self._launches.calls(story.namespace)
+            calls = self._launches.calls(watched.namespace)
             await finish_all(self._drop(calls, pod) for pod in ready)
         except OverspanError as error:
-            _log.info("ended pods of %s are removed later: %s", story.token, error)
+            _log.info("ended pods of %s are removed later: %s", watched.token, error)
         finally:
-            self._under_way.discard(story.token)
+            self._under_way.discard(watched.token)
 
     async def _wait_captured(self, pods: list[PodRecord]) -> None:
-        """Keep the logs of ended pods; raises the trouble of one that may still be had later."""
+        """Capture the logs of ended pods. Raises Conflict for one that may become readable."""
         captured = await capture_all(self._logs, pods)
         for pod in pods:
             if pod.uid not in captured and not self._is_late(pod):
                 raise Conflict(f"the log of pod {pod.name} cannot be read yet")
 
     def _is_late(self, pod: PodRecord) -> bool:
-        """Whether a log was waited for long enough."""
+        """Whether the time to wait for a log is over."""
         now = time.monotonic()
         late = now >= self._late.setdefault(pod.uid, now + CAPTURE_SECONDS)
         if late:
@@ -168,13 +168,13 @@ class Releaser:
         self._logs.forget(pod.uid)
 
 
-async def _find_services(calls: Calls, handle: Handle, story: Story | None) -> Sequence[Mapping[str, Any]]:
+async def _find_services(calls: Calls, handle: Handle, watched: WatchedLaunch | None) -> Sequence[Mapping[str, Any]]:
     """The Services of a launch: of one that is followed by the name it has, if any."""
-    if story is None:
+    if watched is None:
         return await calls.list("Service", f"{LAUNCH}={handle.token}")
-    if not story.shape.domain:
+    if not watched.summary.domain:
         return ()
-    found = await calls.get("Service", story.shape.domain)
+    found = await calls.get("Service", watched.summary.domain)
     # Another launch may have the name by now.
     mine = found is not None and (found["metadata"].get("labels") or {}).get(LAUNCH) == handle.token
     return (found,) if found is not None and mine else ()

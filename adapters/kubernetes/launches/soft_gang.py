@@ -1,8 +1,8 @@
-"""Start together where the cluster has nothing for it: what a group holds without being whole is given back in time.
+"""The soft gang: all-or-nothing start on clusters without gang scheduling, by deadline and back-off.
 
-Pods wait behind their barriers until all have a place. A launch that is not whole in time gives its pods back, waits,
-and makes them again. The oldest launch that waits keeps its pods twice as long, so that one of two groups that hold
-what the other needs gets it all.
+Pods wait at their start gates until all have nodes. A launch that is incomplete at the deadline deletes its pods, backs
+off, and creates them again. The oldest waiting launch keeps its pods twice as long: that resolves the deadlock of two
+groups that each hold what the other needs.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.launches.free_capacity import ask_rooms, find_shortage, read_need
+from overspan.adapters.kubernetes.launches.free_capacity import ask_capacity, find_shortage, read_demand
 from overspan.adapters.kubernetes.launches.launches import Launches
-from overspan.adapters.kubernetes.launches.ordering import Failed, make_pods
+from overspan.adapters.kubernetes.launches.ordering import RetryLater, make_pods
+from overspan.adapters.kubernetes.launches.pod_actions import CreatePods
 from overspan.adapters.kubernetes.launches.start_timeouts import judge_wait
-from overspan.adapters.kubernetes.launches.steps import Create
 from overspan.adapters.kubernetes.launches.withdrawal import HELD, drop_stuck, give_back, take_again
-from overspan.adapters.kubernetes.manifests.rendering import PodSet, render_pods
-from overspan.adapters.kubernetes.observation.launch_progress import Story, describe_shortage
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape
-from overspan.adapters.kubernetes.observation.projection import View, is_placed, is_stuck
+from overspan.adapters.kubernetes.manifests.rendering import PodSelection, render_pods
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch, describe_shortage
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary
+from overspan.adapters.kubernetes.observation.projection import PodSnapshot, is_placed, is_stuck
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT = 300.0
-"""Seconds between giving back and asking again, the first time."""
+"""Seconds between giving pods back and creating them again, the first time."""
 LONGEST_ABSENCE = 1800.0
-"""The same after many times: each is twice as long as the one before, so that what never fits holds less and less."""
+"""The longest back-off. It doubles each time, so that a group that never fits holds nodes for less and less time."""
 PROBE_SECONDS = 15.0
-"""How often room is looked for while there is none."""
+"""How often free capacity is asked for while it is short."""
 
 
-class Move(Enum):
+class WaitAction(Enum):
     """What is to be done about a launch that waits."""
 
     WAIT = "wait"
@@ -48,25 +48,25 @@ class Move(Enum):
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A launch that waits, as the choice of a move needs it. Times are seconds since the epoch."""
+class WaitingLaunch:
+    """The state of a waiting launch, as `choose_action` needs it. Times are seconds since the epoch."""
 
-    shape: Shape
-    view: View
+    summary: LaunchSummary
+    snapshot: PodSnapshot
     gives_back: bool
-    """Whether its pods wait behind Overspan's own barriers, and nobody else gathers them."""
+    """Whether it gives pods back: a soft gang without a `start_timeout` of its own."""
     oldest: bool
     again_at: float = 0.0
     """When pods that were given back are made again; 0 for a launch that has given none back."""
     given_back: bool = False
     """Whether this process has given them back."""
     was_oldest: bool = False
-    """Whether it was the oldest when it gave them back: then it has had its chance."""
-    barred: bool = False
-    """Whether its pods wait behind Overspan's own barriers, whoever gathers them."""
+    """Whether it was the oldest when it gave them back: then its back-off is not cut short."""
+    at_start_gate: bool = False
+    """Whether its pods wait at Overspan's own start gates."""
 
 
-class Absent(NamedTuple):
+class MissingPods(NamedTuple):
     """Pods of a task's first attempt that are not there."""
 
     task: str
@@ -74,41 +74,41 @@ class Absent(NamedTuple):
     nodes: tuple[int, ...]
 
 
-def choose_move(waiting: Waiting, timeout: float, now: float) -> Move:
+def choose_action(waiting: WaitingLaunch, timeout: float, now: float) -> WaitAction:
     """What is due for a launch that waits. Pure."""
-    pods = list(waiting.view.pods.values())
+    pods = list(waiting.snapshot.pods.values())
     if waiting.again_at:
         if any(pod.deleting_at is None for pod in pods) or (pods and not waiting.given_back):
-            # Made meanwhile, or another process began with it.
-            return Move.GIVE_BACK
-        if waiting.barred and any(is_stuck(pod, now) for pod in pods):
-            return Move.DROP
+            # Created meanwhile, or another process had begun to give them back.
+            return WaitAction.GIVE_BACK
+        if waiting.at_start_gate and any(is_stuck(pod, now) for pod in pods):
+            return WaitAction.DROP
         promoted = waiting.oldest and not waiting.was_oldest
         due = not pods and (now >= waiting.again_at or (promoted and waiting.again_at != HELD))
-        return Move.MAKE if due else Move.WAIT
-    if list_absent(waiting):
-        return Move.MAKE
+        return WaitAction.MAKE if due else WaitAction.WAIT
+    if list_missing(waiting):
+        return WaitAction.MAKE
     held = any(pod.node for pod in pods)
     if not waiting.gives_back or not held or all(map(is_placed, pods)):
-        return Move.WAIT
-    patience = timeout * (2 if waiting.oldest else 1)
-    return Move.GIVE_BACK if now - max(pod.created_at for pod in pods) >= patience else Move.WAIT
+        return WaitAction.WAIT
+    limit = timeout * (2 if waiting.oldest else 1)
+    return WaitAction.GIVE_BACK if now - max(pod.created_at for pod in pods) >= limit else WaitAction.WAIT
 
 
-def list_absent(waiting: Waiting) -> list[Absent]:
-    """The pods that have to be made (again). One that vanished without having been given back is told instead."""
+def list_missing(waiting: WaitingLaunch) -> list[MissingPods]:
+    """The pods to create (again). A pod that vanished without being given back is reported as lost instead."""
     found = []
-    for task in waiting.shape.tasks:
+    for task in waiting.summary.tasks:
         keys = [(task.name, task.attempt, index) for index in range(task.nodes)]
-        gone = () if waiting.again_at else waiting.view.gone
-        nodes = tuple(key[2] for key in keys if key not in waiting.view.pods and key not in gone)
+        gone = () if waiting.again_at else waiting.snapshot.gone
+        nodes = tuple(key[2] for key in keys if key not in waiting.snapshot.pods and key not in gone)
         if nodes:
-            found.append(Absent(task.name, task.attempt, nodes))
+            found.append(MissingPods(task.name, task.attempt, nodes))
     return found
 
 
 def choose_wait(timeout: float, oldest: bool, returns: int = 0) -> float:
-    """Seconds until pods that were given back are made again: others have the chance that one just had.
+    """The back-off: seconds until pods that were given back are created again. Meanwhile other groups can start.
 
     `returns` is how often that was before.
     """
@@ -116,106 +116,106 @@ def choose_wait(timeout: float, oldest: bool, returns: int = 0) -> float:
     return min((wait / 10 if oldest else wait) * 2.0 ** min(returns, 20), LONGEST_ABSENCE)
 
 
-class Gatherer:
-    """Looks after the launches that wait."""
+class SoftGang:
+    """Drives the launches that wait for their pods."""
 
     def __init__(self, launches: Launches, settings: Settings) -> None:
         self._launches = launches
         self._settings = settings
         self._probes: dict[str, float] = {}
-        """When room is looked for again, by launch."""
+        """When free capacity is asked for again, by launch."""
 
-    async def look(self, stories: Iterable[Story], now: float) -> None:
-        """Do what is due for each launch that has not been granted."""
-        # Before its first look nobody knows whether a launch waits: its pods may have gone long ago.
-        known = (story for story in stories if story.looked and not story.busy and not story.gone)
-        waiting = [story for story in known if not story.cursor.granted]
-        gathering = (story for story in waiting if story.soft and story.again_at != HELD)
+    async def look(self, launches: Iterable[WatchedLaunch], now: float) -> None:
+        """Carry out what is due for each launch that has not been granted."""
+        # Without its cursor it is unknown whether a launch waits: its pods may have ended long ago.
+        known = (watched for watched in launches if watched.cursor_known and not watched.busy and not watched.gone)
+        waiting = [watched for watched in known if not watched.cursor.granted]
+        gathering = (watched for watched in waiting if watched.soft and watched.again_at != HELD)
         oldest = min(gathering, key=_age, default=None)
-        await asyncio.gather(*(self._look(story, story is oldest, now) for story in waiting))
+        await asyncio.gather(*(self._look(watched, watched is oldest, now) for watched in waiting))
 
-    async def _look(self, story: Story, oldest: bool, now: float) -> None:
-        if story.granting:
+    async def _look(self, watched: WatchedLaunch, oldest: bool, now: float) -> None:
+        if watched.granting:
             return
-        view = self._launches.view(story)
-        if story.verdict is None:
-            story.verdict = judge_wait(story, view, self._settings.admission_timeout, now)
-        if story.verdict is not None:
-            story.dirty = True
+        snapshot = self._launches.snapshot(watched)
+        if watched.expiry is None:
+            watched.expiry = judge_wait(watched, snapshot, self._settings.admission_timeout, now)
+        if watched.expiry is not None:
+            watched.dirty = True
             self._launches.changed.set()
             return
-        gives_back = story.soft and story.shape.start_timeout is None
-        waiting = Waiting(
-            *(story.shape, view, gives_back, oldest, story.again_at, story.given_back, story.was_oldest),
-            barred=story.soft,
+        gives_back = watched.soft and watched.summary.start_timeout is None
+        waiting = WaitingLaunch(
+            *(watched.summary, snapshot, gives_back, oldest, watched.again_at, watched.given_back, watched.was_oldest),
+            at_start_gate=watched.soft,
         )
-        move = choose_move(waiting, self._settings.gang_timeout, now)
-        if move is Move.WAIT:
+        action = choose_action(waiting, self._settings.gang_timeout, now)
+        if action is WaitAction.WAIT:
             return
-        story.busy += 1
+        watched.busy += 1
         try:
-            if move is Move.GIVE_BACK:
-                _log.info("launch %s gives its pods back: not all of them have a place", story.token)
-                # The last moment at which the pods can tell what they lack.
-                story.shortage = describe_shortage(story.shape, view) or story.shortage
-                wait = choose_wait(self._settings.gang_timeout, oldest, story.returns)
-                story.was_oldest = oldest
-                await give_back(self._launches, story, story.again_at or now + wait)
-            elif move is Move.DROP:
-                await drop_stuck(self._launches, story, now)
-            elif await self._has_room(story, list_absent(waiting), now):
-                await self._make(story, list_absent(waiting))
-        except (Failed, OverspanError) as error:
-            _log.info("launch %s: %s: %s; trying again", story.token, move.value, error)
+            if action is WaitAction.GIVE_BACK:
+                _log.info("launch %s gives its pods back: not all of them have a place", watched.token)
+                # Read before the pods go: their conditions say what they lack.
+                watched.shortage = describe_shortage(watched.summary, snapshot) or watched.shortage
+                wait = choose_wait(self._settings.gang_timeout, oldest, watched.returns)
+                watched.was_oldest = oldest
+                await give_back(self._launches, watched, watched.again_at or now + wait)
+            elif action is WaitAction.DROP:
+                await drop_stuck(self._launches, watched, now)
+            elif await self._has_capacity(watched, list_missing(waiting), now):
+                await self._make(watched, list_missing(waiting))
+        except (RetryLater, OverspanError) as error:
+            _log.info("launch %s: %s: %s; trying again", watched.token, action.value, error)
         finally:
-            story.busy -= 1
-            story.dirty = True
+            watched.busy -= 1
+            watched.dirty = True
 
-    async def _has_room(self, story: Story, absent: list[Absent], now: float) -> bool:
-        """Whether all pods that were given back may have a place now; as far as anybody knows, where nobody does."""
-        asks = bool(story.again_at) and story.soft and not self._settings.autoscaler
-        # Nodes may be made for pods that ask, where nobody said so: in the end they ask.
-        if not asks or now >= story.again_at + LONGEST_ABSENCE:
+    async def _has_capacity(self, watched: WatchedLaunch, missing: list[MissingPods], now: float) -> bool:
+        """True if the pods that were given back may fit now, or if free capacity is unknown."""
+        asks = bool(watched.again_at) and watched.soft and not self._settings.autoscaler
+        # An autoscaler that the settings do not mention adds nodes for pending pods only: so try after a while.
+        if not asks or now >= watched.again_at + LONGEST_ABSENCE:
             return True
-        if now < self._probes.get(story.token, 0.0):
+        if now < self._probes.get(watched.token, 0.0):
             return False
-        blueprint = await self._launches.read_blueprint(story)
-        if blueprint is None:
-            story.gone = True
+        plan = await self._launches.read_plan(watched)
+        if plan is None:
+            watched.gone = True
             return False
-        settings = self._settings.model_copy(update={"namespace": story.namespace})
-        needs = []
-        for item in absent:
-            (pod,) = render_pods(blueprint, settings, PodSet(item.task, item.attempt, item.nodes[:1]))
+        settings = self._settings.model_copy(update={"namespace": watched.namespace})
+        demands = []
+        for item in missing:
+            (pod,) = render_pods(plan, settings, PodSelection(item.task, item.attempt, item.nodes[:1]))
             if pod["spec"].get("priorityClassName"):
-                # What others use may be had: the scheduler preempts them for pods that are there.
+                # The scheduler preempts others, but only for pods that exist.
                 return True
-            needs.append(read_need(pod, len(item.nodes)))
+            demands.append(read_demand(pod, len(item.nodes)))
         connection = self._launches.connection
         try:
-            rooms = await connection.run(ask_rooms, connection, settings)
+            capacities = await connection.run(ask_capacity, connection, settings)
         except OverspanError as error:
-            _log.info("launch %s: whether there is room is not known: %s", story.token, error)
-            rooms = None
-        shortage = find_shortage(needs, rooms, settings) if rooms else ""
+            _log.info("launch %s: whether there is room is not known: %s", watched.token, error)
+            capacities = None
+        shortage = find_shortage(demands, capacities, settings) if capacities else ""
         if not shortage:
-            self._probes.pop(story.token, None)
+            self._probes.pop(watched.token, None)
             return True
         self._probes = {token: at for token, at in self._probes.items() if at > now}
-        self._probes[story.token] = now + PROBE_SECONDS
-        story.shortage = story.shortage or shortage
+        self._probes[watched.token] = now + PROBE_SECONDS
+        watched.shortage = watched.shortage or shortage
         return False
 
-    async def _make(self, story: Story, absent: list[Absent]) -> None:
-        if story.again_at:
-            await take_again(self._launches, story)
-        for item in absent:
+    async def _make(self, watched: WatchedLaunch, missing: list[MissingPods]) -> None:
+        if watched.again_at:
+            await take_again(self._launches, watched)
+        for item in missing:
             failed = await make_pods(
-                self._launches, story, self._settings, Create(item.task, item.attempt, item.nodes, 0, "")
+                self._launches, watched, self._settings, CreatePods(item.task, item.attempt, item.nodes, 0, "")
             )
             if failed:
-                raise Failed(next(iter(failed.values())))
+                raise RetryLater(next(iter(failed.values())))
 
 
-def _age(story: Story) -> tuple[int, int]:
-    return story.shape.job, story.shape.launch
+def _age(watched: WatchedLaunch) -> tuple[int, int]:
+    return watched.summary.job, watched.summary.launch

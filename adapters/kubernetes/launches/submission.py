@@ -1,4 +1,4 @@
-"""Making a launch's objects, once: each has a name of its own, so what an earlier try made is found and kept."""
+"""Idempotent submission: each object of a launch has a fixed name, so what an earlier try created is found and kept."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
-from overspan.adapters.kubernetes.api.answers import Answer, is_quota, is_there, is_transient
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_quota, is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import CREATED, Handle, Launches, is_going
-from overspan.adapters.kubernetes.launches.preflight import is_leaving, word_taken
+from overspan.adapters.kubernetes.launches.preflight import describe_conflict, is_leaving
 from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles
 from overspan.adapters.kubernetes.manifests.names import INSTALLATION, JOB, name_anchor
-from overspan.adapters.kubernetes.manifests.rendering import Blueprint, Document, Objects, draw, own_all, render
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
+from overspan.adapters.kubernetes.manifests.rendering import Document, LaunchPlan, Objects, own_all, plan_launch, render
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
 from overspan.adapters.kubernetes.observation.projection import is_stuck
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
@@ -44,12 +44,11 @@ _FEW = 16
 
 
 class Problem(NamedTuple):
-    """Why an object could not be made. `ours` is the token of an earlier launch of the same job that has its name."""
+    """Why an object could not be created."""
 
     message: str
     transient: bool
     reason: str = "BadConstraints"
-    ours: str = ""
     remedy: str = ""
 
 
@@ -62,13 +61,15 @@ class Submitter:
         self._settings = settings
         self._files = files
 
-    async def submit(self, launches: Sequence[Launch], namespace: str, rung: Rung) -> list[Accepted | Refusal]:
+    async def submit(
+        self, launches: Sequence[Launch], namespace: str, backend: GangBackend
+    ) -> list[Accepted | Refusal]:
         """Make each launch; one answer each, in order. Raises Unreachable where a call was not answered."""
-        return await finish_all(self._submit(launch, namespace, rung) for launch in launches)
+        return await finish_all(self._submit(launch, namespace, backend) for launch in launches)
 
-    async def _submit(self, launch: Launch, namespace: str, rung: Rung) -> Accepted | Refusal:
+    async def _submit(self, launch: Launch, namespace: str, backend: GangBackend) -> Accepted | Refusal:
         try:
-            blueprint, objects = await asyncio.to_thread(render_launch, launch, fill(self._settings, namespace), rung)
+            plan, objects = await asyncio.to_thread(render_launch, launch, fill(self._settings, namespace), backend)
         except OverspanError as error:
             if error.transient:
                 raise
@@ -77,7 +78,7 @@ class Submitter:
         calls = self._launches.calls(namespace)
         handle = Handle(namespace, launch.token)
         if not launch.wanted and not await self._is_whole(calls, launch.token):
-            # Of a try that broke off nothing has begun: its pods wait at their barrier.
+            # Nothing of an incomplete try has begun: its pods wait at their start gates.
             await self._releaser.remove(handle)
             return Refusal(launch.token, NOT_HERE)
         self._releaser.spare(launch.token)
@@ -85,24 +86,24 @@ class Submitter:
         if isinstance(anchor, Problem):
             return _refuse(launch.token, anchor)
         uid = str(anchor["metadata"]["uid"])
-        story = self._launches.stories.get(launch.token)
-        if story is None or story.gone or story.anchor != uid:
-            # Of a try whose removal broke off nothing counts any more.
-            soft, queued = blueprint.rung is Rung.SOFT, blueprint.rung is Rung.KUEUE
-            shape = make_shape(launch.token, launch.job)
-            story = Story(str(handle), shape, uid, namespace, soft=soft, queued=queued)
-            self._launches.stories[launch.token] = story
+        watched = self._launches.watched.get(launch.token)
+        if watched is None or watched.gone or watched.anchor != uid:
+            # State of a try whose removal was interrupted no longer counts.
+            soft, queued = plan.backend is GangBackend.SOFT, plan.backend is GangBackend.KUEUE
+            summary = summarize_launch(launch.token, launch.job)
+            watched = WatchedLaunch(str(handle), summary, uid, namespace, soft=soft, queued=queued)
+            self._launches.watched[launch.token] = watched
         # From here on its pods are watched.
         self._launches.watch(handle)
         if CREATED not in (anchor["metadata"].get("annotations") or {}):
-            problem = await self._make_rest(calls, objects, uid, story)
+            problem = await self._make_rest(calls, objects, uid, watched)
             if problem is not None:
                 await self._releaser.remove(handle)
                 return _refuse(launch.token, problem)
         return Accepted(launch.token, str(handle), uid)
 
     async def _is_whole(self, calls: Calls, token: str) -> bool:
-        """Whether an earlier try has made all of a launch, which nobody is removing."""
+        """Whether an earlier try has created all of a launch, and it is not being removed."""
         found = await calls.get("ConfigMap", name_anchor(token))
         if found is None or is_going(found) or (found["metadata"].get("labels") or {}).get(LAUNCH) != token:
             return False
@@ -121,7 +122,7 @@ class Submitter:
             return Problem(f"the ConfigMap {name_anchor(token)} belongs to somebody else", False)
         return found
 
-    async def _make_rest(self, calls: Calls, objects: Objects, uid: str, story: Story) -> Problem | None:
+    async def _make_rest(self, calls: Calls, objects: Objects, uid: str, watched: WatchedLaunch) -> Problem | None:
         """Make what the anchor owns: first what the pods need. The first problem ends it."""
         anchor = str(objects.anchor["metadata"]["name"])
         late = objects.service is not None and len(objects.pods) > _FEW
@@ -129,26 +130,26 @@ class Submitter:
         secrets = (*objects.exported, *(() if objects.secret is None else (objects.secret,)))
         first = (*objects.configs, *secrets, *objects.gang)
         batches = (first, objects.pods, service) if late else ((*first, *service), objects.pods)
-        story.busy += 1
+        watched.busy += 1
         try:
             await asyncio.to_thread(own_all, [item for batch in batches for item in batch], anchor, uid)
-            foreseen = await self._foresee(calls, objects.service, story.token) if late else None
-            if foreseen is not None:
-                return foreseen
+            conflict = await self._check_late_object(calls, objects.service, watched.token) if late else None
+            if conflict is not None:
+                return conflict
             for batch in batches:
-                problem = await self._make_all(calls, batch, story.token)
+                problem = await self._make_all(calls, batch, watched.token)
                 if problem is not None:
                     return problem
             marked = await calls.patch("ConfigMap", anchor, {"uid": uid, "annotations": {CREATED: _TOKEN_ANNOTATION}})
             return None if marked is not None else Problem("its anchor was removed meanwhile", True, "Resources")
         finally:
-            story.busy -= 1
+            watched.busy -= 1
 
-    async def _foresee(self, calls: Calls, document: Document | None, token: str) -> Problem | None:
-        """What an object would meet that is made after all others; None where its name is free."""
+    async def _check_late_object(self, calls: Calls, document: Document | None, token: str) -> Problem | None:
+        """Check the name of an object that is created after all others, before anything is; None where it is free."""
         if document is None or await calls.get(str(document["kind"]), str(document["metadata"]["name"])) is None:
             return None
-        return await self._meet(calls, document, token)
+        return await self._judge_existing(calls, document, token)
 
     async def _make_all(self, calls: Calls, documents: Sequence[Document], token: str) -> Problem | None:
         """Make objects, or find those that an earlier try made. What will not pass later comes first of problems."""
@@ -162,14 +163,14 @@ class Submitter:
         found = [problem for problem in problems if problem is not None]
         return min(found, key=lambda problem: problem.transient, default=None)
 
-    async def _judge(self, calls: Calls, document: Document, answer: Answer, token: str) -> Problem | None:
+    async def _judge(self, calls: Calls, document: Document, answer: ApiAnswer, token: str) -> Problem | None:
         """Why an object was not made; None where it is the one that an earlier try made."""
         if is_there(answer):
-            return await self._meet(calls, document, token)
+            return await self._judge_existing(calls, document, token)
         return _judge(answer, self._settings.security, str(document["kind"]))
 
-    async def _meet(self, calls: Calls, document: Document, token: str) -> Problem | None:
-        """What the object that has the name means; None where an earlier try made it."""
+    async def _judge_existing(self, calls: Calls, document: Document, token: str) -> Problem | None:
+        """Judge the object that has the name already; None where an earlier try created it."""
         kind, name = str(document["kind"]), str(document["metadata"]["name"])
         found = await calls.find(document)
         if found is None or (is_going(found) and kind != "Pod"):
@@ -195,19 +196,19 @@ class Submitter:
             )
         if await is_leaving(calls, owner):
             return Problem(f"the {kind} {name} of job {owner.get(JOB)} of others is being removed", True, "Resources")
-        taken = word_taken(kind, name, owner)
+        taken = describe_conflict(kind, name, owner)
         return Problem(taken.message, False, remedy=taken.remedy)
 
     def _is_over(self, token: str) -> bool:
-        """Whether nothing of a launch of this installation runs or will: what is left of it goes soon."""
-        story = self._launches.stories.get(token)
-        if story is None or story.gone:
+        """Whether a launch of this installation has ended, so that its objects go soon."""
+        watched = self._launches.watched.get(token)
+        if watched is None or watched.gone:
             return True
-        pods = self._launches.pods(story)
+        pods = self._launches.pods(watched)
         return bool(pods) and all(pod.ended or pod.deleting_at is not None for pod in pods)
 
     async def _renew(self, calls: Calls, document: Document, old: Mapping[str, Any], token: str) -> Problem | None:
-        """Make an object whose namesake goes with the anchor of an earlier try; a pod takes its time for that."""
+        """Replace an object that belongs to the anchor of an earlier try; a pod has to end first."""
         if document["kind"] == "Pod":
             await self._drop_stuck(calls, read_pod(old), token)
         else:
@@ -217,9 +218,9 @@ class Submitter:
         return Problem(f"the {document['kind']} {document['metadata']['name']} is being removed", True, "Resources")
 
     async def _drop_stuck(self, calls: Calls, pod: PodRecord, token: str) -> None:
-        """Remove a pod from a node that does not answer. One without a barrier stays: its program may run there."""
-        story = self._launches.stories.get(token)
-        if story is not None and story.waits(pod.task) and not pod.go and is_stuck(pod, time.time()):
+        """Remove a pod from a node that does not answer. One without a start gate stays: its program may run there."""
+        watched = self._launches.watched.get(token)
+        if watched is not None and watched.waits(pod.task) and not pod.go and is_stuck(pod, time.time()):
             await calls.delete_pod(pod, 0)
 
 
@@ -227,13 +228,15 @@ def _list_owners(document: Mapping[str, Any]) -> list[str]:
     return [str(one["uid"]) for one in document["metadata"].get("ownerReferences") or ()]
 
 
-def render_launch(launch: Launch, settings: Settings, rung: Rung, *, trial: bool = False) -> tuple[Blueprint, Objects]:
-    """The blueprint and the objects of a launch; large archives are put where they belong. Raises InvalidRequest.
+def render_launch(
+    launch: Launch, settings: Settings, backend: GangBackend, *, trial: bool = False
+) -> tuple[LaunchPlan, Objects]:
+    """The plan and the objects of a launch; large archives are written below `root`. Raises InvalidRequest.
 
     A `trial` has one pod of each task, which say what all of them would.
     """
-    blueprint = draw(launch, settings, rung, pack_files(launch.job, settings))
-    return blueprint, render(launch, blueprint, settings, trial=trial)
+    plan = plan_launch(launch, settings, backend, pack_files(launch.job, settings))
+    return plan, render(launch, plan, settings, trial=trial)
 
 
 def fill(settings: Settings, namespace: str) -> Settings:
@@ -241,7 +244,7 @@ def fill(settings: Settings, namespace: str) -> Settings:
     return settings.model_copy(update={"namespace": namespace})
 
 
-def _judge(answer: Answer, security: str, kind: str = "") -> Problem:
+def _judge(answer: ApiAnswer, security: str, kind: str = "") -> Problem:
     remedy = find_remedy(answer, security)
     if is_quota(answer):
         found = (reason for pattern, reason in _QUOTA_REASONS if pattern.search(answer.message))
@@ -260,7 +263,7 @@ def admit(job: Job, settings: Settings) -> Refusal | None:
     """The refusal of a job that cannot be rendered for this cluster."""
     try:
         launch = Launch(f"trial-{job.id}-{job.launch}", job)
-        render_launch(launch, fill(settings, settings.namespace or "default"), Rung.SOFT, trial=True)
+        render_launch(launch, fill(settings, settings.namespace or "default"), GangBackend.SOFT, trial=True)
     except OverspanError as error:
         return Refusal("", error.message, remedy=error.remedy)
     return None

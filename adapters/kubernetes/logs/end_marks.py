@@ -1,4 +1,4 @@
-"""The line that tells a program's end in its pod's log: how it is made, found and left out. Pure.
+"""End marks: the line that reports a program's end in its pod's log; written, found and removed. Pure.
 
 Facts: a kubelet gives a followed log on in pieces, each line with its time in front where that is asked for, and joins
 what the runtime had to cut (16 KiB, containerd) to one line with the time of its first part.
@@ -17,18 +17,18 @@ _BEGIN = bytes([int(END_OCTAL, 8)]) + END_WORD.encode()
 _HEAD, _TAIL = 64, 128
 """Bytes of a line that are kept: its time in front, the mark at its end."""
 _ONE_PIECE = 16 << 10
-"""Lines up to this length are written at once, at the time that they tell."""
+"""Lines up to this length are written at once, so that their time is that of the end."""
 
 
-class Heard(NamedTuple):
-    """An end that a log told: its exit code, and when (epoch seconds; None where the line does not say it)."""
+class HeardEnd(NamedTuple):
+    """An end from a log: its exit code, and when (epoch seconds; None where the line does not say it)."""
 
     code: int
     at: float | None
 
 
 def make_mark(token: str, task: str, index: int, attempt: int, run: int) -> str:
-    """What the line of one node run has and no other: nothing prints it by accident."""
+    """The unique mark of one node run, which nothing prints by accident."""
     return hashlib.sha256(f"{token}/{task}/{index}/{attempt}/{run}".encode()).hexdigest()[:16]
 
 
@@ -38,13 +38,13 @@ def mark_of(record: PodRecord) -> str:
 
 
 def leave_out(data: bytes, mark: str) -> bytes:
-    """Whole lines of a log without the line that tells the end; what stood before it in its line stays as it was."""
+    """The lines of a log without the end mark; text before the mark on its line stays."""
     if _BEGIN not in data:
         return data
     return re.sub(re.escape(_BEGIN) + f" {mark} ".encode() + rb"[0-9]+\n", b"", data)
 
 
-class Ear:
+class EndMarkScanner:
     """Finds the end in a log that is followed, whatever pieces it comes in and however long its lines are."""
 
     def __init__(self, mark: str) -> None:
@@ -52,14 +52,14 @@ class Ear:
         self._head = self._tail = b""
         self._size = 0
 
-    def listen(self, data: bytes) -> Heard | None:
+    def scan(self, data: bytes) -> HeardEnd | None:
         """Take the next bytes; the end, once it is among them."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._add(line)
             found = self._pattern.search(self._tail)
             if found is not None:
-                return Heard(int(found[1]), self._read_time())
+                return HeardEnd(int(found[1]), self._read_time())
             self._head = self._tail = b""
             self._size = 0
         self._add(rest)

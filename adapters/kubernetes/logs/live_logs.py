@@ -1,6 +1,6 @@
-"""Logs of pods that run, followed: one stream for each, whoever wants what it brings.
+"""Followed logs of running pods, one stream each, with two uses.
 
-Two want it. Ends: a kubelet looks for containers that have ended once a second (pkg/kubelet/pleg), but passes on at
+Ends: a kubelet looks for containers that have ended once a second (pkg/kubelet/pleg), but passes on at
 once what they print (it watches the file); so the first process of a pod whose end ends others prints a line when its
 program has ended. Last lines: a kubelet removes a deleted pod's containers, and their logs, within a second of telling
 their end and sometimes before (ShouldPodContentBeRemoved, cleanUpContainersInPod). Nothing depends on either: the
@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.streams import Stream
-from overspan.adapters.kubernetes.logs.end_marks import Ear, Heard, mark_of
+from overspan.adapters.kubernetes.api.streams import AnswerStream
+from overspan.adapters.kubernetes.logs.end_marks import EndMarkScanner, HeardEnd, mark_of
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.bridge.model.errors import Denied, NotFound, OverspanError
 
@@ -34,7 +34,7 @@ SILENCE = 3600.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds until a stream that ended is opened again, doubled from the first to the longest."""
 WINDOW, MOST_HEARD = 10.0, 8 << 20
-"""Whose program prints more than so many bytes in so many seconds is left to its status."""
+"""A program that prints more bytes in so many seconds is no longer followed: its status shows its end."""
 TAIL_BYTES, KEPT_BYTES = 64 << 10, 4 << 20
 """Of each log's newest lines, and of one that is kept; older ones are dropped, and the gap shows by their times."""
 CLOSE_SECONDS = 1.0
@@ -44,7 +44,7 @@ _LAST_LINES = 20
 
 
 @dataclass(eq=False)
-class _Live:
+class _FollowedLog:
     """One log that is followed, by a thread of its own."""
 
     pod: PodRecord
@@ -60,7 +60,7 @@ class _Live:
     torn: bool = False
     """Whether the beginning of the present line was dropped."""
     data: bytearray = field(default_factory=bytearray)
-    stream: Stream | None = None
+    stream: AnswerStream | None = None
     thread: threading.Thread | None = None
     closed: threading.Event = field(default_factory=threading.Event)
 
@@ -77,7 +77,7 @@ class _Live:
             del self.data[: cut or len(self.data)]
 
     def begin_anew(self) -> None:
-        """Hold nothing of an earlier stream, which is told again."""
+        """Drop what an earlier stream brought: the new one repeats it."""
         self.data.clear()
         self.torn = self.whole = False
 
@@ -89,16 +89,16 @@ class _Live:
 
 
 class LiveLogs:
-    """Follows logs; `tell` is called with each pod whose program ended well, and when. Used on the event loop."""
+    """Follows logs; calls `tell` with each pod whose program exited with 0, and when. Used on the event loop."""
 
     def __init__(self, connection: Connection, tell: Callable[[PodRecord, float], None]) -> None:
         self._connection = connection
         self._tell = tell
-        self._logs: dict[str, _Live] = {}
+        self._logs: dict[str, _FollowedLog] = {}
         """By pod; those that are not followed any more stay as long as their pods run, or their lines are wanted."""
         self._closed = False
 
-    def hear(self, token: str, pods: Iterable[PodRecord], ending: Collection[str] = ()) -> None:
+    def follow_ends(self, token: str, pods: Iterable[PodRecord], ending: Collection[str] = ()) -> None:
         """Follow these pods of a launch for their ends, and no others but those that are kept, or `ending`."""
         wanted = {pod.uid: pod for pod in pods}
         for uid, log in list(self._logs.items()):
@@ -106,13 +106,13 @@ class LiveLogs:
                 self._logs.pop(uid).close()
         for uid, pod in wanted.items():
             if uid not in self._logs and self.count() < HEARD:
-                self._start(_Live(pod, {"tailLines": _LAST_LINES}))
+                self._start(_FollowedLog(pod, {"tailLines": _LAST_LINES}))
 
-    def hear_only(self, tokens: Collection[str]) -> None:
-        """Hear nothing of other launches."""
+    def follow_ends_only_of(self, tokens: Collection[str]) -> None:
+        """Stop following logs of other launches."""
         for token in dict.fromkeys(log.pod.token for log in self._logs.values()):
             if token not in tokens:
-                self.hear(token, ())
+                self.follow_ends(token, ())
 
     def keep(self, pod: PodRecord, since: str) -> None:
         """Hold what a pod prints from a time on (`sinceTime` of the log API, empty: its beginning) to its end."""
@@ -126,10 +126,10 @@ class LiveLogs:
                 log.close()
                 known += log.data
             for uid in [uid for uid, one in self._logs.items() if one.kept and one.over][:-HEARD]:
-                # Nobody takes the lines of a pod that was torn away.
+                # The lines of a pod that was deleted by force are never taken.
                 del self._logs[uid]
             whole = log is not None and log.whole
-            self._start(_Live(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
+            self._start(_FollowedLog(pod, {"sinceTime": since} if since else {}, kept=True, data=known, whole=whole))
 
     def count(self) -> int:
         """How many logs are being followed just now."""
@@ -152,7 +152,7 @@ class LiveLogs:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def read(self, uid: str) -> bytes:
-        """The newest lines of a pod's log, with times, as the log API tells it; none of one that was not followed."""
+        """The newest lines of a followed log, with times as the log API writes them; empty for any other pod."""
         found = self._logs.get(uid)
         return bytes(found.data) if found is not None else b""
 
@@ -177,7 +177,7 @@ class LiveLogs:
             if log.thread is not None and log.thread.is_alive():
                 await asyncio.to_thread(log.thread.join, max(0.0, deadline - time.monotonic()))
 
-    def _start(self, log: _Live) -> None:
+    def _start(self, log: _FollowedLog) -> None:
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -199,18 +199,18 @@ class LiveLogs:
         try:
             log.thread.start()
         except RuntimeError as error:
-            # The limit of processes on a login node, say; the status tells the end, too.
+            # As at a limit of processes on a login node. The pod's status shows the end, too.
             log.over = True
             _log.warning("the log of pod %s is not followed: %s", log.pod.name, error)
 
-    def _finish(self, log: _Live, heard: Heard) -> None:
+    def _finish(self, log: _FollowedLog, heard: HeardEnd) -> None:
         if not log.closed.is_set():
             now = time.time()
             _log.info("pod %s: its log tells its end", log.pod.name)
             self._tell(log.pod, now if heard.at is None else min(heard.at, now))
 
-    def _listen(self, log: _Live) -> Heard | None:
-        """Follow a log until it tells the end, or nobody wants it any more; one that is kept to the stream's end."""
+    def _listen(self, log: _FollowedLog) -> HeardEnd | None:
+        """Follow a log to its end mark, or until it is closed; one that is kept, to the stream's end."""
         failures = 0
         while not log.closed.is_set():
             begun = time.monotonic()
@@ -229,8 +229,8 @@ class LiveLogs:
             log.closed.wait(min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10)))
         return None
 
-    def _read(self, log: _Live) -> tuple[Heard | None, bool]:
-        """One stream to its end: what it told, and whether another one is worth it."""
+    def _read(self, log: _FollowedLog) -> tuple[HeardEnd | None, bool]:
+        """Read one stream to its end: the end mark, and whether to open another stream."""
         pod = log.pod
         query = {"container": MAIN, "follow": "true", "timestamps": "true", **log.begin}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
@@ -239,7 +239,7 @@ class LiveLogs:
         log.stream = stream
         if log.closed.is_set():
             stream.close()
-        ear, pace, begun = Ear(mark_of(pod)), _Pace(), False
+        scanner, rate, begun = EndMarkScanner(mark_of(pod)), _ByteRate(), False
         try:
             with contextlib.closing(stream.parts()) as parts:
                 for part in parts:
@@ -250,10 +250,10 @@ class LiveLogs:
                         log.begin_anew()
                     begun = True
                     log.add(part)
-                    heard = None if log.kept else ear.listen(part)
+                    heard = None if log.kept else scanner.scan(part)
                     if heard is not None:
                         return heard, False
-                    if pace.exceeds(len(part)) and not log.kept:
+                    if rate.exceeds(len(part)) and not log.kept:
                         log.left = True
                         _log.info("pod %s prints too much: its end is told by its status alone", pod.name)
                         return None, False
@@ -263,7 +263,7 @@ class LiveLogs:
         return None, True
 
 
-class _Pace:
+class _ByteRate:
     """How much a log brings in a time."""
 
     def __init__(self) -> None:

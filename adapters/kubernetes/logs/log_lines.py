@@ -1,6 +1,6 @@
 """Lines of a pod's log with their timestamps: which of them are new. Pure.
 
-Facts: the log API tells RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
+Facts: the log API writes RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
 that its node has rotated begins later than it was read to (kubernetes#115701, #126564).
 """
 
@@ -16,41 +16,41 @@ LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
 CUT = b"[overspan: what was printed after this is not known: nobody read it before the node removed it]\n"
 
 
-class Mark(NamedTuple):
+class LogPosition(NamedTuple):
     """The last line that was taken: its time, and how many lines of that time were."""
 
     time: str = ""
     lines: int = 0
 
 
-class Fresh(NamedTuple):
+class NewLines(NamedTuple):
     """What is new, without the times, and the mark behind it.
 
     `times`: (epoch seconds, bytes up to there) of the last line of each second.
     """
 
     data: bytes
-    mark: Mark
+    position: LogPosition
     times: tuple[tuple[float, int], ...] = ()
 
 
-def take_new(data: bytes, mark: Mark, *, final: bool) -> Fresh:
-    """The lines behind a mark. A line that is not whole yet is left for the next time, unless nothing more comes."""
+def take_new(data: bytes, position: LogPosition, *, final: bool) -> NewLines:
+    """The lines behind a position. A partial last line is left for the next call, unless `final`."""
     lines = data.split(b"\n")
     rest = lines.pop()
     parted = [_part(line + b"\n") for line in lines]
     if rest and final:
         parted.append(_part(rest))
-    start, lost = _find_start(parted, mark)
+    start, lost = _find_start(parted, position)
     found = parted[start:]
     if not found:
-        return Fresh(b"", mark)
+        return NewLines(b"", position)
     time = found[-1][0]
     same = sum(1 for known, _ in found if known == time)
-    lines_of_time = same + (mark.lines if mark.time == time and not lost else 0)
+    lines_of_time = same + (position.lines if position.time == time and not lost else 0)
     head = LOST if lost else b""
     times = _list_times(found, len(head))
-    return Fresh(head + b"".join(text for _, text in found), Mark(time, lines_of_time), times)
+    return NewLines(head + b"".join(text for _, text in found), LogPosition(time, lines_of_time), times)
 
 
 def _list_times(lines: list[tuple[str, bytes]], size: int) -> tuple[tuple[float, int], ...]:
@@ -72,18 +72,18 @@ def _list_times(lines: list[tuple[str, bytes]], size: int) -> tuple[tuple[float,
 def _epoch(time: str) -> float | None:
     """RFC 3339 with nanoseconds, as seconds since 1970; None for a text that is none."""
     try:
-        whole = datetime.fromisoformat(since_time(Mark(time)))
+        whole = datetime.fromisoformat(since_time(LogPosition(time)))
         return whole.timestamp() + float(re.match(r"\.[0-9]+|", time[19:])[0] or 0)  # type: ignore[index]
     except ValueError:
         return None
 
 
-def since_time(mark: Mark) -> str:
-    """The `sinceTime` from which the marked line is told again: its second. Empty for the beginning."""
-    if not mark.time:
+def since_time(position: LogPosition) -> str:
+    """The `sinceTime` that repeats the last line: the start of its second. Empty for the beginning."""
+    if not position.time:
         return ""
-    zone = "Z" if mark.time.endswith("Z") else mark.time[-6:]
-    return mark.time[:19] + zone
+    zone = "Z" if position.time.endswith("Z") else position.time[-6:]
+    return position.time[:19] + zone
 
 
 def _part(line: bytes) -> tuple[str, bytes]:
@@ -91,14 +91,14 @@ def _part(line: bytes) -> tuple[str, bytes]:
     return time.decode("ascii", "replace"), text
 
 
-def _find_start(lines: list[tuple[str, bytes]], mark: Mark) -> tuple[int, bool]:
+def _find_start(lines: list[tuple[str, bytes]], position: LogPosition) -> tuple[int, bool]:
     """Where the new lines begin, and whether some before them were lost."""
-    if not mark.time:
+    if not position.time:
         return 0, False
     seen = 0
     for place, (time, _) in enumerate(lines):
-        if time == mark.time:
+        if time == position.time:
             seen += 1
-            if seen == mark.lines:
+            if seen == position.lines:
                 return place + 1, False
     return (0, True) if lines and not seen else (len(lines), False)

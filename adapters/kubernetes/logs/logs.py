@@ -1,7 +1,7 @@
 """What pods print, kept in files of the daemon's: read on demand while a pod lives, and once more at its end.
 
 The log API shows a log for as long as its pod is there, and only what its node has not rotated away. So each read
-takes what is new into a file, and the file is what is shown. Nothing is asked while nobody reads.
+takes what is new into a file, and the file is what is shown. Without readers no log is asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.logs.end_marks import leave_out, mark_of
 from overspan.adapters.kubernetes.logs.live_logs import STREAMS, LiveLogs
-from overspan.adapters.kubernetes.logs.log_lines import CUT, Mark, since_time, take_new
+from overspan.adapters.kubernetes.logs.log_lines import CUT, LogPosition, since_time, take_new
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, copy_log, read_output
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.bridge.model.errors import NotFound, OverspanError, Rejected
@@ -30,9 +30,9 @@ from overspan.bridge.runtime.core.log_times import add_line
 _log = logging.getLogger(__name__)
 
 KEEP_BYTES = 64 << 20
-"""Of one log; what is older is dropped, and the gap told."""
+"""Of one log; older bytes are dropped, and the gap is reported."""
 READ_BYTES = 32 << 20
-"""Of one answer; nodes rotate at 10 MiB unless told otherwise."""
+"""Of one answer; nodes rotate logs at 10 MiB by default."""
 SILENT_SECONDS = 30.0
 """How long readers are shown what is here, without a question, after one that a node did not answer."""
 
@@ -44,7 +44,7 @@ KEPT_TASKS = 1000
 
 
 @dataclass
-class Index:
+class LogFileState:
     """What a file holds: of which run, up to which line, how many bytes, and how many were dropped before them."""
 
     run: int = 0
@@ -64,50 +64,50 @@ class Logs:
         self._folder = folder
         self._files = files or OutputFiles(folder)
         self._unwritten: set[str] = set()
-        """Output files that could not be written, each told once."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By file: they last as long as somebody has them or waits for them."""
+        """Output files that could not be written; each is logged once."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By file; a lock lives as long as it is held or waited for."""
         self._readers = asyncio.Semaphore(READERS)
         self._live = live
-        self._attended: dict[str, asyncio.Task[None]] = {}
+        self._followed: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, PodRecord] = {}
         """Pods that are being ended, whose logs are not here yet."""
         self._silent: dict[str, tuple[float, OverspanError]] = {}
-        """By node, since when nobody waits for it, and why."""
+        """By node that did not answer, since when it is not asked, and why."""
 
-    def attend(self, pods: Iterable[PodRecord]) -> None:
+    def follow_to_end(self, pods: Iterable[PodRecord]) -> None:
         """Follow the logs of pods that are being ended: their nodes remove them with the containers."""
-        if len(self._attended) > KEPT_TASKS:
-            self._attended = {uid: task for uid, task in self._attended.items() if not task.done()}
-            self._ending = {uid: pod for uid, pod in self._ending.items() if uid in self._attended}
-        room = STREAMS - self._live.count() - sum(not task.done() for task in self._attended.values())
+        if len(self._followed) > KEPT_TASKS:
+            self._followed = {uid: task for uid, task in self._followed.items() if not task.done()}
+            self._ending = {uid: pod for uid, pod in self._ending.items() if uid in self._followed}
+        room = STREAMS - self._live.count() - sum(not task.done() for task in self._followed.values())
         for pod in pods:
-            new = pod.uid not in self._attended and pod.go and pod.started_at is not None and not pod.ended
+            new = pod.uid not in self._followed and pod.go and pod.started_at is not None and not pod.ended
             if new and room > 0:
                 room -= 1
                 self._ending[pod.uid] = pod
-                self._attended[pod.uid] = asyncio.create_task(self._attend(pod))
+                self._followed[pod.uid] = asyncio.create_task(self._follow(pod))
 
-    async def _attend(self, pod: PodRecord) -> None:
+    async def _follow(self, pod: PodRecord) -> None:
         path = self._path(pod.token, pod.task, pod.index, pod.attempt)
         try:
             await self._take(path, pod)
         except (OSError, OverspanError) as error:
             _log.info("the log of pod %s cannot be read: %s", pod.name, error)
         index = await asyncio.to_thread(_read_index, path)
-        if self._attended.get(pod.uid) is not asyncio.current_task():
+        if self._followed.get(pod.uid) is not asyncio.current_task():
             # It has gone meanwhile.
             return
-        since = since_time(Mark(index.time, index.count)) if index.run == pod.run else ""
+        since = since_time(LogPosition(index.time, index.count)) if index.run == pod.run else ""
         self._live.keep(pod, since)
 
     async def finish(self, seconds: float) -> None:
         """Keep the last lines of the pods that are being ended just now, as far as they end within so long.
 
-        Their nodes remove the rest with the containers, and nobody would read it before.
+        Their nodes remove the rest with the containers, and no daemon would have read it by then.
         """
         known = list(self._ending.values())
-        await asyncio.gather(*self._attended.values(), return_exceptions=True)
+        await asyncio.gather(*self._followed.values(), return_exceptions=True)
         await self._live.await_ends(seconds)
         for pod in known:
             if self._live.is_whole(pod.uid):
@@ -117,8 +117,8 @@ class Logs:
                     _log.info("the log of pod %s cannot be kept: %s", pod.name, error)
 
     async def close(self) -> None:
-        """Attend to no log any more."""
-        tasks = list(self._attended.values())
+        """Stop following."""
+        tasks = list(self._followed.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -164,10 +164,10 @@ class Logs:
         return read_output(path, request) if path else None
 
     async def capture(self, pod: PodRecord) -> bool:
-        """Take all of an ended pod's log; whether that is done. It is when the log can never be had, too."""
+        """Capture the rest of an ended pod's log. True once it is captured, or can never be read."""
         if not pod.go or pod.started_at is None:
             return True
-        attended = self._attended.get(pod.uid)
+        attended = self._followed.get(pod.uid)
         if attended is not None and not attended.done():
             return False
         try:
@@ -180,8 +180,8 @@ class Logs:
         return done
 
     def forget(self, uid: str) -> None:
-        """Attend no more to a pod that goes, or whose log is here."""
-        self._attended.pop(uid, None)
+        """Stop following a pod that is removed, or whose log is captured."""
+        self._followed.pop(uid, None)
         self._ending.pop(uid, None)
         self._live.forget(uid)
 
@@ -202,17 +202,17 @@ class Logs:
 
     async def _take(self, path: str, pod: PodRecord) -> bool:
         """Take what is new of a pod's log into its file; whether it is whole now."""
-        # A thread goes on although nobody waits for it any more, and so does its turn.
-        task = asyncio.create_task(self._take_in_turn(path, pod))
+        # A cancelled caller does not stop the thread, so the lock must stay held until it ends.
+        task = asyncio.create_task(self._take_locked(path, pod))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
-    async def _take_in_turn(self, path: str, pod: PodRecord) -> bool:
-        turn, asked = self._turns.setdefault(path, asyncio.Lock()), time.monotonic()
+    async def _take_locked(self, path: str, pod: PodRecord) -> bool:
+        turn, asked = self._locks.setdefault(path, asyncio.Lock()), time.monotonic()
         async with turn, self._readers:
             since, trouble = self._silent.get(pod.node, (asked, None))
             if trouble is not None and since > asked:
-                # Others have waited for that node meanwhile.
+                # Another call has waited for that node meanwhile.
                 raise trouble
             return await self._ask(path, pod)
 
@@ -232,13 +232,13 @@ class Logs:
         if pod.run < index.run or (pod.run == index.run and index.whole):
             return True
         if pod.run > index.run:
-            index = Index(pod.run, size=index.size, dropped=index.dropped)
-        mark = Mark(index.time, index.count)
+            index = LogFileState(pod.run, size=index.size, dropped=index.dropped)
+        position = LogPosition(index.time, index.count)
         query: dict[str, object] = {"container": MAIN, "timestamps": "true", "limitBytes": READ_BYTES}
-        if mark.time:
-            query["sinceTime"] = since_time(mark)
+        if position.time:
+            query["sinceTime"] = since_time(position)
         data = self._read(pod, query) if pod.started_at is not None else b""
-        # Its log tells a container's end before its status does.
+        # A container's log may end before its status shows the end.
         ended, cut = pod.ended or self._live.is_whole(pod.uid), False
         if data is None:
             if pod.ended and self._live.goes_on(pod.uid):
@@ -246,8 +246,8 @@ class Logs:
             data = self._live.read(pod.uid) if ended else b""
             cut = pod.ended and not self._live.is_whole(pod.uid)
         more = len(data) >= READ_BYTES
-        fresh = take_new(data, mark, final=ended and not more)
-        index.time, index.count = fresh.mark
+        fresh = take_new(data, position, final=ended and not more)
+        index.time, index.count = fresh.position
         index.whole = ended and not more
         _note_times(path, fresh.times, index)
         _append(path, leave_out(fresh.data, mark_of(pod)), index)
@@ -293,15 +293,15 @@ async def capture_all(logs: Logs, pods: Iterable[PodRecord]) -> set[str]:
     return {uid for uid in await asyncio.gather(*map(capture, pods)) if uid}
 
 
-def _read_index(path: str) -> Index:
+def _read_index(path: str) -> LogFileState:
     try:
         with open(f"{path}.json", encoding="utf-8") as file:
-            return Index(**json.load(file))
+            return LogFileState(**json.load(file))
     except (OSError, ValueError, TypeError):
-        return Index()
+        return LogFileState()
 
 
-def _append(path: str, data: bytes, index: Index) -> None:
+def _append(path: str, data: bytes, index: LogFileState) -> None:
     """Add to the file, then note how far it goes: what a crash left behind the noted size is written over."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -323,7 +323,7 @@ def _append(path: str, data: bytes, index: Index) -> None:
     os.replace(f"{path}.json.new", f"{path}.json")
 
 
-def _note_times(path: str, times: Sequence[tuple[float, int]], index: Index) -> None:
+def _note_times(path: str, times: Sequence[tuple[float, int]], index: LogFileState) -> None:
     """Add when the lines came that are added next; places count from the log's beginning."""
     if not times:
         return

@@ -121,7 +121,7 @@ def copy_log(path: str, files: ScriptFiles, read: Callable[[int, int], LogPart])
     """Add what is new of a log to the file that the submitter looks for. Raises OSError.
 
     `path` is the log's own, beside which it is noted how far it went; `read` gives its bytes from an offset. What a
-    crash left between the two is told by the file's size.
+    crash left between the two is found by the file's size.
     """
     note = f"{path}.copied"
     copied = _read_copied(note)

@@ -1,5 +1,4 @@
-"""Keeping the output files of scripts on this machine up to date while their pods run, and whole before their end is
-told."""
+"""Copies logs of pods into scripts' output files on this machine, which are complete before an end is reported."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from overspan.adapters.kubernetes.launches.launches import Launches
 from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles
-from overspan.adapters.kubernetes.observation.launch_progress import Story
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.errors import OverspanError
 
@@ -25,7 +24,7 @@ HOLD_SECONDS = 10.0
 """How long the end of a job waits for its last output; a node that does not answer keeps its own."""
 
 
-class Keeper:
+class OutputSync:
     """Copies the logs of pods whose scripts write into files of this machine."""
 
     def __init__(self, launches: Launches, logs: Logs, files: OutputFiles) -> None:
@@ -44,9 +43,9 @@ class Keeper:
         """Whether a log is being read."""
         return bool(self._under_way)
 
-    def look(self, stories: Iterable[Story]) -> None:
+    def look(self, launches: Iterable[WatchedLaunch]) -> None:
         """Read the logs whose time it is, each beside all others."""
-        pods = [pod for story in stories for pod in self._list(story)]
+        pods = [pod for watched in launches for pod in self._list(watched)]
         present = {pod.uid for pod in pods}
         self._due = {uid: at for uid, at in self._due.items() if uid in present}
         self._held = {uid: at for uid, at in self._held.items() if uid in present}
@@ -57,10 +56,10 @@ class Keeper:
                 self._due[pod.uid] = now + period
                 self._read(pod)
 
-    def holds(self, story: Story) -> bool:
-        """Whether the end of a launch is not to be told yet: the last lines are on their way into its file."""
+    def holds(self, watched: WatchedLaunch) -> bool:
+        """Whether the end of a launch must not be reported yet: its last lines are still being copied."""
         held, now = False, time.monotonic()
-        for pod in self._list(story):
+        for pod in self._list(watched):
             if pod.ended and pod.uid not in self._whole:
                 if pod.uid not in self._held:
                     self._held[pod.uid] = now
@@ -75,13 +74,13 @@ class Keeper:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _list(self, story: Story) -> list[PodRecord]:
-        files = self._files.find(story.token)
+    def _list(self, watched: WatchedLaunch) -> list[PodRecord]:
+        files = self._files.find(watched.token)
         if files is None or not files.outputs.kept:
             return []
         return [
             pod
-            for pod in self._launches.pods(story)
+            for pod in self._launches.pods(watched)
             if files.has(pod.task, pod.index) and pod.go and pod.started_at is not None
         ]
 
@@ -96,18 +95,18 @@ class Keeper:
                 ended = known.ended
                 if await self._logs.capture(known) and ended:
                     self._whole.add(pod.uid)
-                # One that has ended meanwhile has more to tell.
+                # If it has ended meanwhile there is more to read.
                 known = None if ended else self._find_ended(pod)
         except OverspanError as error:
             _log.info("the log of pod %s cannot be read: %s", pod.name, error)
         finally:
             self._under_way.pop(pod.uid, None)
-            story = self._launches.stories.get(pod.token)
-            if pod.uid in self._held and story is not None:
-                story.dirty = True
+            watched = self._launches.watched.get(pod.token)
+            if pod.uid in self._held and watched is not None:
+                watched.dirty = True
                 self._launches.changed.set()
 
     def _find_ended(self, pod: PodRecord) -> PodRecord | None:
-        story = self._launches.stories.get(pod.token)
-        present = self._launches.pods(story) if story is not None else []
+        watched = self._launches.watched.get(pod.token)
+        present = self._launches.pods(watched) if watched is not None else []
         return next((one for one in present if one.uid == pod.uid and one.ended), None)

@@ -10,7 +10,7 @@ import posixpath
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.manifests.names import name_host
-from overspan.adapters.kubernetes.manifests.scripts import LOG, Place
+from overspan.adapters.kubernetes.manifests.scripts import LOG, ScriptContext
 from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.job import Job
@@ -35,11 +35,11 @@ class Outputs(NamedTuple):
     awaits_folder: bool = False
     """Whether a folder has the job's number in its name, so that it may be made after the submission."""
 
-    def placed(self) -> Place:
+    def script_context(self) -> ScriptContext:
         """What the pod opens."""
         if not (self.input or self.output or self.error):
-            return Place()
-        return Place(
+            return ScriptContext()
+        return ScriptContext(
             input=self.input,
             output=self.output,
             error=self.error,

@@ -6,17 +6,22 @@ Python they say so. What asks the daemon cannot work in a pod, and says that and
 
 from __future__ import annotations
 
+import ast
 import base64
+import io
 import json
+import posixpath
 import re
 import secrets
-from collections.abc import Sequence
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from overspan.adapters.kubernetes.manifests.command_archive import build_program
 from overspan.adapters.kubernetes.manifests.environment import Owner, build_values, place_members
-from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import BASE, COMMANDS_DIR, RUN_DIR
@@ -30,6 +35,7 @@ from overspan.bridge.runtime.core.allocation import KEY_SIZE
 from overspan.bridge.runtime.core.allocation_document import describe_allocation
 from overspan.bridge.runtime.core.environment import name_members
 from overspan.bridge.runtime.srun.pod_commands import ELSEWHERE, NO_DAEMON, Mounted
+from overspan.bridge.runtime.zip_application import read_sources
 
 Document = dict[str, Any]
 
@@ -123,12 +129,12 @@ def name_commands(token: str) -> str:
     return f"{name_anchor(token)}-commands"
 
 
-def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document, ...]:
+def render_commands(plan: LaunchPlan, settings: Settings) -> tuple[Document, ...]:
     """The ConfigMap of the commands, for a launch that has them. Raises InvalidRequest for too many nodes."""
-    job = blueprint.job
+    job = plan.job
     if not spans_pods(job) and not any(has_commands(task, settings) for task in job.spec.tasks):
         return ()
-    data = {_SCRIPT: COMMAND, DOCUMENT: json.dumps(describe(blueprint, settings), separators=(",", ":"))}
+    data = {_SCRIPT: COMMAND, DOCUMENT: json.dumps(describe_pods(plan, settings), separators=(",", ":"))}
     if spans_pods(job):
         data[_BODY] = BODY
     program = pack_program(MOUNTED)
@@ -141,7 +147,7 @@ def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document,
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name_commands(blueprint.token), "labels": label_launch(blueprint.token)},
+            "metadata": {"name": name_commands(plan.token), "labels": label_launch(plan.token)},
             "immutable": True,
             "data": data,
             "binaryData": {_PROGRAM: base64.b64encode(program).decode("ascii")},
@@ -149,9 +155,9 @@ def render_commands(blueprint: Blueprint, settings: Settings) -> tuple[Document,
     )
 
 
-def describe(blueprint: Blueprint, settings: Settings) -> dict[str, Any]:
-    """What srun is told of the allocation: the pods of a batch script. A pod of a job file knows itself."""
-    job = blueprint.job
+def describe_pods(plan: LaunchPlan, settings: Settings) -> dict[str, Any]:
+    """The document that describes the allocation to srun: the pods of a batch script; empty for a job file."""
+    job = plan.job
     own = {"program": [], "name": job.spec.name, "pods": True, "port": settings.step_port}
     first = job.spec.tasks[0]
     if first.form is not Form.BATCH:
@@ -159,7 +165,7 @@ def describe(blueprint: Blueprint, settings: Settings) -> dict[str, Any]:
     gpus = {task.name: tuple(range(render_needs(task, settings).gpus)) for task in job.spec.tasks}
     placed = place_members(job, first, len(gpus[first.name]))
     placed = replace(placed, placements=tuple(replace(item, gpus=gpus[item.task]) for item in placed.placements))
-    owner = Owner(blueprint.token, job, blueprint.environment, settings.name)
+    owner = Owner(plan.token, job, plan.environment, settings.name)
     values = build_values(owner, placed, first, len(job.task(first.name).attempts), 0)
     document = describe_allocation(placed, values, name_members(placed))
     for component in document["components"]:
@@ -184,7 +190,7 @@ def mount_commands(token: str, job: Job, task: TaskSpec, settings: Settings) -> 
     ]
     mounts: list[Document] = [{"name": _VOLUME, "mountPath": COMMANDS_DIR, "readOnly": True}]
     if spans:
-        # Readable for any user that the image has: nobody else is in the container.
+        # Readable for any user of the image: the container has no other users.
         source = {"secretName": name_anchor(token), "optional": True, "items": [_item(KEY_ENTRY, "key", _READABLE)]}
         volumes.append({"name": _KEY_VOLUME, "secret": source})
         mounts.append({"name": _KEY_VOLUME, "mountPath": _KEY_DIR, "readOnly": True})
@@ -193,3 +199,72 @@ def mount_commands(token: str, job: Job, task: TaskSpec, settings: Settings) -> 
 
 def _item(key: str, path: str, mode: int) -> Document:
     return {"key": key, "path": path, "mode": mode}
+
+
+# --- the program behind them --------------------------------------------------------------------------------------
+
+_ROOT = "overspan.bridge.runtime.srun.pod_commands"
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip file can hold: the same sources give the same bytes."""
+
+
+_building = threading.Lock()
+"""`ast.parse` of Python 3.11 fails now and then where two threads are in it (SystemError, recursion depth mismatch)."""
+
+
+def build_program(main: str) -> bytes:
+    """The application whose first module has the text `main`. Raises OSError where the sources cannot be read.
+
+    Compressed and without compiled modules, since the image's Python is unknown.
+    """
+    with _building:
+        return _build(main)
+
+
+@lru_cache(maxsize=4)
+def _build(main: str) -> bytes:
+    sources = read_sources()
+    modules = {_name_module(path): path for path in sources}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in sorted(_gather(modules, sources)):
+            _add(archive, path, sources[path])
+        _add(archive, "__main__.py", main.encode())
+    return packed.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, path: str, content: bytes) -> None:
+    info = zipfile.ZipInfo(path, _DATE)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(info, content, compresslevel=9)
+
+
+def _name_module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _gather(modules: Mapping[str, str], sources: Mapping[str, bytes]) -> set[str]:
+    """The paths of all modules that the root needs, with their packages."""
+    found: set[str] = set()
+    waiting = [_ROOT]
+    while waiting:
+        path = modules.get(waiting.pop())
+        if path is None or path in found:
+            continue
+        found.add(path)
+        waiting += _list_imports(sources[path])
+        folder = posixpath.dirname(path)
+        while folder:
+            # A package that has no text of its own need not be in `sources`.
+            waiting.append(folder.replace("/", "."))
+            folder = posixpath.dirname(folder)
+    return found
+
+
+def _list_imports(source: bytes) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)

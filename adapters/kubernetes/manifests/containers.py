@@ -17,12 +17,12 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     POD_DIR,
     RUN_DIR,
     SCRIPTS_DIR,
-    Place,
+    ScriptContext,
     Work,
     make_work_command,
 )
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
-from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
+from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, NOTICE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
@@ -74,7 +74,7 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
     if hook:
         container["lifecycle"] = hook
     container["volumeMounts"] = list(_own_mounts(parts).mounts)
-    return container, None if task.ready is None else render_probe(task.ready, waits=has_barrier(parts.job, task))
+    return container, None if task.ready is None else render_probe(task.ready, waits=has_start_gate(parts.job, task))
 
 
 def render_volumes_of(parts: Parts) -> list[Document]:
@@ -116,7 +116,7 @@ def make_work(parts: Parts) -> Work:
             f"{task.name}: `setup` is longer than {MAX_TEXT // 1024} KiB", remedy="put it into a file of `workdir`"
         )
     setup = task.setup if task.setup.strip() else ""
-    waits = has_barrier(parts.job, task)
+    waits = has_start_gate(parts.job, task)
     domain = name_domain(parts.job) if waits and has_names(parts.job) else ""
     if not needs_script(task):
         return Work(setup, task.run, task.name, task.args, parts.files.links, waits, domain)
@@ -125,14 +125,14 @@ def make_work(parts: Parts) -> Work:
     if words and not task.run.startswith("#!"):
         words = ("/bin/sh", *words)
     started = start_body(parts.job, words)
-    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _place_script(parts))
+    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _locate_script(parts))
 
 
-def _place_script(parts: Parts) -> Place:
+def _locate_script(parts: Parts) -> ScriptContext:
     """Where a batch script works and what files it has; nothing of the kind for others."""
     if parts.task.form is not Form.BATCH:
-        return Place()
-    files = choose_outputs(parts.job, parts.task, parts.settings).placed()
+        return ScriptContext()
+    files = choose_outputs(parts.job, parts.task, parts.settings).script_context()
     return files._replace(folder=parts.files.workdir, umask=f"{parts.job.spec.origin.umask:03o}")
 
 
@@ -203,7 +203,7 @@ def _plain_resources(resources: Mapping[str, Any]) -> Document:
 def render_probe(ready: Ready, *, waits: bool) -> Document:
     """How the kubelet finds out that a task is ready; it looks once a second at most.
 
-    Commands say nothing of a task that still waits at its barrier.
+    Commands fail as long as the task waits at its start gate.
     """
     begun = _BEGUN if waits else ""
     probe: Document = {

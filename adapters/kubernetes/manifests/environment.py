@@ -1,4 +1,4 @@
-"""The variables of a pod: those of bridge.runtime.core.environment, told before anything has an address. Pure.
+"""The variables of a pod: those of bridge.runtime.core.environment, before any pod has an address. Pure.
 
 What all nodes of a task have in common is made once. Long values, such as the names of a thousand members, stand once
 in the anchor and are named by the pods. Tasks of many nodes have a ConfigMap with all that their pods have in common
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain, name_host
-from overspan.adapters.kubernetes.manifests.numbered_texts import Series, draw_series
+from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
 from overspan.adapters.kubernetes.manifests.scripts import MAX_TEXT, PROGRAM_VARIABLE, RUN_DIR, WORK, escape
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
@@ -64,7 +64,7 @@ class TaskVariables(NamedTuple):
 
     common: tuple[Document, ...]
     texts: Mapping[str, str]
-    own: Mapping[str, Series]
+    own: Mapping[str, NumberedText]
     """Those of each node."""
     shared: Mapping[str, str]
     """Those that all pods take from the task's ConfigMap."""
@@ -116,7 +116,7 @@ def shares_variables(task: TaskSpec) -> bool:
 def render_variables(owner: Owner, task: TaskSpec, attempt: int, gpus: int, *, shares: bool = False) -> TaskVariables:
     """The variables of an attempt's nodes.
 
-    `owner.job` is as blueprints.relocate gives it; `gpus` are a node's; `shares` is for a task with a ConfigMap.
+    `owner.job` is as launch_plans.relocate gives it; `gpus` are a node's; `shares` is for a task with a ConfigMap.
     """
     placed = place_members(owner.job, task, gpus)
     entries = list_secrets(owner.job, owner.environment)
@@ -141,7 +141,7 @@ def render_variables(owner: Owner, task: TaskSpec, attempt: int, gpus: int, *, s
     return TaskVariables(tuple(common), texts, _draw_own(owner, placed, task, attempt), shared)
 
 
-def _draw_own(owner: Owner, placed: Job, task: TaskSpec, attempt: int) -> dict[str, Series]:
+def _draw_own(owner: Owner, placed: Job, task: TaskSpec, attempt: int) -> dict[str, NumberedText]:
     """What differs between the nodes of a task, as Kubernetes is to read it."""
     own = [item for item in placed.placements if item.task == task.name]
     others = [item for item in placed.placements if item.task != task.name or item.index][:1]
@@ -157,17 +157,17 @@ def _draw_own(owner: Owner, placed: Job, task: TaskSpec, attempt: int) -> dict[s
         return escape(known[index][name])
 
     build(NODE_VARIABLES[0], 0)
-    return {name: draw_series(partial(build, name), task.num_nodes) for name in NODE_VARIABLES if name in known[0]}
+    return {name: number_text(partial(build, name), task.num_nodes) for name in NODE_VARIABLES if name in known[0]}
 
 
 def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
-    """The job with every member at its name, in the place of the address that nobody knows yet."""
+    """The job with every member at its name, since addresses are not known yet."""
     domain = name_domain(job)
     named = has_names(job)
     placements: list[Placement] = []
     for each in job.spec.tasks:
-        host = draw_series(partial(name_host, job, each.name), each.num_nodes)
-        address = draw_series(partial(_find_address, each.name, domain), each.num_nodes) if named else (lambda _: "")
+        host = number_text(partial(name_host, job, each.name), each.num_nodes)
+        address = number_text(partial(_find_address, each.name, domain), each.num_nodes) if named else (lambda _: "")
         gpu_numbers = tuple(range(gpus)) if each is task else ()
         placements += [
             Placement(each.name, index, host(index), address(index), gpu_numbers) for index in range(each.num_nodes)

@@ -53,7 +53,7 @@ CLUSTER = (
 MAX_EXPORTED = 512 << 10
 """Bytes of the variables of a task: Kubernetes takes 1 MiB in a Secret."""
 _LARGEST = 3
-"""How many names are told of an environment that is too large."""
+"""How many names the message for a too large environment lists."""
 _EXPORTED = "SLURM_EXPORT_ENV"
 """What sbatch's --export said, where it said anything (bridge.readers.export)."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

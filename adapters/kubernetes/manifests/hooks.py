@@ -19,7 +19,7 @@ _ORDERED = f"{RUN_DIR}/.ended"
 _RESERVE = 2
 """Seconds of the grace that are the program's own, between TERM and KILL."""
 
-TELL_WORDS = ("/bin/sh", "-c", f": >{_ORDERED}")
+MARK_END_WORDS = ("/bin/sh", "-c", f": >{_ORDERED}")
 """What runs in a pod before Overspan ends it."""
 
 MARK_SECONDS = 1.5
@@ -52,5 +52,5 @@ def render_hook(task: TaskSpec) -> Document:
 
 
 def hook_seconds(task: TaskSpec) -> int:
-    """How long the command may take: the grace, but for what the program needs."""
+    """How long the command may take: the grace period, less a reserve for the program."""
     return max(MIN_GRACE, task.grace_period - _RESERVE)

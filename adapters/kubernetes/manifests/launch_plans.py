@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.kubernetes.files import Archive
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.environment import is_secret, select_carried, shares_variables
 from overspan.adapters.kubernetes.manifests.exporting import choose_exported
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
@@ -20,14 +20,14 @@ from overspan.bridge.model.spec import Form, Origin, TaskSpec
 
 
 @dataclass(frozen=True)
-class Blueprint:
-    """`job` has no secrets and is told as the cluster sees it; `files` has the archives by the submitter's paths."""
+class LaunchPlan:
+    """What all pods of a launch are made from. `job` is without secrets; `files` are archives by submitter's path."""
 
     token: str
     job: Job
     environment: Mapping[str, str] = field(default_factory=dict)
     """The daemon's own variables; the values of secret ones are blank."""
-    rung: Rung = Rung.SOFT
+    backend: GangBackend = GangBackend.SOFT
     files: Mapping[str, Archive] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     """Tasks whose pods have a ConfigMap for what is the same in all of them."""
@@ -35,7 +35,7 @@ class Blueprint:
     """Batch scripts whose pods have a Secret with the environment that they were submitted with."""
 
 
-class PodSet(NamedTuple):
+class PodSelection(NamedTuple):
     """Some nodes of an attempt; None is all of them. `go` is the mark that lets them start, empty for none yet."""
 
     task: str
@@ -45,13 +45,13 @@ class PodSet(NamedTuple):
     go: str = ""
 
 
-def draw_blueprint(launch: Launch, settings: Settings, rung: Rung, files: Mapping[str, Archive]) -> Blueprint:
-    """The blueprint of a launch. InvalidRequest for an environment that cannot travel."""
+def make_plan(launch: Launch, settings: Settings, backend: GangBackend, files: Mapping[str, Archive]) -> LaunchPlan:
+    """The plan of a launch. InvalidRequest for an environment that cannot travel."""
     environment = {name: "" if is_secret(name) else value for name, value in select_carried(launch.environment).items()}
     spec = launch.job.spec
     shared = tuple(task.name for task in spec.tasks if shares_variables(task))
     exported = tuple(task.name for task in spec.tasks if choose_exported(task, spec, settings).values)
-    return Blueprint(launch.token, relocate(launch.job, settings), environment, rung, files, shared, exported)
+    return LaunchPlan(launch.token, relocate(launch.job, settings), environment, backend, files, shared, exported)
 
 
 def relocate(job: Job, settings: Settings) -> Job:
@@ -61,7 +61,7 @@ def relocate(job: Job, settings: Settings) -> Job:
     The environment of a batch script is not in it (exporting.py).
     """
     tasks = tuple(
-        replace(task, env={}, workdir=_place_script(task, settings)) if task.form is Form.BATCH else task
+        replace(task, env={}, workdir=_locate_script(task, settings)) if task.form is Form.BATCH else task
         for task in job.spec.public().tasks
     )
     here = job.spec.origin
@@ -70,30 +70,30 @@ def relocate(job: Job, settings: Settings) -> Job:
     return replace(job, spec=replace(job.spec, environment={}, tasks=tasks, origin=origin))
 
 
-def _place_script(task: TaskSpec, settings: Settings) -> str:
+def _locate_script(task: TaskSpec, settings: Settings) -> str:
     """Where a script works: a named folder is the image's, if it is on no shared volume; empty is the run directory."""
     return task.workdir if task.chdir or find_shared(task.workdir, settings) is not None else ""
 
 
-def write_plan(blueprint: Blueprint) -> dict[str, Any]:
+def write_plan(plan: LaunchPlan) -> dict[str, Any]:
     """The anchor's `plan.json`."""
     return {
         "format": FORMAT,
-        "token": blueprint.token,
-        "job": encode(blueprint.job),
-        "environment": dict(blueprint.environment),
-        "rung": blueprint.rung.value,
-        "shared": list(blueprint.shared),
-        "exported": list(blueprint.exported),
+        "token": plan.token,
+        "job": encode(plan.job),
+        "environment": dict(plan.environment),
+        "rung": plan.backend.value,
+        "shared": list(plan.shared),
+        "exported": list(plan.exported),
         "files": {
             source: {"name": archive.name, "digest": archive.digest, "path": archive.path}
-            for source, archive in blueprint.files.items()
+            for source, archive in plan.files.items()
         },
     }
 
 
-def read_blueprint(plan: Mapping[str, Any]) -> Blueprint:
-    """The blueprint that an anchor's `plan.json` has. ValueError for one of another format."""
+def read_plan(plan: Mapping[str, Any]) -> LaunchPlan:
+    """Read an anchor's `plan.json`. ValueError for one of another format."""
     if plan.get("format") != FORMAT:
         raise ValueError(f"the plan has format {plan.get('format')}; this version reads {FORMAT}")
     try:
@@ -104,6 +104,6 @@ def read_blueprint(plan: Mapping[str, Any]) -> Blueprint:
         job, environment = decode(Job, plan["job"]), plan.get("environment", {})
         # A launch of an older version has none.
         shared, exported = (tuple(map(str, plan.get(key, ()))) for key in ("shared", "exported"))
-        return Blueprint(str(plan["token"]), job, environment, Rung(plan["rung"]), files, shared, exported)
+        return LaunchPlan(str(plan["token"]), job, environment, GangBackend(plan["rung"]), files, shared, exported)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a plan: {error}") from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Series = Callable[[int], str]
+NumberedText = Callable[[int], str]
 """The text of a member, by its number."""
 
 
-def draw_series(make: Series, count: int) -> Series:
+def number_text(make: NumberedText, count: int) -> NumberedText:
     """The same texts for the members below `count`; where they differ in more than their number, `make` itself."""
     first, last = make(0), make(count - 1)
     if first == last:

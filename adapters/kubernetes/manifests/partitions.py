@@ -28,7 +28,7 @@ def list_partitions(settings: Settings) -> tuple[Partition, ...]:
 def find_partition(settings: Settings, name: str) -> Partition | None:
     """The partition of that name, the default one for an empty name; None where there is none.
 
-    With a queue and no partitions every LocalQueue is one: who has no such queue is told by Kueue.
+    With a queue and no partitions every LocalQueue counts as one: Kueue refuses a queue that does not exist.
     """
     known = list_partitions(settings)
     if not name:

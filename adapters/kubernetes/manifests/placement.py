@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.names import GUEST, HOST
 from overspan.adapters.kubernetes.manifests.partitions import list_expressions
 from overspan.adapters.kubernetes.manifests.resources import Needs
@@ -53,31 +53,31 @@ def render_affinity(token: str, task: TaskSpec, needs: Needs) -> Document:
     return affinity
 
 
-def mark_member(job: Job, task: TaskSpec, index: int, rung: Rung) -> dict[str, str]:
+def mark_member(job: Job, task: TaskSpec, index: int, backend: GangBackend) -> dict[str, str]:
     """Labels by which tasks that share nodes find each other.
 
-    Kueue counts labels into the shape of a pod, so that there all nodes of a task have the same.
+    Labels are part of a pod set in Kueue, so that there all nodes of a task have the same.
     """
     labels = {}
     if any(other.share == task.name for other in job.spec.tasks):
-        labels[HOST] = dns_label(task.name) if rung is Rung.KUEUE else member_name(task.name, index)
+        labels[HOST] = dns_label(task.name) if backend is GangBackend.KUEUE else member_name(task.name, index)
     if task.share:
         labels[GUEST] = dns_label(task.share)
-        if rung is Rung.KUEUE:
+        if backend is GangBackend.KUEUE:
             labels[TASK] = dns_label(task.name)
     return labels
 
 
-def render_company(token: str, task: TaskSpec, index: int, rung: Rung) -> Document:
+def render_company(token: str, task: TaskSpec, index: int, backend: GangBackend) -> Document:
     """The affinity of a member that shares the node of another task's member: the one of its own number.
 
     Under Kueue it is any one that no other of its task shares.
     """
     if not task.share:
         return {}
-    host = dns_label(task.share) if rung is Rung.KUEUE else member_name(task.share, index)
+    host = dns_label(task.share) if backend is GangBackend.KUEUE else member_name(task.share, index)
     affinity: Document = {"podAffinity": _require([{"matchLabels": {LAUNCH: token, HOST: host}}])}
-    if rung is Rung.KUEUE and task.num_nodes > 1:
+    if backend is GangBackend.KUEUE and task.num_nodes > 1:
         own = {LAUNCH: token, TASK: dns_label(task.name)}
         affinity["podAntiAffinity"] = _require([{"matchLabels": own}])
     return affinity

@@ -13,9 +13,9 @@ from overspan.adapters.kubernetes.manifests import names, placement
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
 from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
-from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, PodSet
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
 from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
-from overspan.adapters.kubernetes.manifests.numbered_texts import Series, draw_series
+from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
 from overspan.adapters.kubernetes.manifests.overlay import lay_over
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
-class Template(NamedTuple):
+class PodTemplate(NamedTuple):
     """What the pods of an attempt have in common, and the rest of each."""
 
     pod: Document
@@ -41,13 +41,13 @@ class Template(NamedTuple):
     probe: Document | None
 
 
-def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, attempt: int) -> Template:
+def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, attempt: int) -> PodTemplate:
     """The template of an attempt. Raises InvalidRequest for what the cluster cannot do."""
-    job, token = blueprint.job, blueprint.token
+    job, token = plan.job, plan.token
     needs = render_needs(task, settings)
-    files = render_files(token, task, blueprint.files, settings)
-    owner = Owner(token, job, blueprint.environment, settings.name)
-    shares = task.name in blueprint.shared
+    files = render_files(token, task, plan.files, settings)
+    owner = Owner(token, job, plan.environment, settings.name)
+    shares = task.name in plan.shared
     variables = render_variables(owner, task, attempt, needs.gpus, shares=shares)
     parts = Parts(token, job, task, settings, needs, files, shares)
     main, probe = render_main(parts)
@@ -58,7 +58,7 @@ def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, atte
         "automountServiceAccountToken": bool(settings.service_account),
         "terminationGracePeriodSeconds": grace_of(task),
         "activeDeadlineSeconds": limit_pod(job, task, settings),
-        **_render_placing(blueprint, settings, task, parts),
+        **_render_placing(plan, settings, task, parts),
         "containers": [main],
         "volumes": render_volumes_of(parts),
     }
@@ -70,14 +70,14 @@ def make_template(blueprint: Blueprint, settings: Settings, task: TaskSpec, atte
         "metadata": {"labels": labels, "annotations": notes, "finalizers": [names.FINALIZER]},
         "spec": spec,
     }
-    pod = _finish(_lay_overlays(pod, blueprint, settings, task), settings, parts)
-    if task.name in blueprint.exported:
+    pod = _finish(_lay_overlays(pod, plan, settings, task), settings, parts)
+    if task.name in plan.exported:
         _take_variables(pod, {"secretRef": {"name": name_exported(token, job, task.name)}})
     if variables.shared:
         _take_variables(pod, {"configMapRef": {"name": name_shared(token, job, task.name)}})
     if settings.security == RESTRICTED:
         pod = restrict_pod(pod)
-    return Template(pod, task, variables, probe)
+    return PodTemplate(pod, task, variables, probe)
 
 
 def _take_variables(pod: Document, source: Document) -> None:
@@ -86,13 +86,13 @@ def _take_variables(pod: Document, source: Document) -> None:
     main["envFrom"] = [*main.get("envFrom", ()), source]
 
 
-def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, parts: Parts) -> Document:
+def _render_placing(plan: LaunchPlan, settings: Settings, task: TaskSpec, parts: Parts) -> Document:
     """Where the pods may run and as whom: fields of the spec that are left out where nothing is said."""
-    job = blueprint.job
+    job = plan.job
     fields: Document = {
         "nodeSelector": dict(settings.node_selector),
         "tolerations": placement.render_tolerations(settings, parts.needs),
-        "affinity": placement.render_affinity(blueprint.token, task, parts.needs),
+        "affinity": placement.render_affinity(plan.token, task, parts.needs),
         "schedulerName": settings.scheduler,
         "priorityClassName": settings.priority_classes.get(job.spec.qos, "") if job.spec.qos else "",
         "serviceAccountName": settings.service_account,
@@ -105,11 +105,11 @@ def _render_placing(blueprint: Blueprint, settings: Settings, task: TaskSpec, pa
     return {key: value for key, value in fields.items() if value}
 
 
-def _lay_overlays(pod: Document, blueprint: Blueprint, settings: Settings, task: TaskSpec) -> Document:
+def _lay_overlays(pod: Document, plan: LaunchPlan, settings: Settings, task: TaskSpec) -> Document:
     """The site's part first, then the job's, then the task's."""
     layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
         (f"clusters.{settings.name}.kubernetes", settings.kubernetes),
-        ("kubernetes", blueprint.job.spec.native.get("kubernetes", {})),
+        ("kubernetes", plan.job.spec.native.get("kubernetes", {})),
         (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
     )
     for where, overlay in layers:
@@ -130,21 +130,21 @@ def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:
     return pod
 
 
-def render_set(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> list[Document]:
+def render_set(plan: LaunchPlan, settings: Settings, template: PodTemplate, pods: PodSelection) -> list[Document]:
     """The pods of some nodes of a template, of all without a choice."""
-    drawing = _draw(blueprint, settings, template, pods)
+    context = _make_context(plan, settings, template, pods)
     nodes = range(template.task.num_nodes) if pods.nodes is None else pods.nodes
-    return [_render_pod(drawing, index) for index in nodes]
+    return [_render_pod(context, index) for index in nodes]
 
 
-class _Drawing(NamedTuple):
+class _RenderContext(NamedTuple):
     """What the pods of a set are rendered from, made once."""
 
-    blueprint: Blueprint
-    template: Template
-    pods: PodSet
-    name: Series
-    host: Series
+    plan: LaunchPlan
+    template: PodTemplate
+    pods: PodSelection
+    name: NumberedText
+    host: NumberedText
     labels: Document
     notes: Document
     spec: Document
@@ -152,14 +152,14 @@ class _Drawing(NamedTuple):
     """The entries that are no node's own."""
 
 
-def _draw(blueprint: Blueprint, settings: Settings, template: Template, pods: PodSet) -> _Drawing:
-    job, token, task, pod = blueprint.job, blueprint.token, template.task, template.pod
+def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, pods: PodSelection) -> _RenderContext:
+    job, token, task, pod = plan.job, plan.token, template.task, template.pod
     first = pods.attempt == _first_attempt(job, task.name) and not pods.run
     labels: dict[str, str] = {}
     marks: dict[str, str] = {}
     fields: Document = {}
-    if first or joins_later(blueprint.rung):
-        labels, marks, fields = mark_pod(blueprint.rung, token, count_gang(job), settings.queue)
+    if first or joins_later(plan.backend):
+        labels, marks, fields = mark_pod(plan.backend, token, count_gang(job), settings.queue)
     notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
     if pods.go:
         notes[GO] = pods.go
@@ -172,12 +172,12 @@ def _draw(blueprint: Blueprint, settings: Settings, template: Template, pods: Po
     def name(index: int) -> str:
         return names.name_pod(token, job, (task.name, index), pods.attempt, pods.run)
 
-    return _Drawing(
-        blueprint,
+    return _RenderContext(
+        plan,
         template,
         pods,
-        draw_series(name, task.num_nodes),
-        draw_series(partial(names.name_host, job, task.name), task.num_nodes),
+        number_text(name, task.num_nodes),
+        number_text(partial(names.name_host, job, task.name), task.num_nodes),
         labels,
         {**pod["metadata"]["annotations"], **notes, **marks},
         spec,
@@ -189,33 +189,33 @@ def _first_attempt(job: Job, task: str) -> int:
     return len(job.task(task).attempts)
 
 
-def _render_pod(drawing: _Drawing, index: int) -> Document:
+def _render_pod(context: _RenderContext, index: int) -> Document:
     """One pod. What is the same in all of them is shared, not copied."""
-    blueprint, task, pods = drawing.blueprint, drawing.template.task, drawing.pods
-    job, rung, pod = blueprint.job, blueprint.rung, drawing.template.pod
+    plan, task, pods = context.plan, context.template.task, context.pods
+    job, backend, pod = plan.job, plan.backend, context.template.pod
     metadata = {
-        "name": drawing.name(index),
+        "name": context.name(index),
         **pod["metadata"],
-        "labels": {**pod["metadata"]["labels"], **placement.mark_member(job, task, index, rung), **drawing.labels},
-        "annotations": {**drawing.notes, INDEX: str(index)},
+        "labels": {**pod["metadata"]["labels"], **placement.mark_member(job, task, index, backend), **context.labels},
+        "annotations": {**context.notes, INDEX: str(index)},
     }
-    spec = {**drawing.spec, "hostname": drawing.host(index)}
-    company = placement.render_company(blueprint.token, task, index, rung)
+    spec = {**context.spec, "hostname": context.host(index)}
+    company = placement.render_company(plan.token, task, index, backend)
     if company:
         spec["affinity"] = _join_affinity(spec.get("affinity", {}), company)
-    own = drawing.template.variables.render_node(index)
+    own = context.template.variables.render_node(index)
     if ends_others(job.spec, task):
-        end = make_mark(blueprint.token, task.name, index, pods.attempt, pods.run)
+        end = make_mark(plan.token, task.name, index, pods.attempt, pods.run)
         own.append({"name": END_VARIABLE, "value": end})
     spec["containers"] = [
-        _render_container(item, drawing, index, own) if item["name"] == MAIN else item for item in spec["containers"]
+        _render_container(item, context, index, own) if item["name"] == MAIN else item for item in spec["containers"]
     ]
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _render_container(main: Document, drawing: _Drawing, index: int, own: list[Document]) -> Document:
-    container = {**main, "env": [*drawing.env, *own]}
-    probe = drawing.template.probe
+def _render_container(main: Document, context: _RenderContext, index: int, own: list[Document]) -> Document:
+    container = {**main, "env": [*context.env, *own]}
+    probe = context.template.probe
     if probe is not None and index == 0 and "readinessProbe" not in container:
         container["readinessProbe"] = probe
     return container

@@ -1,8 +1,8 @@
-"""A launch to the objects that it is on a cluster. Pure: the same launch gives the same objects, but for the key of a
-script's steps, which is a new one each time; the Secret that was made first counts.
+"""Rendering: the objects of a launch. Pure, and deterministic but for the key of a script's steps, which
+is random: the Secret that was created first counts.
 
 The order to create them is that of `Objects`; everything but the anchor is owned by the anchor, whose uid `own` takes.
-Settings need their `namespace` filled in. A pod of a later attempt is made from the blueprint that the anchor keeps.
+Settings need their `namespace` filled in. A pod of a later attempt is made from the launch plan that the anchor keeps.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.files import Archive, render_archives
-from overspan.adapters.kubernetes.launches.gang import Choice, Rung, choose_rung, count_gang, render_group
+from overspan.adapters.kubernetes.launches.gang import (
+    BackendChoice,
+    GangBackend,
+    choose_backend,
+    count_gang,
+    render_group,
+)
 from overspan.adapters.kubernetes.manifests.commands import draw_key, render_commands
 from overspan.adapters.kubernetes.manifests.containers import name_script, needs_script
 from overspan.adapters.kubernetes.manifests.environment import check_variables
 from overspan.adapters.kubernetes.manifests.exporting import render_exported
-from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, PodSet, draw_blueprint, read_blueprint
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection, make_plan, read_plan
 from overspan.adapters.kubernetes.manifests.limits import check_job
 from overspan.adapters.kubernetes.manifests.names import check_names
 from overspan.adapters.kubernetes.manifests.partitions import settle_partition
-from overspan.adapters.kubernetes.manifests.pods import Template, make_template, render_set
+from overspan.adapters.kubernetes.manifests.pods import PodTemplate, make_pod_template, render_set
 from overspan.adapters.kubernetes.manifests.services import (
     name_shared,
     own,
@@ -34,7 +40,17 @@ from overspan.adapters.kubernetes.manifests.services import (
 )
 from overspan.adapters.kubernetes.settings import Settings
 
-__all__ = ["Blueprint", "Objects", "PodSet", "draw", "own", "own_all", "read_blueprint", "render", "render_pods"]
+__all__ = [
+    "LaunchPlan",
+    "Objects",
+    "PodSelection",
+    "own",
+    "own_all",
+    "plan_launch",
+    "read_plan",
+    "render",
+    "render_pods",
+]
 
 Document = dict[str, Any]
 
@@ -60,90 +76,90 @@ class Objects(NamedTuple):
         yield from self.pods
 
 
-def draw(launch: Launch, settings: Settings, best: Rung, files: Mapping[str, Archive] | None = None) -> Blueprint:
-    """The blueprint of a launch, with the way of its start that it can have where `best` is the cluster's.
+def plan_launch(
+    launch: Launch, settings: Settings, best: GangBackend, files: Mapping[str, Archive] | None = None
+) -> LaunchPlan:
+    """The plan of a launch, with the gang backend that it can have where `best` is the cluster's.
 
     Raises InvalidRequest for what the cluster cannot do, with the remedy; nothing has been written then.
     """
-    return choose(launch, settings, best, files)[0]
+    return plan_with_backend(launch, settings, best, files)[0]
 
 
-def choose(
-    launch: Launch, settings: Settings, best: Rung, files: Mapping[str, Archive] | None = None
-) -> tuple[Blueprint, Choice]:
-    """The same with the reason where it is not the cluster's best."""
+def plan_with_backend(
+    launch: Launch, settings: Settings, best: GangBackend, files: Mapping[str, Archive] | None = None
+) -> tuple[LaunchPlan, BackendChoice]:
+    """The same with the choice of the backend, which says why it is not `best`."""
     settings = settle_partition(settings, launch.job.spec.partition)
     check_names(launch.job)
     check_job(launch.job)
     check_variables(launch.job)
-    blueprint = draw_blueprint(launch, settings, best, files or {})
+    plan = make_plan(launch, settings, best, files or {})
     firsts = [
-        pod
-        for template in _make_templates(blueprint, settings)
-        for pod in _render_first(blueprint, settings, template, (0,))
+        pod for template in _make_pod_templates(plan, settings) for pod in _render_first(plan, settings, template, (0,))
     ]
-    choice = choose_rung(blueprint.job, best, firsts)
-    return replace(blueprint, rung=choice.rung), choice
+    choice = choose_backend(plan.job, best, firsts)
+    return replace(plan, backend=choice.backend), choice
 
 
-def render(launch: Launch, blueprint: Blueprint, settings: Settings, *, trial: bool = False) -> Objects:
+def render(launch: Launch, plan: LaunchPlan, settings: Settings, *, trial: bool = False) -> Objects:
     """The objects of a launch with the pods of each task's first attempt; with `trial` one pod of each is enough.
 
     Raises InvalidRequest.
     """
-    settings = settle_partition(settings, blueprint.job.spec.partition)
-    templates = _make_templates(blueprint, settings)
+    settings = settle_partition(settings, plan.job.spec.partition)
+    templates = _make_pod_templates(plan, settings)
     texts = {key: text for template in templates for key, text in template.variables.texts.items()}
-    texts.update({name_script(task): task.run for task in blueprint.job.spec.tasks if needs_script(task)})
+    texts.update({name_script(task): task.run for task in plan.job.spec.tasks if needs_script(task)})
     nodes = (0,) if trial else None
     objects = Objects(
-        anchor=render_anchor(blueprint, texts),
+        anchor=render_anchor(plan, texts),
         configs=(
-            *render_archives(blueprint.token, blueprint.files),
-            *render_commands(blueprint, settings),
-            *_render_shared(blueprint, templates),
+            *render_archives(plan.token, plan.files),
+            *render_commands(plan, settings),
+            *_render_shared(plan, templates),
         ),
-        secret=render_secret(launch, draw_key(blueprint.job)),
+        secret=render_secret(launch, draw_key(plan.job)),
         exported=render_exported(launch.token, launch.job, settings),
-        service=render_service(blueprint),
-        gang=render_group(blueprint.rung, blueprint.token, count_gang(blueprint.job), templates[0].pod),
-        pods=tuple(pod for template in templates for pod in _render_first(blueprint, settings, template, nodes)),
+        service=render_service(plan),
+        gang=render_group(plan.backend, plan.token, count_gang(plan.job), templates[0].pod),
+        pods=tuple(pod for template in templates for pod in _render_first(plan, settings, template, nodes)),
     )
     for document in (objects.anchor, *objects.owned()):
         document["metadata"]["namespace"] = settings.namespace
     return objects
 
 
-def render_pods(blueprint: Blueprint, settings: Settings, pods: PodSet) -> list[Document]:
+def render_pods(plan: LaunchPlan, settings: Settings, pods: PodSelection) -> list[Document]:
     """The pods of some nodes of an attempt. Raises InvalidRequest."""
-    settings = settle_partition(settings, blueprint.job.spec.partition)
-    template = make_template(blueprint, settings, blueprint.job.spec_of(pods.task), pods.attempt)
-    rendered = render_set(blueprint, settings, template, pods)
+    settings = settle_partition(settings, plan.job.spec.partition)
+    template = make_pod_template(plan, settings, plan.job.spec_of(pods.task), pods.attempt)
+    rendered = render_set(plan, settings, template, pods)
     for document in rendered:
         document["metadata"]["namespace"] = settings.namespace
     return rendered
 
 
-def _make_templates(blueprint: Blueprint, settings: Settings) -> Sequence[Template]:
+def _make_pod_templates(plan: LaunchPlan, settings: Settings) -> Sequence[PodTemplate]:
     """One for each task that is not over."""
-    job = blueprint.job
+    job = plan.job
     return [
-        make_template(blueprint, settings, task, len(facts.attempts))
+        make_pod_template(plan, settings, task, len(facts.attempts))
         for task, facts in zip(job.spec.tasks, job.tasks, strict=True)
         if not facts.over
     ]
 
 
 def _render_first(
-    blueprint: Blueprint, settings: Settings, template: Template, nodes: tuple[int, ...] | None
+    plan: LaunchPlan, settings: Settings, template: PodTemplate, nodes: tuple[int, ...] | None
 ) -> list[Document]:
-    number = len(blueprint.job.task(template.task.name).attempts)
-    return render_set(blueprint, settings, template, PodSet(template.task.name, number, nodes))
+    number = len(plan.job.task(template.task.name).attempts)
+    return render_set(plan, settings, template, PodSelection(template.task.name, number, nodes))
 
 
-def _render_shared(blueprint: Blueprint, templates: Sequence[Template]) -> Iterator[Document]:
+def _render_shared(plan: LaunchPlan, templates: Sequence[PodTemplate]) -> Iterator[Document]:
     """The variables that pods take from ConfigMaps."""
     for template in templates:
         if template.variables.shared:
-            name = name_shared(blueprint.token, blueprint.job, template.task.name)
-            yield render_shared(name, blueprint.token, template.variables.shared)
+            name = name_shared(plan.token, plan.job, template.task.name)
+            yield render_shared(name, plan.token, template.variables.shared)

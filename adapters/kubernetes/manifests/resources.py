@@ -24,7 +24,7 @@ class Needs(NamedTuple):
     gpus: int = 0
 
 
-class _Choice(NamedTuple):
+class _GpuChoice(NamedTuple):
     """One GPU alternative as the cluster has it."""
 
     gpus: Gpus
@@ -101,9 +101,9 @@ def _choose_need(task: TaskSpec, settings: Settings, default_cpus: float) -> Nod
     return task.resources.need(place, default_cpus)
 
 
-def _choose_gpus(task: TaskSpec, settings: Settings) -> _Choice | None:
+def _choose_gpus(task: TaskSpec, settings: Settings) -> _GpuChoice | None:
     """The first alternative that the cluster has, with all later ones that a node label can tell beside it."""
-    found: _Choice | None = None
+    found: _GpuChoice | None = None
     for gpus in task.resources.gpus:
         choice = _find_gpus(gpus, settings)
         if choice is None:
@@ -122,25 +122,25 @@ def _choose_gpus(task: TaskSpec, settings: Settings) -> _Choice | None:
     return found
 
 
-def _joins(choice: _Choice, found: _Choice) -> bool:
+def _joins(choice: _GpuChoice, found: _GpuChoice) -> bool:
     """Whether an alternative can be asked for together with the first: the same number, told apart by the label."""
     same = (choice.gpus.count, choice.resource, choice.label) == (found.gpus.count, found.resource, found.label)
     return same and bool(choice.values) and bool(found.values)
 
 
-def _is_covered(gpus: Gpus, kept: _Choice, settings: Settings) -> bool:
+def _is_covered(gpus: Gpus, kept: _GpuChoice, settings: Settings) -> bool:
     choice = _find_gpus(gpus, settings)
     return choice is not None and (gpus == kept.gpus or _joins(choice, kept))
 
 
-def _find_gpus(gpus: Gpus, settings: Settings) -> _Choice | None:
+def _find_gpus(gpus: Gpus, settings: Settings) -> _GpuChoice | None:
     """How one alternative is asked for; None for a kind that the settings do not know."""
     if not gpus.kind:
-        return _Choice(gpus, settings.gpus.resource, "", ())
+        return _GpuChoice(gpus, settings.gpus.resource, "", ())
     kind: GpuKind | None = settings.gpus.types.get(gpus.kind.lower())
     if kind is None:
         return None
-    return _Choice(gpus, kind.resource or settings.gpus.resource, kind.label or settings.gpus.label, kind.values)
+    return _GpuChoice(gpus, kind.resource or settings.gpus.resource, kind.label or settings.gpus.label, kind.values)
 
 
 def _unknown_kind(task: TaskSpec, settings: Settings) -> InvalidRequest:

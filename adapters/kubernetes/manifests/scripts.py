@@ -1,4 +1,4 @@
-"""The shell text that runs in pods: the unpacking of files, and the task behind its barrier. POSIX sh, no tools.
+"""The shell text that runs in pods: unpacking of files, the start gate, and the task. POSIX sh, no tools.
 
 The user's texts are arguments of these programs, so that nothing in them ends or changes one. bash runs the user's text
 where the image has it, else sh.
@@ -18,8 +18,8 @@ POD_DIR = f"{BASE}/pod"
 """Marks of the pod as files, which the kubelet keeps up to date: `go` and `notice`."""
 OPENED = f"{RUN_DIR}/.go"
 """The same as the mark `go`, where the adapter could write it sooner than the kubelet."""
-BELL = f"{RUN_DIR}/.bell"
-"""The FIFO that wakes a pod at its barrier. Whoever writes there opens it for reading too, and so never blocks."""
+WAKE_FIFO = f"{RUN_DIR}/.bell"
+"""The FIFO that wakes a pod at its start gate. Writers open it for reading too, so that they never block."""
 FILES_DIR = f"{BASE}/files"
 ARCHIVES_DIR = f"{BASE}/archives"
 SCRIPTS_DIR = f"{BASE}/scripts"
@@ -27,7 +27,7 @@ COMMANDS_DIR = f"{BASE}/commands"
 """Slurm's commands, where the pod has them (commands.py)."""
 
 END_VARIABLE = "OVERSPAN_END_MARK"
-"""What tells the program's end apart from all that it prints; the program does not see it."""
+"""The end mark of the node run; the task's program does not see the variable."""
 END_WORD = "overspan-end"
 END_OCTAL = "036"
 """Before that word, as an octal escape: the character RS, which texts do not have."""
@@ -47,7 +47,7 @@ UNPACK = (
     "done\n"
 )
 
-_BARRIER = (
+_START_GATE = (
     "# Waits until the daemon lets this attempt start; its mark is a file here. An end before that is no task's,\n"
     "# which KILL leaves no time to say: so it is said first, and taken back.\n"
     'if [ -n "$1" ]; then\n'
@@ -57,7 +57,7 @@ _BARRIER = (
     "  # pipe without mkfifo; only seconds are known to the shell of busybox, and no time at all to dash.\n"
     "  _tries=0 _go= _stop= _fast=0.1 _slow=1\n"
     '  nap() { sleep "$1" || sleep 1; }\n'
-    f"  {{ mkfifo {BELL} && command exec 9<>{BELL}; }} 2>/dev/null ||\n"
+    f"  {{ mkfifo {WAKE_FIFO} && command exec 9<>{WAKE_FIFO}; }} 2>/dev/null ||\n"
     '    { [ -n "$BASH_VERSION" ] && command eval "command exec 9<> <(:)" 2>/dev/null; }\n'
     "  for _each in 0.2 1; do\n"
     "    if { echo >&9 && read -r -t $_each _nothing <&9; } 2>/dev/null; then\n"
@@ -77,7 +77,7 @@ _BARRIER = (
     '      _tries=$((_tries + 1)); nap "$_fast"\n'
     "    done 2>/dev/null\n"
     "  fi\n"
-    f"  exec 9>&-; [ ! -p {BELL} ] || rm -f {BELL}\n"
+    f"  exec 9>&-; [ ! -p {WAKE_FIFO} ] || rm -f {WAKE_FIFO}\n"
     "  { true >/dev/termination-log; } 2>/dev/null\n"
     "fi\n"
     "shift 2\n"
@@ -87,7 +87,7 @@ _BARRIER = (
 LOG = "-"
 """In the place of the path of an error file: the container's log."""
 
-PLACE = (
+PREPARE_SCRIPT = (
     "# Where a batch script works, reads and writes. What cannot be had is said in words.\n"
     "refuse() {\n"
     f"  {{ echo '{NOT_STARTED}'\"$1\" >/dev/termination-log; }} 2>/dev/null\n"
@@ -123,7 +123,7 @@ PLACE = (
 """What the subshell of a batch script does first, with the fields of a Place as variables."""
 
 WORK = (
-    _BARRIER + "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
+    _START_GATE + "# Runs the set-up and the task, hands signals on to them, and ends as the task does.\n"
     f"_child= _caught= _ended= _mark=${END_VARIABLE}; unset {END_VARIABLE}\n"
     "hand_on() {\n"
     "  _caught=$1\n"
@@ -178,13 +178,13 @@ WORK = (
     f'[ -z "$_mark" ] || [ -n "$_ended" ] || printf \'\\{END_OCTAL}{END_WORD} %s %s\\n\' "$_mark" "$_code" >&3\n'
     "exit $_code\n"
 )
-"""Arguments: `1` behind a barrier, and the domain of the members' names (empty: none); set-up, text to run (empty: the
+"""Arguments: `1` with a start gate, and the domain of the members' names (empty: none); set-up, text to run (empty: the
 last words are a command), the task's name, PLACE and the fields of a Place (or
 one that is empty), how many links follow and where each leads and is below
 the home, and the last words."""
 
 
-class Place(NamedTuple):
+class ScriptContext(NamedTuple):
     """Where a batch script works, reads and writes; without a `folder` nothing is changed.
 
     An empty `input` or `output` is the container's, an empty `error` goes with the output, and LOG is the container's.
@@ -208,17 +208,17 @@ class Work(NamedTuple):
     words: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     waits: bool = False
-    """Whether it waits at a barrier first."""
+    """Whether it waits at a start gate first."""
     domain: str = ""
     """Of the members' names, which are there when it starts."""
-    place: Place = Place()
+    place: ScriptContext = ScriptContext()
 
     def arguments(self) -> list[str]:
         """The arguments of WORK."""
         pairs = [path for link in self.links for path in link]
-        barrier = ["1" if self.waits else "", self.domain]
-        place = [PLACE, *self.place] if self.place.folder else [""]
-        return [*barrier, self.setup, self.run, self.task, *place, str(len(self.links)), *pairs, *self.words]
+        gate = ["1" if self.waits else "", self.domain]
+        place = [PREPARE_SCRIPT, *self.place] if self.place.folder else [""]
+        return [*gate, self.setup, self.run, self.task, *place, str(len(self.links)), *pairs, *self.words]
 
 
 PROGRAM_VARIABLE = "OVERSPAN_PROGRAM"

@@ -8,7 +8,7 @@ Document = dict[str, Any]
 
 
 def restrict_pod(pod: Document) -> Document:
-    """The pod with what `restricted` wants where nothing is said; what somebody has written stays as it is."""
+    """The pod with the defaults that `restricted` requires; what the user has written stays."""
     spec = pod["spec"]
     restricted = {**spec, "securityContext": _restrict(spec.get("securityContext"), _POD)}
     for kind in ("initContainers", "containers"):

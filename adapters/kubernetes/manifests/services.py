@@ -9,7 +9,7 @@ from typing import Any
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.manifests.environment import list_secrets
-from overspan.adapters.kubernetes.manifests.launch_plans import Blueprint, write_plan
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, write_plan
 from overspan.adapters.kubernetes.manifests.names import (
     NAME,
     has_names,
@@ -31,9 +31,9 @@ _PORT = 1
 """A Service needs one; nothing listens there, since a headless one hands out addresses only."""
 
 
-def render_anchor(blueprint: Blueprint, texts: Mapping[str, str]) -> Document:
+def render_anchor(plan: LaunchPlan, texts: Mapping[str, str]) -> Document:
     """The ConfigMap that owns everything else of a launch. InvalidRequest for a job that is too large for the API."""
-    data = {PLAN: json.dumps(write_plan(blueprint), separators=(",", ":")), **texts}
+    data = {PLAN: json.dumps(write_plan(plan), separators=(",", ":")), **texts}
     size = sum(len(text.encode()) for text in data.values())
     if size > MAX_DATA:
         raise InvalidRequest(
@@ -41,9 +41,9 @@ def render_anchor(blueprint: Blueprint, texts: Mapping[str, str]) -> Document:
             remedy="put long scripts into files of `workdir`, or split the group",
         )
     metadata = {
-        "name": name_anchor(blueprint.token),
-        "labels": label_launch(blueprint.token),
-        "annotations": {NAME: blueprint.job.spec.name},
+        "name": name_anchor(plan.token),
+        "labels": label_launch(plan.token),
+        "annotations": {NAME: plan.job.spec.name},
     }
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
@@ -92,18 +92,18 @@ def render_secret(launch: Launch, more: Mapping[str, bytes]) -> Document | None:
     }
 
 
-def render_service(blueprint: Blueprint) -> Document | None:
+def render_service(plan: LaunchPlan) -> Document | None:
     """The headless Service by which members find each other, ready or not; None for a job without names."""
-    if not has_names(blueprint.job):
+    if not has_names(plan.job):
         return None
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name_domain(blueprint.job), "labels": label_launch(blueprint.token)},
+        "metadata": {"name": name_domain(plan.job), "labels": label_launch(plan.token)},
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": select_launch(blueprint.token),
+            "selector": select_launch(plan.token),
             "ports": [{"name": "any", "port": _PORT, "protocol": "TCP"}],
         },
     }

@@ -20,7 +20,7 @@ NOT_STARTED = "not started: "
 REFUSED = "Refused"
 """The reason of a pod that the cluster refuses to make."""
 NOT_BEGUN = "ended before its start"
-"""What stands there while it waits at its barrier: with it, nothing of the user's ran."""
+"""What stands there while the pod waits at its start gate: no user code has run."""
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Cause.PREEMPTION, "preempted for a pod of higher priority"),
@@ -52,7 +52,7 @@ _OWN_START = re.compile(
 _DEADLINE = re.compile(r"deadline ?exceeded|timed? ?out|context canceled", re.IGNORECASE)
 """How a runtime words that it took too long, whatever else it says."""
 _FORGOTTEN = frozenset({"ContainerStatusUnknown", "Unknown"})
-"""Of a container whose end nobody saw: the kubelet's word, and containerd's after a node has started anew."""
+"""Reasons of a container whose end went unseen: the kubelet's, and containerd's after a reboot of the node."""
 _OWN_LIMIT = re.compile(r"exceeds? the (total )?limit|exceeded its .*limit", re.IGNORECASE)
 """How the kubelet words an eviction for what the pod itself used; a DisruptionTarget is not set for those."""
 _OUT_OF = re.compile(r"OutOf\S+")
@@ -78,16 +78,16 @@ _NEVER = re.compile(
 
 
 def judge_end(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
-    """The cause of a pod's end and what to tell; None where its exit code says it all.
+    """The cause of a pod's end, with words for the user; None where the exit code says it all.
 
     `ordered` is whether Overspan itself ended this pod: its exit code is then no evidence of anything else.
     """
     succeeded = record.phase == "Succeeded" or record.exit_code == 0
     if succeeded and (ordered or not _was_deleted_before(record)):
-        # Whatever came over the pod afterwards, the program had done its work.
+        # The program had done its work before anything happened to the pod.
         return None, ""
     if succeeded:
-        # Who saves its work on TERM and ends with 0 has not done it all.
+        # A program that saves its state on TERM and exits with 0 has not finished its work.
         cause, detail = _judge_disruption(record, ordered)
         return (cause, detail) if cause is not None else (Cause.NODE, "the pod was deleted, and not by Overspan")
     for judge in (_judge_disruption, _judge_status, _judge_container):
@@ -100,14 +100,14 @@ def judge_end(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
 
 
 def _was_deleted_before(record: PodRecord) -> bool:
-    """Whether the pod's deletion was asked for before its program ended; of a lost node's pods nobody can tell."""
+    """Whether the pod's deletion was asked for before its program ended; False for pods of a lost node."""
     if record.asked_at is None or record.finished_at is None or record.disruption == "DeletionByPodGC":
         return False
     return record.asked_at <= record.finished_at
 
 
 def judge_gone(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
-    """The same for a pod that was removed: without an end on record its node or somebody took it away."""
+    """The same for a pod object that is gone. Without an end on record, the node or another client removed it."""
     if record.ended:
         return judge_end(record, ordered)
     cause, detail = _judge_disruption(record, ordered)
@@ -176,14 +176,14 @@ def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, st
 
 
 def _judge_start(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
-    """Why a container did not start: what the pod asks for cannot be had anywhere, else its node could not do it."""
+    """Why a container did not start: the pod asks for something impossible, or else its node failed."""
     if _OWN_START.search(record.message) and not _DEADLINE.search(record.message):
         return Cause.LAUNCH, _join("its container could not be started", record.message)
     return (None, "") if ordered else (Cause.NODE, _join("its node could not start its container", record.message))
 
 
 def has_begun(record: PodRecord) -> bool:
-    """Whether the task's own program may have run: its container has started, and did not end at the barrier."""
+    """Whether the task's own program may have run: its container has started, and did not end at the start gate."""
     return record.started_at is not None and not _is_unbegun(record)
 
 

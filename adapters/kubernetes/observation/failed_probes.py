@@ -13,14 +13,14 @@ _BEGINNING = "Readiness probe failed: "
 _CONNECT = "connect: "
 
 
-class Failure(NamedTuple):
+class ProbeFailure(NamedTuple):
     """How often the probe of a pod has failed, and what it met last."""
 
     tries: int
     answer: str
 
 
-def read_failures(events: Iterable[Mapping[str, Any]]) -> dict[str, Failure]:
+def read_failures(events: Iterable[Mapping[str, Any]]) -> dict[str, ProbeFailure]:
     """The failures of each pod (by uid) among the documents of its namespace's warning events."""
     newest: dict[str, tuple[str, str]] = {}
     tries: dict[str, int] = {}
@@ -32,7 +32,7 @@ def read_failures(events: Iterable[Mapping[str, Any]]) -> dict[str, Failure]:
         when = str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
         tries[uid] = tries.get(uid, 0) + int(series.get("count") or event.get("count") or 1)
         newest[uid] = max(newest.get(uid, ("", "")), (when, _shorten(message)))
-    return {uid: Failure(tries[uid], answer) for uid, (_, answer) in newest.items()}
+    return {uid: ProbeFailure(tries[uid], answer) for uid, (_, answer) in newest.items()}
 
 
 def _shorten(message: str) -> str:

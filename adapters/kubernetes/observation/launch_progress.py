@@ -1,6 +1,6 @@
-"""What this process knows of each launch it follows, and the reports that come of it.
+"""In-memory state of each watched launch, and its reports.
 
-Everything here can be had again from the cluster: a second process finds the same in anchors, pods and cursors.
+Nothing here is the only copy: another process finds the same in anchors, pods and cursors.
 """
 
 from __future__ import annotations
@@ -11,49 +11,49 @@ from dataclasses import dataclass, field
 
 from overspan.adapters.contract import MOST_WORDS, Report
 from overspan.adapters.kubernetes.observation.evidence import REFUSED, explain_waiting
-from overspan.adapters.kubernetes.observation.failed_probes import Failure
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.failed_probes import ProbeFailure
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.projection import (
     Cursor,
     Key,
-    View,
-    collect,
+    PodSnapshot,
     find_eviction,
     format_cursor,
     is_placed,
     is_unready,
     parse_cursor,
-    tell_eviction,
-    view_pods,
+    project,
+    project_eviction,
+    take_snapshot,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.events import Event, Probed, Queued
 
 MISSING_SECONDS = 30.0
-"""How long a pod that must be there is waited for; a watch may be late, and a creation under way."""
+"""Seconds until a missing pod counts as lost: the watch may be late, or a creation under way."""
 FACTS_SECONDS = 5.0
-"""How long a group waits before it is told how many of its pods have a place: most have all of them by then."""
+"""Seconds until a waiting group's reason says how many pods have a node: most have all of them by then."""
 QUIET_SECONDS = 1.0
-"""How long nothing is told of a launch that has no reason to wait."""
+"""Seconds without a report for a launch that has no reason to wait."""
 _TROUBLES = ("JobLaunchFailure", "BadConstraints")
-"""Reasons whose detail is told: they do not pass by waiting alone."""
+"""Reasons that are reported with their detail: waiting alone does not resolve them."""
 
 
 @dataclass
-class Story:
-    """One launch that is followed."""
+class WatchedLaunch:
+    """One launch that this process follows."""
 
     handle: str
-    shape: Shape
+    summary: LaunchSummary
     anchor: str
     """The uid of its anchor, which owns all else."""
     namespace: str
     cursor: Cursor = field(default_factory=Cursor)
     """What the daemon has stored."""
-    looked: bool = False
+    cursor_known: bool = False
     """Whether the cursor was given to this process."""
     soft: bool = False
-    """Whether its pods gather behind Overspan's own barriers."""
+    """Whether its pods wait for each other at Overspan's own start gates."""
     queued: bool = False
     """Whether its pods are a group to Kueue."""
     again_at: float = 0.0
@@ -65,19 +65,19 @@ class Story:
     granting: bool = False
     """Whether its grant was told and nobody has asked since: it may be stored."""
     was_oldest: bool = False
-    """Whether no older launch gathered when it gave them back."""
+    """Whether it was the oldest waiting launch when it gave them back."""
     shortage: str = ""
     """Why not all of its pods have a place, as it was seen last."""
     holds_since: float = 0.0
     """Since when some of its pods have nodes while it waits; 0 while none has."""
-    verdict: Event | None = None
-    """Why it may wait no longer: told in the place of a grant."""
+    expiry: Event | None = None
+    """Why it may wait no longer: reported in place of a grant."""
     reason: str = ""
-    """Why it waits, as it was told last."""
+    """Why it waits, as last reported."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why attempts of tasks do not start after the grant, as it was told last."""
+    """Why attempts of tasks do not start after the grant, as last reported."""
     waits_since: float = 0.0
-    lost: dict[Key, PodRecord] = field(default_factory=dict)
+    tombstones: dict[Key, PodRecord] = field(default_factory=dict)
     """Node runs that have no pod and never will."""
     gone: bool = False
     """Whether its anchor is known to be gone."""
@@ -86,81 +86,85 @@ class Story:
     missing: dict[Key, float] = field(default_factory=dict)
     """Since when pods are missing that must have been there."""
     ends: dict[str, float] = field(default_factory=dict)
-    """When programs ended well whose logs told it, by the uids of their pods: their status may not tell it yet."""
+    """When programs ended with 0 by the end marks in their logs, by pod uid: the pod's status shows it later."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """What events say of pods that do not start, by uid."""
-    failures: Mapping[str, Failure] = field(default_factory=dict)
+    failures: Mapping[str, ProbeFailure] = field(default_factory=dict)
     """What events say of probes that fail, by uid."""
-    probed: dict[str, Failure] = field(default_factory=dict)
-    """What was told of them last, by uid."""
+    probed: dict[str, ProbeFailure] = field(default_factory=dict)
+    """The failures that were last reported, by uid."""
     touched: float = -math.inf
     """When its pods were last changed from here (time.monotonic); the watch may not know of it yet."""
     made: float = -math.inf
     """When pods were last made for it after its submission (time.monotonic)."""
     dirty: bool = True
-    """Whether there may be something to tell."""
+    """Whether there may be new events."""
     since: str = ""
     """The cursor it was last asked with."""
     timed: bool = False
-    """Whether time alone may bring news of it."""
+    """Whether time alone may bring new events."""
 
     @property
     def token(self) -> str:
         """The launch's token."""
-        return self.shape.token
+        return self.summary.token
 
     def waits(self, task: str) -> bool:
-        """Whether the pods of a task wait at a barrier."""
-        shape = self.shape.task(task)
-        return shape is not None and shape.waits
+        """Whether the pods of a task wait at a start gate."""
+        summary = self.summary.task(task)
+        return summary is not None and summary.waits
 
-    def view(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> View:
-        """Its pods as they are known, also by their logs."""
-        heard = (end_as_heard(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
-        return view_pods(heard, [*gone, *self.lost.values()])
+    def snapshot(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:
+        """Its pods, with the ends that are known from logs alone."""
+        heard = (end_by_log(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
+        return take_snapshot(heard, [*gone, *self.tombstones.values()])
 
-    def tell(self, view: View, since: str, now: float) -> Report | None:
-        """What is new behind a stored cursor; None for nothing."""
-        self.cursor, self.looked, self.granting = parse_cursor(since, self.shape), True, False
+    def project(self, snapshot: PodSnapshot, since: str, now: float) -> Report | None:
+        """The report of all events behind a stored cursor; None if there are none."""
+        self.cursor, self.cursor_known, self.granting = parse_cursor(since, self.summary), True, False
         if self.gone:
             return Report(self.handle, (), since, gone=True)
-        if self.verdict is not None and not self.cursor.granted:
-            return Report(self.handle, (self.verdict,), since)
-        if find_eviction(view):
-            told = tell_eviction(self.shape, view, self.cursor, now)
-            return Report(self.handle, told.events, format_cursor(told.cursor, self.shape)) if told.events else None
+        if self.expiry is not None and not self.cursor.granted:
+            return Report(self.handle, (self.expiry,), since)
+        if find_eviction(snapshot):
+            projection = project_eviction(self.summary, snapshot, self.cursor, now)
+            return (
+                Report(self.handle, projection.events, format_cursor(projection.cursor, self.summary))
+                if projection.events
+                else None
+            )
         if self.again_at and not self.cursor.granted:
-            # What is given back is no trace of a start, nor of an end.
-            view = View({}, {})
-        self._note_missing(view, now)
-        told = collect(self.shape, view, self.cursor, now)
-        events: tuple[Event, ...] = told.events
-        if not told.cursor.granted:
+            # Pods that were given back are evidence neither of a start nor of an end.
+            snapshot = PodSnapshot({}, {})
+        self._note_missing(snapshot, now)
+        projection = project(self.summary, snapshot, self.cursor, now)
+        events: tuple[Event, ...] = projection.events
+        if not projection.cursor.granted:
             self.waits_since = self.waits_since or now
-            reason = self._find_reason(view, now)
+            reason = self._find_reason(snapshot, now)
             early = not self.reason and reason == "None" and now - self.waits_since < QUIET_SECONDS
-            if reason != self.reason and not told.events and not early:
+            if reason != self.reason and not projection.events and not early:
                 events, self.reason = (Queued(now, reason),), reason
         elif self.cursor.granted:
-            events += (*self._tell_troubles(view, now), *self._tell_probes(view, told.cursor, now))
+            events += (*self._report_troubles(snapshot, now), *self._report_probes(snapshot, projection.cursor, now))
         if not events:
             return None
-        self.granting = told.cursor.granted and not self.cursor.granted
-        return Report(self.handle, events, format_cursor(told.cursor, self.shape))
+        self.granting = projection.cursor.granted and not self.cursor.granted
+        return Report(self.handle, events, format_cursor(projection.cursor, self.summary))
 
-    def _find_reason(self, view: View, now: float) -> str:
-        """Why it waits; for want of room also how far it is, once that has stood for a while."""
-        reason = "Resources" if self.again_at else find_reason(self.shape, view, self.troubles)
+    def _find_reason(self, snapshot: PodSnapshot, now: float) -> str:
+        """Why it waits. For lack of resources, also how many pods have a node, once it has waited for a while."""
+        reason = "Resources" if self.again_at else find_reason(self.summary, snapshot, self.troubles)
         if reason not in ("Resources", "ReqNodeNotAvail") or self.again_at == math.inf:
             return reason
         if not self.again_at and now - self.waits_since >= FACTS_SECONDS:
-            self.shortage = describe_shortage(self.shape, view) or self.shortage
+            self.shortage = describe_shortage(self.summary, snapshot) or self.shortage
         return f"{reason}: {self.shortage}" if self.shortage else reason
 
-    def _tell_troubles(self, view: View, now: float) -> Iterable[Event]:
-        """Why pods of attempts under way do not start, where that has changed."""
+    def _report_troubles(self, snapshot: PodSnapshot, now: float) -> Iterable[Event]:
+        """New reasons why pods of running attempts do not start."""
         found: dict[str, str] = {}
-        for (task, _, _), record in view.pods.items():
+        for (task, _, _), record in snapshot.pods.items():
             if record.go and not is_placed(record) and record.deleting_at is None and found.get(task, "None") == "None":
                 found[task] = word_reason([explain(record, self.troubles)])
         for task, reason in found.items():
@@ -168,20 +172,20 @@ class Story:
                 yield Queued(now, reason, task=task)
         self.reasons = found
 
-    def list_unready(self, view: View) -> list[tuple[TaskShape, int, PodRecord]]:
+    def list_unready(self, snapshot: PodSnapshot) -> list[tuple[TaskSummary, int, PodRecord]]:
         """The tasks that have started and are not ready, with their attempt and the pod that is probed."""
         found = []
-        for task in self.shape.tasks if self.cursor.granted else ():
+        for task in self.summary.tasks if self.cursor.granted else ():
             progress = self.cursor.tasks.get(task.name)
             if task.ready and progress is not None and is_unready(progress):
-                record = view.pods.get((task.name, progress.attempt, 0))
+                record = snapshot.pods.get((task.name, progress.attempt, 0))
                 if record is not None and not record.ready and not record.ended:
                     found.append((task, progress.attempt, record))
         return found
 
-    def _tell_probes(self, view: View, cursor: Cursor, now: float) -> Iterable[Event]:
-        """What probes have met, where that is another answer, or twice as many tries."""
-        for task, attempt, record in self.list_unready(view):
+    def _report_probes(self, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Iterable[Event]:
+        """Failed probes: a report for each new answer, and each time the tries have doubled."""
+        for task, attempt, record in self.list_unready(snapshot):
             failure, last = self.failures.get(record.uid), self.probed.get(record.uid)
             if failure is None or not is_unready(cursor.tasks[task.name]):
                 continue
@@ -189,30 +193,30 @@ class Story:
                 self.probed[record.uid] = failure
                 yield Probed(now, task.name, attempt, failure.tries, failure.answer)
 
-    def _note_missing(self, view: View, now: float) -> None:
-        """Give up node runs whose pod has been missing for long, without a trace."""
-        absent = [] if self.busy else list(_find_absent(self.shape, view, self.cursor))
+    def _note_missing(self, snapshot: PodSnapshot, now: float) -> None:
+        """Count node runs as lost whose pod has been missing for long."""
+        absent = [] if self.busy else list(_find_absent(self.summary, snapshot, self.cursor))
         self.missing = {key: self.missing.get(key, now) for key, _ in absent}
         for key, go in absent:
             if now - self.missing[key] >= MISSING_SECONDS:
-                self.lost[key] = ghost(self, key, go)
+                self.tombstones[key] = make_tombstone(self, key, go)
 
 
-def end_as_heard(record: PodRecord, at: float) -> PodRecord:
-    """The record of a pod whose program has ended with 0 at that time; one that somebody ends stays as it is."""
+def end_by_log(record: PodRecord, at: float) -> PodRecord:
+    """The record with an end at that time and exit code 0; unchanged for a pod that is being ended."""
     if record.ended or record.deleting_at is not None or record.disruption:
         return record
     return record._replace(finished_at=at, exit_code=0, reason="Completed")
 
 
-def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
-    """The record of a pod that could not be made, or is known to be nowhere: it is told as ended."""
+def make_tombstone(watched: WatchedLaunch, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:
+    """Tombstone: a record in place of a pod that could not be created, or is known to be gone; reported as ended."""
     task, attempt, index = key
     return PodRecord(
         name="",
         uid="",
-        namespace=story.namespace,
-        token=story.token,
+        namespace=watched.namespace,
+        token=watched.token,
         task=task,
         index=index,
         attempt=attempt,
@@ -239,43 +243,47 @@ def ghost(story: Story, key: Key, go: str, run: int = 0, message: str = "") -> P
     )
 
 
-def _find_absent(shape: Shape, view: View, cursor: Cursor) -> Iterable[tuple[Key, str]]:
-    """Nodes of attempts under way that have no pod, no removed pod and no told end; with their attempt's `go`."""
-    for task in shape.tasks:
-        records = [record for records in view for key, record in records.items() if key[0] == task.name and record.go]
+def _find_absent(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor) -> Iterable[tuple[Key, str]]:
+    """Nodes of running attempts without a pod, a removed pod or a reported end; with their attempt's `go`."""
+    for task in summary.tasks:
+        records = [
+            record for records in snapshot for key, record in records.items() if key[0] == task.name and record.go
+        ]
         progress = cursor.tasks.get(task.name)
         attempt = max([record.attempt for record in records], default=progress.attempt if progress else None)
         if attempt is None:
             continue
         go = next((record.go for record in records if record.attempt == attempt), "0")
         for index in range(task.nodes):
-            told = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
+            reported = progress.nodes[index] % 4 if progress is not None and progress.attempt == attempt else 0
             key = (task.name, attempt, index)
-            if told < 3 and view.find(key)[0] is None:
+            if reported < 3 and snapshot.find(key)[0] is None:
                 yield key, go
 
 
-def find_reason(shape: Shape, view: View, troubles: Mapping[str, str]) -> str:
-    """Why a launch waits, in Slurm's words; of several reasons the one that does not pass by itself."""
+def find_reason(summary: LaunchSummary, snapshot: PodSnapshot, troubles: Mapping[str, str]) -> str:
+    """Why a launch waits, in Slurm's words; among several reasons, one that waiting does not resolve."""
     found: list[tuple[str, str]] = []
-    for task in shape.tasks:
+    for task in summary.tasks:
         for index in range(task.nodes):
-            record = view.pods.get((task.name, task.attempt, index))
+            record = snapshot.pods.get((task.name, task.attempt, index))
             if record is None or is_placed(record):
                 continue
             found.append(explain(record, troubles))
     return word_reason(found)
 
 
-def describe_shortage(shape: Shape, view: View) -> str:
-    """How many pods of a group have a place, and the scheduler's words about one that has none."""
-    records = [view.pods.get((task.name, task.attempt, index)) for task in shape.tasks for index in range(task.nodes)]
+def describe_shortage(summary: LaunchSummary, snapshot: PodSnapshot) -> str:
+    """How many pods of a group have a node, and the scheduler's message for one that has none."""
+    records = [
+        snapshot.pods.get((task.name, task.attempt, index)) for task in summary.tasks for index in range(task.nodes)
+    ]
     placed = sum(record is not None and bool(record.node) for record in records)
     words = [" ".join(record.waiting_message.split()) for record in records if record is not None and not record.node]
     said = next(filter(None, words), "")
     if placed == len(records) or not said:
         return ""
-    # What would be preempted is the scheduler's own affair.
+    # The rest of the message is about candidates for preemption, which users cannot act on.
     return f"{placed} of {len(records)} have a place: {said.partition(' preemption:')[0]}"[:MOST_WORDS]
 
 
@@ -287,7 +295,7 @@ def explain(record: PodRecord, troubles: Mapping[str, str]) -> tuple[str, str]:
 
 
 def word_reason(found: Sequence[tuple[str, str]]) -> str:
-    """Of several reasons the one that does not pass by itself, with its detail."""
+    """Among several reasons one that waiting does not resolve, with its detail."""
     for wanted in _TROUBLES:
         for reason, detail in found:
             if reason == wanted:

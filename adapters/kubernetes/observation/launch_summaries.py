@@ -1,4 +1,4 @@
-"""What of a launch is needed to follow it: its tasks, their nodes and where their attempts begin. Pure."""
+"""Launch summary: the tasks, nodes and first attempts of a launch, as much as following its pods takes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIN_GRACE = 1
 
 
 @dataclass(frozen=True)
-class TaskShape:
+class TaskSummary:
     """One task of a launch. `attempt` is the number of its first attempt in this launch."""
 
     name: str
@@ -25,20 +25,20 @@ class TaskShape:
     notice_signal: str = ""
     has_hook: bool = False
     """Whether it has a command for the loss of its pod (hooks.py)."""
-    heard: bool = False
-    """Whether its programs tell their ends in their logs, too."""
+    prints_end_mark: bool = False
+    """Whether its programs also print an end mark into their logs."""
     waits: bool = False
-    """Whether its pods wait at a barrier."""
+    """Whether its pods wait at a start gate."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchSummary:
     """One launch: `tasks` are those that may run in it."""
 
     token: str
     job: int
     launch: int
-    tasks: tuple[TaskShape, ...]
+    tasks: tuple[TaskSummary, ...]
     together: bool = True
     """Whether all pods have to be there before any may start."""
     start_timeout: int | None = None
@@ -51,17 +51,17 @@ class Shape:
         """How many pods its first attempts have."""
         return sum(task.nodes for task in self.tasks)
 
-    def task(self, name: str) -> TaskShape | None:
+    def task(self, name: str) -> TaskSummary | None:
         """The task of that name; None when the launch has none."""
         return next((task for task in self.tasks if task.name == name), None)
 
 
 def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
-    """Whether others of a group are ended when a task is done."""
+    """Whether other tasks are ended when this one is done: it is primary, and some are auxiliary."""
     return task.primary and any(not other.primary for other in spec.tasks)
 
 
-def has_barrier(job: Job, task: TaskSpec) -> bool:
+def has_start_gate(job: Job, task: TaskSpec) -> bool:
     """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
 
     So do those of a job that may still go to another cluster.
@@ -69,10 +69,10 @@ def has_barrier(job: Job, task: TaskSpec) -> bool:
     return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
 
 
-def make_shape(token: str, job: Job) -> Shape:
-    """The shape of a job's present launch. Tasks that are over are not started again."""
+def summarize_launch(token: str, job: Job) -> LaunchSummary:
+    """The summary of a job's present launch, without the tasks that are over."""
     tasks = tuple(
-        TaskShape(
+        TaskSummary(
             name=spec.name,
             nodes=spec.num_nodes,
             attempt=len(task.attempts),
@@ -80,12 +80,12 @@ def make_shape(token: str, job: Job) -> Shape:
             grace=max(MIN_GRACE, spec.grace_period),
             notice_signal=spec.notice_signal,
             has_hook=bool(spec.on_preemption.strip()),
-            heard=ends_others(job.spec, spec),
-            waits=has_barrier(job, spec),
+            prints_end_mark=ends_others(job.spec, spec),
+            waits=has_start_gate(job, spec),
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over
     )
     together = job.spec.start is Start.TOGETHER
     domain = name_domain(job) if has_names(job) else ""
-    return Shape(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)
+    return LaunchSummary(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)

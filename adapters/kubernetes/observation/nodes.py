@@ -6,16 +6,21 @@ first the quota stands for the nodes, without the second the namespace's own pod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.contract import Node
-from overspan.adapters.kubernetes.api.answers import Answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.quantities import MIB, Amounts, add_amounts, read_amounts, sum_requests
 from overspan.adapters.kubernetes.manifests.partitions import list_partitions, settle_partition
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
 
 Document = Mapping[str, Any]
 _PAGE = 500
@@ -24,7 +29,7 @@ _SLACK = 0.1
 """CPUs below which a node counts as full: nothing that computes asks for less."""
 
 
-class Use:
+class NodeUse:
     """What the pods of each node asked for; `busy` nodes have more than their own services."""
 
     def __init__(self) -> None:
@@ -57,12 +62,12 @@ def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) 
     default, *others = list_partitions(settings)
     listed = list_parts(connection, "/api/v1/nodes", {})
     nodes = next(listed)
-    if isinstance(nodes, Answer):
+    if isinstance(nodes, ApiAnswer):
         return [read_quota(item, default.name, settings) for item in _ask_quotas(connection, namespace)]
     found: list[Document] = list(nodes)
     for part in listed:
         found += read_part(part, "list nodes")
-    use = _ask_use(connection, namespace) if used else Use()
+    use = _ask_use(connection, namespace) if used else NodeUse()
     return [
         replace(read_node(item, use, one.name, own), default=one is default, time_limit=one.time_limit)
         for one in (default, *others)
@@ -72,13 +77,13 @@ def ask_nodes(connection: Connection, settings: Settings, *, used: bool = True) 
     ]
 
 
-def _ask_use(connection: Connection, namespace: str) -> Use:
+def _ask_use(connection: Connection, namespace: str) -> NodeUse:
     """What pods ask for: of all namespaces, without the right to that of the own one."""
-    use = Use()
+    use = NodeUse()
     for path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
         parts = list_parts(connection, path, {"fieldSelector": LIVE})
         first = next(parts)
-        if isinstance(first, Answer):
+        if isinstance(first, ApiAnswer):
             continue
         # Part by part: ten thousand pods are not kept as documents.
         for pod in first:
@@ -90,7 +95,7 @@ def _ask_use(connection: Connection, namespace: str) -> Use:
     return use
 
 
-def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | Answer]:
+def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> Iterator[list[Document] | ApiAnswer]:
     """The parts of a list; the answer itself, alone, where the right is missing."""
     asked = {**query, "limit": _PAGE}
     while True:
@@ -107,8 +112,8 @@ def list_parts(connection: Connection, path: str, query: Mapping[str, Any]) -> I
         asked["continue"] = following
 
 
-def read_part(part: list[Document] | Answer, doing: str) -> list[Document]:
-    if isinstance(part, Answer):
+def read_part(part: list[Document] | ApiAnswer, doing: str) -> list[Document]:
+    if isinstance(part, ApiAnswer):
         raise to_error(part, doing)
     return part
 
@@ -116,7 +121,7 @@ def read_part(part: list[Document] | Answer, doing: str) -> list[Document]:
 def _ask_quotas(connection: Connection, namespace: str) -> list[Document]:
     """The quotas of a namespace; none where they cannot be read."""
     first = next(list_parts(connection, f"/api/v1/namespaces/{namespace}/resourcequotas", {}))
-    return [] if isinstance(first, Answer) else first
+    return [] if isinstance(first, ApiAnswer) else first
 
 
 def is_wanted(document: Document, settings: Settings) -> bool:
@@ -124,7 +129,7 @@ def is_wanted(document: Document, settings: Settings) -> bool:
     return all(labels.get(name) == value for name, value in settings.node_selector.items())
 
 
-def read_node(document: Document, use: Use, partition: str, settings: Settings) -> Node:
+def read_node(document: Document, use: NodeUse, partition: str, settings: Settings) -> Node:
     """One node as sinfo shows it."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     name = str(metadata.get("name") or "")
@@ -234,3 +239,53 @@ def _find_gpus(total: Amounts, labels: Mapping[str, str], settings: Settings) ->
 def _round(value: float) -> float:
     """Whole thousandths, as Kubernetes counts; without the dust of adding fractions."""
     return round(value, 3)
+
+
+_log = logging.getLogger(__name__)
+
+KEEP_SECONDS = 60.0
+PORTION = 0.9
+"""Of a node that tasks may have without asking: its own pods (DaemonSets) have the rest."""
+
+
+class NodeCache:
+    """A cache of the nodes: asked for when a job needs them, at most once a minute."""
+
+    def __init__(self, ask: Callable[[], list[Node]]) -> None:
+        self._ask = ask
+        self._asked_at: float | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self.known: Sequence[Node] = ()
+
+    def note(self, nodes: Sequence[Node]) -> None:
+        """Store nodes that another caller has fetched."""
+        self.known, self._asked_at = nodes, time.monotonic()
+
+    def look(self) -> None:
+        """Refresh the nodes in the background if they are old."""
+        if self._fresh() or (self._looking is not None and not self._looking.done()):
+            return
+        self._looking = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        """Stop the refresh that is under way."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self) -> None:
+        try:
+            self.note(await asyncio.to_thread(self._ask))
+        except OverspanError as error:
+            _log.info("the nodes are not known: %s", error)
+
+    def _fresh(self) -> bool:
+        return self._asked_at is not None and time.monotonic() - self._asked_at <= KEEP_SECONDS
+
+    async def ask(self, jobs: Iterable[Job]) -> Sequence[Node]:
+        """The nodes; none where no job has defaults to bound. Raises what asking raises."""
+        if not any(task.resources.gpu_defaults and task.resources.gpus for job in jobs for task in job.spec.tasks):
+            return ()
+        if not self._fresh():
+            self.note(await asyncio.to_thread(self._ask))
+        return self.known

@@ -1,8 +1,8 @@
 """From the pods of a launch to its events, each once by the cursor. Pure; the same pods give the same events.
 
 A fact of a pod counts once the pod has its `go`: the mark that the decision to start it was carried out. Kubernetes
-tells whole seconds, cut off: a thing happened within the second after its time, and not after it was heard of. The
-end of that span is what is told, so that delays which count from it are not too short.
+truncates times to whole seconds: a thing happened within the second after its time, and before it was observed. Events
+carry the end of that span, so that delays which count from it are not too short.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.observation.evidence import has_begun, judge_end, judge_gone
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NONE, STARTED, READY, ENDED = range(4)
-"""How much of one node run has been told."""
+"""How much of one node run has been reported."""
 
 STUCK_SECONDS = 30.0
 """How long after its grace a pod that is deleted has to end; then its node does not do it."""
@@ -45,7 +45,7 @@ def write_go(at: float, stop_at: float | None = None) -> str:
 
 
 def read_go(text: str) -> Go | None:
-    """The decisions on a pod; None where it may not start yet. A mark by somebody else counts from 1970."""
+    """The decisions on a pod; None where it may not start yet. One that cannot be read counts from 1970."""
     if not text:
         return None
     try:
@@ -60,26 +60,26 @@ def read_go(text: str) -> Go | None:
 
 @dataclass(frozen=True)
 class Progress:
-    """What has been told of a task: its attempt, and for each node `4 * run + level`."""
+    """What has been reported of a task: its attempt, and for each node `4 * run + level`."""
 
     attempt: int
     nodes: tuple[int, ...]
 
 
 def is_unready(progress: Progress) -> bool:
-    """Whether a task has been told to have started, and not to be ready."""
+    """Whether a task was reported as started, and not yet as ready."""
     return progress.nodes[0] % 4 == STARTED
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """What has been told of a launch."""
+    """What has been reported of a launch."""
 
     granted: bool = False
     tasks: Mapping[str, Progress] = field(default_factory=dict)
 
     def over(self, record: PodRecord) -> bool:
-        """Whether the end of that pod has been told."""
+        """Whether the end of that pod has been reported."""
         progress = self.tasks.get(record.task)
         if progress is None or not 0 <= record.index < len(progress.nodes):
             return False
@@ -89,12 +89,12 @@ class Cursor:
         return record.run < run or (record.run == run and level == ENDED)
 
 
-def format_cursor(cursor: Cursor, shape: Shape) -> str:
+def format_cursor(cursor: Cursor, summary: LaunchSummary) -> str:
     """The cursor as the store keeps it: `granted;place:attempt:levels`, levels run-length coded; '' for nothing."""
     if not cursor.granted:
         return ""
     parts = ["1"]
-    for place, task in enumerate(shape.tasks):
+    for place, task in enumerate(summary.tasks):
         progress = cursor.tasks.get(task.name)
         if progress is not None:
             runs = ((value, len(list(same))) for value, same in groupby(progress.nodes))
@@ -103,20 +103,20 @@ def format_cursor(cursor: Cursor, shape: Shape) -> str:
     return ";".join(parts)
 
 
-def parse_cursor(text: str, shape: Shape) -> Cursor:
+def parse_cursor(text: str, summary: LaunchSummary) -> Cursor:
     """Read a cursor; the beginning for one that is not of this launch."""
     granted, *parts = text.split(";")
     if granted != "1":
         return Cursor()
     try:
-        return Cursor(True, dict(_parse_progress(part, shape) for part in parts))
+        return Cursor(True, dict(_parse_progress(part, summary) for part in parts))
     except (ValueError, IndexError):
         return Cursor()
 
 
-def _parse_progress(part: str, shape: Shape) -> tuple[str, Progress]:
+def _parse_progress(part: str, summary: LaunchSummary) -> tuple[str, Progress]:
     place, attempt, coded = part.split(":")
-    task = shape.tasks[int(place)]
+    task = summary.tasks[int(place)]
     nodes: list[int] = []
     for run in coded.split(","):
         value, _, count = run.partition("x")
@@ -132,7 +132,7 @@ Key = tuple[str, int, int]
 """Task, attempt and index."""
 
 
-class View(NamedTuple):
+class PodSnapshot(NamedTuple):
     """The pods of one launch: those that are there, and the last of those that were removed."""
 
     pods: Mapping[Key, PodRecord]
@@ -146,9 +146,9 @@ class View(NamedTuple):
         return gone, gone is not None
 
 
-def view_pods(pods: Iterable[PodRecord], gone: Iterable[PodRecord] = ()) -> View:
+def take_snapshot(pods: Iterable[PodRecord], gone: Iterable[PodRecord] = ()) -> PodSnapshot:
     """The newest run of each node."""
-    return View(_newest(pods), _newest(gone))
+    return PodSnapshot(_newest(pods), _newest(gone))
 
 
 def _newest(records: Iterable[PodRecord]) -> dict[Key, PodRecord]:
@@ -162,45 +162,45 @@ def _newest(records: Iterable[PodRecord]) -> dict[Key, PodRecord]:
 
 
 def is_placed(record: PodRecord) -> bool:
-    """Whether a pod has its place and its volumes: it runs, waits at its barrier, or prepares itself for that."""
+    """Whether a pod has a node and its volumes: it runs, waits at its start gate, or runs init containers."""
     return record.ended or record.begun or record.started_at is not None
 
 
-class Told(NamedTuple):
+class Projection(NamedTuple):
     """Events, oldest first, and the cursor behind them."""
 
     events: tuple[Event, ...]
     cursor: Cursor
 
 
-def collect(shape: Shape, view: View, cursor: Cursor, now: float) -> Told:
-    """What is new behind a cursor. The grant comes alone: what is decided upon it comes before any other fact."""
+def project(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Projection:
+    """The events behind a cursor. The grant comes alone: the decisions that follow from it precede any other fact."""
     if not cursor.granted:
-        granted = _tell_grant(shape, view, now)
-        return Told((granted,), Cursor(True)) if granted is not None else Told((), cursor)
-    told: list[Event] = []
+        granted = _project_grant(summary, snapshot, now)
+        return Projection((granted,), Cursor(True)) if granted is not None else Projection((), cursor)
+    events: list[Event] = []
     tasks = dict(cursor.tasks)
-    for task in shape.tasks:
-        progress = _find_progress(task, view, cursor)
+    for task in summary.tasks:
+        progress = _find_progress(task, snapshot, cursor)
         if progress is not None:
             nodes = list(progress.nodes)
-            gathered = shape.together and progress.attempt == task.attempt
+            gathered = summary.together and progress.attempt == task.attempt
             for index in range(task.nodes):
-                told += _tell_node(task, progress.attempt, index, nodes, _Look(view, now, gathered))
+                events += _project_node(task, progress.attempt, index, nodes, _AttemptView(snapshot, now, gathered))
             tasks[task.name] = Progress(progress.attempt, tuple(nodes))
-    told.sort(key=lambda event: event.at)
-    return Told(tuple(told), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
+    events.sort(key=lambda event: event.at)
+    return Projection(tuple(events), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
 
 
-def _tell_grant(shape: Shape, view: View, now: float) -> Granted | None:
+def _project_grant(summary: LaunchSummary, snapshot: PodSnapshot, now: float) -> Granted | None:
     members, at, placed = [], now, 0
-    for task in shape.tasks:
+    for task in summary.tasks:
         for index in range(task.nodes):
-            record, gone = view.find((task.name, task.attempt, index))
-            # One that is deleted stays for its finalizer, and gets no place any more: it is told to have ended.
+            record, gone = snapshot.find((task.name, task.attempt, index))
+            # A deleted pod stays for its finalizer and never gets a node: its end is reported after the grant.
             ready = record is not None and (gone or is_placed(record) or is_unbound(record) or is_stuck(record, now))
             placed += ready
-            if shape.together and not ready:
+            if summary.together and not ready:
                 return None
             go = read_go(record.go) if record is not None else None
             at = min(at, go.at) if go is not None and go.at else at
@@ -209,23 +209,23 @@ def _tell_grant(shape: Shape, view: View, now: float) -> Granted | None:
     return Granted(at, tuple(members)) if placed or not members else None
 
 
-def find_eviction(view: View) -> str:
-    """Why Kueue takes the places of all pods back; '' while it does not."""
-    return next((pod.disruption for pod in view.pods.values() if pod.disruption.startswith(EVICTED)), "")
+def find_eviction(snapshot: PodSnapshot) -> str:
+    """Kueue's reason for evicting the group; '' if it does not."""
+    return next((pod.disruption for pod in snapshot.pods.values() if pod.disruption.startswith(EVICTED)), "")
 
 
-def tell_eviction(shape: Shape, view: View, cursor: Cursor, now: float) -> Told:
-    """What a launch has to tell whose places are taken back: programs that had done their work before, then its loss.
+def project_eviction(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Projection:
+    """The events of a launch that Kueue evicts: ends of programs that had finished before, then the loss of the launch.
 
-    Nothing is told while some of its pods run. New pods of the same group would wait for ever: Kueue counts one that
-    ended well as if it were there.
+    Nothing is reported while some of its pods run. New pods of the same group would wait for ever, because Kueue counts
+    a pod that succeeded as present.
     """
-    done = {key: pod for key, pod in view.pods.items() if not pod.disruption and _has_succeeded(pod, now)}
-    told = collect(shape, View(done, {}), cursor, now) if cursor.granted else Told((), cursor)
-    if told.events or any(pod.node and find_end(pod, False, now) is None for pod in view.pods.values()):
-        return told
-    detail = f"its places were taken back ({find_eviction(view)})"
-    return Told((LaunchLost(now, shape.launch, Cause.PREEMPTION.value, detail),), cursor)
+    done = {key: pod for key, pod in snapshot.pods.items() if not pod.disruption and _has_succeeded(pod, now)}
+    done_before = project(summary, PodSnapshot(done, {}), cursor, now) if cursor.granted else Projection((), cursor)
+    if done_before.events or any(pod.node and find_end(pod, False, now) is None for pod in snapshot.pods.values()):
+        return done_before
+    detail = f"its places were taken back ({find_eviction(snapshot)})"
+    return Projection((LaunchLost(now, summary.launch, Cause.PREEMPTION.value, detail),), cursor)
 
 
 def _has_succeeded(record: PodRecord, now: float) -> bool:
@@ -233,12 +233,12 @@ def _has_succeeded(record: PodRecord, now: float) -> bool:
     return end is not None and not end.cause and not end.exit_code and not end.signal
 
 
-def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | None:
-    """What has been told of the task's newest attempt that may start; None while it has none."""
+def _find_progress(task: TaskSummary, snapshot: PodSnapshot, cursor: Cursor) -> Progress | None:
+    """What has been reported of the newest attempt that may start; None if there is none."""
     known = cursor.tasks.get(task.name)
     attempts = [
         key[1]
-        for records in view
+        for records in snapshot
         for key, record in records.items()
         if key[0] == task.name and record.go and (known is None or key[1] >= known.attempt)
     ]
@@ -248,26 +248,26 @@ def _find_progress(task: TaskShape, view: View, cursor: Cursor) -> Progress | No
     return Progress(newest, (0,) * task.nodes)
 
 
-class _Look(NamedTuple):
-    """What is seen of an attempt, and when."""
+class _AttemptView(NamedTuple):
+    """An attempt's pods at one moment."""
 
-    view: View
+    snapshot: PodSnapshot
     now: float
     gathered: bool
-    """Whether it was let go when all of its pods had their places."""
+    """Whether its start gates opened only after all of its pods had nodes."""
 
 
-def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], look: _Look) -> Iterator[Event]:
-    (record, gone), now = look.view.find((task.name, attempt, index)), look.now
+def _project_node(task: TaskSummary, attempt: int, index: int, nodes: list[int], seen: _AttemptView) -> Iterator[Event]:
+    (record, gone), now = seen.snapshot.find((task.name, attempt, index)), seen.now
     run, level = divmod(nodes[index], 4)
     go = read_go(record.go) if record is not None else None
     if record is None or go is None or record.run < run:
         return
     if record.run > run:
         run, level = record.run, NONE
-    start = _find_start(record, go, look)
+    start = _find_start(record, go, seen)
     if has_begun(record) and level < STARTED:
-        if _moved(task, attempt, run, look):
+        if _moved(task, attempt, run, seen):
             yield Granted(start, ((task.name, index, record.node, record.address, ()),))
         yield NodeStarted(start, task.name, attempt, index, run)
         level = STARTED
@@ -283,19 +283,19 @@ def _tell_node(task: TaskShape, attempt: int, index: int, nodes: list[int], look
     nodes[index] = 4 * run + level
 
 
-def _moved(task: TaskShape, attempt: int, run: int, look: _Look) -> bool:
-    """Whether a node run may be elsewhere than the grant said: a later one, or one that had no place then."""
-    return attempt != task.attempt or run > 0 or (not look.gathered and task.nodes > 1)
+def _moved(task: TaskSummary, attempt: int, run: int, seen: _AttemptView) -> bool:
+    """Whether a node run may be on another node than the grant said: a later run, or one that had no node then."""
+    return attempt != task.attempt or run > 0 or (not seen.gathered and task.nodes > 1)
 
 
-def _find_start(record: PodRecord, go: Go, look: _Look) -> float:
+def _find_start(record: PodRecord, go: Go, seen: _AttemptView) -> float:
     """When a pod's program began: with the decision, where its container was there already and waited for that."""
     began = record.started_at or 0.0
-    waited = look.gathered and not record.run and not record.begun and began <= go.at
-    return go.at if waited else max(round_up(began, look.now), go.at)
+    waited = seen.gathered and not record.run and not record.begun and began <= go.at
+    return go.at if waited else max(round_up(began, seen.now), go.at)
 
 
-class End(NamedTuple):
+class ProgramEnd(NamedTuple):
     """The end of a pod's program; `cause` as NodeEnded has it."""
 
     at: float
@@ -305,8 +305,8 @@ class End(NamedTuple):
     detail: str = ""
 
 
-def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
-    """How a pod ended, on the evidence that there is; None while its program may run."""
+def find_end(record: PodRecord, gone: bool, now: float) -> ProgramEnd | None:
+    """How a pod ended, by the evidence on its record; None while its program may run."""
     go = read_go(record.go)
     ordered = go is not None and go.stop_at is not None
     if record.ended:
@@ -320,18 +320,18 @@ def find_end(record: PodRecord, gone: bool, now: float) -> End | None:
         return None
     at = now if record.finished_at is None else round_up(record.finished_at, now)
     code, signal = _read_exit(record, ordered)
-    return End(at, code, signal, cause.value if cause else "", detail)
+    return ProgramEnd(at, code, signal, cause.value if cause else "", detail)
 
 
 def _read_exit(record: PodRecord, ordered: bool) -> tuple[int, int]:
-    """Exit code and signal as Slurm tells them (0:9), of the 128 + signal that a container ends with.
+    """Exit code and signal as Slurm shows them (0:9), from the 128 + signal that a container ends with.
 
-    A runtime does not tell KILL from `exit 137`, which hardly a program says of itself: it counts as KILL, by which
-    memory, time and nodes end programs. 143 is TERM where the pod was ended; else it is the program's own word.
+    A runtime does not distinguish KILL from `exit 137`. Programs hardly ever exit with 137 themselves, so it counts
+    as KILL, by which memory, time and nodes end programs. 143 is TERM if the pod was ended, else the program's own.
     """
-    told = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
+    was_ended = ordered or record.deleting_at is not None or bool(record.disruption) or bool(record.status_reason)
     code = record.exit_code or 0
-    if not record.signal and (code == 128 + SIGKILL or (code == 128 + SIGTERM and told)):
+    if not record.signal and (code == 128 + SIGKILL or (code == 128 + SIGTERM and was_ended)):
         return 0, code - 128
     return code, record.signal
 
@@ -342,7 +342,7 @@ def round_up(second: float, now: float) -> float:
 
 
 def is_unbound(record: PodRecord) -> bool:
-    """Whether a pod is deleted that no node has: nothing of it ever runs."""
+    """Whether a pod was deleted before it had a node: it never runs."""
     return record.deleting_at is not None and not record.node
 
 

@@ -49,7 +49,7 @@ class PodRecord(NamedTuple):
     """When its grace is over, for a pod that is being deleted (deletionTimestamp)."""
     created_at: float
     started_at: float | None
-    """Start of the container `main`, which waits at the barrier first where its pod has one."""
+    """Start of the container `main`, which first waits at the start gate if its pod has one."""
     finished_at: float | None
     """End of the container `main`."""
     exit_code: int | None
@@ -63,7 +63,7 @@ class PodRecord(NamedTuple):
     status_reason: str
     """The pod's own reason (Evicted, DeadlineExceeded, NodeLost...)."""
     waiting_reason: str
-    """Why it does not run yet: Unschedulable, SchedulingGated, ErrImagePull...; '' for none told."""
+    """Why it does not run yet: Unschedulable, SchedulingGated, ErrImagePull...; '' if no reason is given."""
     waiting_message: str
     scheduled: bool
     ready: bool
@@ -123,9 +123,9 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         go=sys.intern(notes.get(GO) or ""),
         deleting_at=read_time(metadata.get("deletionTimestamp")),
         created_at=read_time(metadata.get("creationTimestamp")) or 0.0,
-        # The runtime tells 1970 of a container that it could not start.
+        # Runtimes report 1970 as the start of a container that could not be started.
         started_at=read_time(started) or None,
-        # A kubelet that has lost a container reports its end without a time; the pod's phase tells it then.
+        # A kubelet that has lost a container reports its end without a time; then the pod's phase shows the end.
         finished_at=read_time(ended.get("finishedAt")),
         exit_code=_number(ended.get("exitCode")) if ended else None,
         signal=_number(ended.get("signal")),
@@ -169,8 +169,8 @@ def _read_owner(metadata: Mapping[str, Any]) -> str:
 def _read_leave(notice: Any) -> float | None:
     """The deadline in a notice that the primaries are done; None for any other one."""
     try:
-        told = json.loads(notice or "{}")
-        return float(told["deadline"]) if told.get("kind") == PRIMARIES_DONE else None
+        notice_document = json.loads(notice or "{}")
+        return float(notice_document["deadline"]) if notice_document.get("kind") == PRIMARIES_DONE else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -16,7 +16,7 @@ from overspan.bridge.model.sbatch_options import (
     BY_NAME,
     OWN,
     Argument,
-    Option,
+    SbatchOption,
     Treatment,
     match_names,
 )
@@ -201,7 +201,7 @@ def read_command(words: Sequence[str]) -> list[dict[str, str]]:
     return components
 
 
-def _read_long(word: str, following: str) -> tuple[list[tuple[Option, str]], int]:
+def _read_long(word: str, following: str) -> tuple[list[tuple[SbatchOption, str]], int]:
     name, equals, value = word[2:].partition("=")
     names = [name] if name in BY_NAME else match_names(name)
     if not names:
@@ -212,8 +212,8 @@ def _read_long(word: str, following: str) -> tuple[list[tuple[Option, str]], int
     return [(option, following)], 2
 
 
-def _read_letters(word: str, following: str) -> tuple[list[tuple[Option, str]], int]:
-    taken: list[tuple[Option, str]] = []
+def _read_letters(word: str, following: str) -> tuple[list[tuple[SbatchOption, str]], int]:
+    taken: list[tuple[SbatchOption, str]] = []
     for place, letter in enumerate(word[1:], 1):
         option = BY_LETTER.get(letter)
         if option is None:

@@ -19,7 +19,7 @@ from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
 from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
-from overspan.adapters.slurm.sets.members import MemberLaunch, list_members
+from overspan.adapters.slurm.sets.members import PartLaunch, list_members
 from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import identify, is_element
@@ -118,7 +118,7 @@ class Renderer:
     def _render_group(self, launch: Launch, facts: ClusterFacts, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, facts.site.home), self.folder(launch, facts.site)
         place = GroupPlace(self.cluster, root, folder, facts.nodes, facts.site.version)
-        if isinstance(launch, MemberLaunch):
+        if isinstance(launch, PartLaunch):
             if not self.settings.shared_root:
                 refuse_member()
             found = render_member(launch, self.settings, place, held)
@@ -244,7 +244,7 @@ def name_run(launch: Launch) -> str:
     """
     if is_element(launch):
         return identify(launch).token.rpartition("-")[0]
-    token = launch.whole if isinstance(launch, MemberLaunch) else launch.token
+    token = launch.whole if isinstance(launch, PartLaunch) else launch.token
     head, dash, number = token.rpartition("-")
     return head if dash and number == str(launch.job.launch) and "-" in head else f"{token}-{launch.job.id}"
 

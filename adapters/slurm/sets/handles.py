@@ -92,7 +92,7 @@ def _parse_part(field: str) -> SetPart:
 
 
 @dataclass(frozen=True)
-class MemberCursor:
+class PartCursor:
     """What has been reported of a task's newest native job.
 
     `first` is the first attempt that it runs. Its journal was read up to `offset`, where `order` is the last order's
@@ -114,7 +114,7 @@ class MemberCursor:
 class SetCursor:
     """What has been reported of a set. `orders` is the number of the last order that Slurm itself carried out."""
 
-    members: tuple[MemberCursor, ...] = ()
+    members: tuple[PartCursor, ...] = ()
     granted: bool = False
     over: bool = False
     orders: int = 0
@@ -124,15 +124,15 @@ class SetCursor:
         rows = [[*member.__dict__.values()] for member in self.members]
         return json.dumps([flags, self.orders, rows], separators=(",", ":"))
 
-    def member(self, task: str) -> MemberCursor:
+    def member(self, task: str) -> PartCursor:
         """The cursor of a task. Raises KeyError for a task of another job."""
         return self._by_task[task]
 
     @cached_property
-    def _by_task(self) -> dict[str, MemberCursor]:
+    def _by_task(self) -> dict[str, PartCursor]:
         return {member.task: member for member in self.members}
 
-    def put(self, member: MemberCursor) -> SetCursor:
+    def put(self, member: PartCursor) -> SetCursor:
         """The same with a newer cursor of one task."""
         return replace(self, members=tuple(member if old.task == member.task else old for old in self.members))
 
@@ -146,12 +146,12 @@ def parse_set_cursor(handle: SetHandle, text: str) -> SetCursor:
             return SetCursor(members, "g" in flags, "o" in flags, int(orders))
     except (ValueError, TypeError):
         pass
-    return SetCursor(tuple(MemberCursor(part.task, 0, part.native) for part in handle.parts))
+    return SetCursor(tuple(PartCursor(part.task, 0, part.native) for part in handle.parts))
 
 
-def _read_member(task: str, first: int, native: int, offset: int, *rest: Any) -> MemberCursor:
+def _read_member(task: str, first: int, native: int, offset: int, *rest: Any) -> PartCursor:
     order, attempt, still_open, over = rest
-    return MemberCursor(task, first, native, offset, order, attempt, tuple((n, run) for n, run in still_open), over)
+    return PartCursor(task, first, native, offset, order, attempt, tuple((n, run) for n, run in still_open), over)
 
 
 def name_member(handle: SetHandle, task: str, first: int, native: int) -> GroupHandle:

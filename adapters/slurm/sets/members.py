@@ -23,7 +23,7 @@ MEMBERS = "/members/"
 
 
 @dataclass(frozen=True)
-class MemberLaunch(Launch):
+class PartLaunch(Launch):
     """A native job of a set: its task, its first attempt, and for a replacement the order that launches this attempt.
 
     `job` is the whole group; `token` is the native job's own, `whole` the launch's.
@@ -66,12 +66,12 @@ def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
         return False
 
 
-def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None) -> MemberLaunch:
+def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None) -> PartLaunch:
     """One native job of a set's launch."""
     token = MARK.join([launch.token, task, str(first)])
     # The set's dependencies were met before its start, so a replacement has none.
     needs = () if first else launch.needs
-    return MemberLaunch(
+    return PartLaunch(
         token,
         launch.job,
         launch.environment,
@@ -85,7 +85,7 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
     )
 
 
-def list_members(launch: Launch) -> list[MemberLaunch]:
+def list_members(launch: Launch) -> list[PartLaunch]:
     """The native jobs that a set begins with. Raises InvalidRequest for a group that has to be one allocation."""
     for task in launch.job.spec.tasks:
         if task.share:
@@ -98,10 +98,10 @@ def list_members(launch: Launch) -> list[MemberLaunch]:
 
 def starts_together(launch: Launch) -> bool:
     """Whether the launch is one of a set's first native jobs, which are released together."""
-    return isinstance(launch, MemberLaunch) and not launch.first
+    return isinstance(launch, PartLaunch) and not launch.first
 
 
-class MemberToken(NamedTuple):
+class PartToken(NamedTuple):
     """The parts of a native job's token: the launch's token, the task, and the native job's first attempt."""
 
     token: str
@@ -114,12 +114,12 @@ class MemberToken(NamedTuple):
         return f"{MEMBERS}{self.task}/{self.first}"
 
 
-def split_token(token: str) -> MemberToken | None:
+def split_token(token: str) -> PartToken | None:
     """The parts of a native job's token; None for a token that is not of a set's native job."""
     head, *rest = token.rsplit(MARK, 2)
     if len(rest) != 2 or not rest[1].isdigit():
         return None
-    return MemberToken(head, rest[0], int(rest[1]))
+    return PartToken(head, rest[0], int(rest[1]))
 
 
 def narrow(job: Job, name: str) -> Job:

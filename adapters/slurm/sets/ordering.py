@@ -64,7 +64,7 @@ together cannot begin any more once one job was moved: the others wait at the st
 _FOR_TASK = (events.Terminate, events.Kill, events.Notice, events.Warn, events.NodeRelaunch)
 
 
-class LiveMember(NamedTuple):
+class LivePart(NamedTuple):
     """A native job that can still run something, for attempts from `first` on.
 
     `begun` says that its supervisor handles signals already. `phase` is Slurm's, None where it is not known.
@@ -116,7 +116,7 @@ class SetOrderer:
         kind = type(order.event).__name__
         return steps or Refusal(order.token, f"{kind} is not carried out on a set")
 
-    def _list_live_members(self, known: KnownSet, task: str) -> list[LiveMember]:
+    def _list_live_members(self, known: KnownSet, task: str) -> list[LivePart]:
         """The native jobs of a task, or of all tasks, that can still run something."""
         begun, view_of = self._watch.journals.has_begun, self._watch.view_of
         now, found = known.now, []
@@ -125,7 +125,7 @@ class SetOrderer:
                 handle = known.name(member)
                 view = view_of(str(handle))
                 phase = None if view is None else view.outcome.phase
-                found.append(LiveMember(handle, member.first, begun(handle), phase))
+                found.append(LivePart(handle, member.first, begun(handle), phase))
         return found
 
     async def _launch(self, known: KnownSet, order: Order, event: events.Launch) -> OrderSteps | Refusal:
@@ -190,7 +190,7 @@ class SetOrderer:
         return Refusal(order.token, "the new native job is not stored yet", transient=True)
 
 
-def plan_order(known: KnownSet, order: Order, members: Sequence[LiveMember]) -> OrderSteps | None:
+def plan_order(known: KnownSet, order: Order, members: Sequence[LivePart]) -> OrderSteps | None:
     """The commands of an order that launches nothing; None for one that a set does not have."""
     event, handles = order.event, [one.handle for one in members]
     if isinstance(event, events.HoldOver):
@@ -220,7 +220,7 @@ def plan_order(known: KnownSet, order: Order, members: Sequence[LiveMember]) -> 
     return None
 
 
-def _write_order(one: LiveMember, order: Order, event: Event) -> OrderSteps:
+def _write_order(one: LivePart, order: Order, event: Event) -> OrderSteps:
     """Write an order for the supervisor. If the attempt is to end before its native job runs, cancel that too."""
     steps = add_order(one.handle, order, one.begun)
     ends = isinstance(event, (events.Terminate, events.Kill)) and event.attempt == one.first

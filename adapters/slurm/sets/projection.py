@@ -14,7 +14,7 @@ from overspan.adapters.slurm.groups.projection import GroupView
 from overspan.adapters.slurm.observation.journals import JournalLine
 from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
 from overspan.adapters.slurm.observation.projection import Ordered
-from overspan.adapters.slurm.sets.handles import MemberCursor, SetCursor, SetHandle, SetPart
+from overspan.adapters.slurm.sets.handles import PartCursor, SetCursor, SetHandle, SetPart
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
 from overspan.bridge.model.events import (
     Event,
@@ -139,9 +139,7 @@ def _judge_early(handle: SetHandle, task: str, member_view: GroupView) -> Launch
     return LaunchLost(view.end or view.asked, handle.launch, cause.value, detail)
 
 
-def _project_member(
-    part: SetPart, member_view: GroupView | None, member: MemberCursor
-) -> tuple[MemberCursor, list[Event]]:
+def _project_member(part: SetPart, member_view: GroupView | None, member: PartCursor) -> tuple[PartCursor, list[Event]]:
     """The events in a native job's journal behind the cursor, and the ends of node runs that it leaves open."""
     events: list[Event] = []
     if member_view is None or member.over:
@@ -180,7 +178,7 @@ def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> Nod
     return NodeEnded(at, task, attempt, node, run, signal=9, cause=Cause.NODE.value, detail=detail)
 
 
-def _note(part: SetPart, member: MemberCursor, event: Event) -> MemberCursor:
+def _note(part: SetPart, member: PartCursor, event: Event) -> PartCursor:
     """The cursor after an event: its attempt and its open node runs."""
     if isinstance(event, Launch):
         return replace(member, attempt=event.attempt, open=tuple((node, 0) for node in range(part.nodes)))

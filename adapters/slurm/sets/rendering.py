@@ -13,7 +13,7 @@ from overspan.adapters.slurm.groups.script import SupervisorHost, render_group
 from overspan.adapters.slurm.rendering.images import member_words, without_images
 from overspan.adapters.slurm.rendering.script import RenderContext
 from overspan.adapters.slurm.rendering.volumes import place_volumes
-from overspan.adapters.slurm.sets.members import MemberLaunch, narrow
+from overspan.adapters.slurm.sets.members import PartLaunch, narrow
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.dependencies import name_needs
 from overspan.adapters.slurm.unshared.relocation import relocate
@@ -23,12 +23,12 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency
 
 
-def member_path(launch: MemberLaunch) -> str:
+def member_path(launch: PartLaunch) -> str:
     """The folder of a native job's own files in the run directory."""
     return f"members/{launch.task}/{launch.first}"
 
 
-def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
+def render_member(launch: PartLaunch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
     """Plan one task for the cluster's nodes and render its job; the folder is the run directory of the group.
 
     Raises Rejected if the task does not fit, InvalidRequest for options and images that are not allowed.
@@ -57,7 +57,7 @@ def render_member(launch: MemberLaunch, settings: Settings, place: GroupPlace, h
     return GroupFiles(submission, plan, tuple(files))
 
 
-def render_launch_file(launch: MemberLaunch) -> bytes:
+def render_launch_file(launch: PartLaunch) -> bytes:
     """The file from which a replacement is made: the job with its secrets, and its daemon's environment."""
     document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
     return json.dumps(document, separators=(",", ":")).encode()
@@ -71,7 +71,7 @@ def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
     return decode(Job, document["job"]), document["environment"]
 
 
-def render_first_order(launch: MemberLaunch) -> bytes:
+def render_first_order(launch: PartLaunch) -> bytes:
     """The orders file of a replacement, with the order to launch its attempt."""
     assert launch.order is not None
     document = {"seq": 1, "event": event_to_document(launch.order.event), "token": launch.order.token}

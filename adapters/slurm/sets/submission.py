@@ -12,7 +12,7 @@ from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.sets.handles import SetHandle, SetPart, is_set_handle, join_natives, parse_set
 from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import MemberLaunch, MemberToken, list_members, member_of, split_token
+from overspan.adapters.slurm.sets.members import PartLaunch, PartToken, list_members, member_of, split_token
 from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
@@ -40,7 +40,7 @@ class SetSubmitter:
     async def submit(self, launches: Sequence[Launch]) -> dict[str, SubmissionAnswer]:
         """The answers by token; a set with a native job in doubt has none yet."""
         concluded: dict[str, SubmissionAnswer] = {}
-        members: dict[str, list[MemberLaunch]] = {}
+        members: dict[str, list[PartLaunch]] = {}
         for launch in launches:
             try:
                 members[launch.token] = list_members(launch)
@@ -58,7 +58,7 @@ class SetSubmitter:
         return concluded
 
     async def _conclude(
-        self, launch: Launch, members: Sequence[MemberLaunch], answers: Sequence[SubmissionAnswer]
+        self, launch: Launch, members: Sequence[PartLaunch], answers: Sequence[SubmissionAnswer]
     ) -> Accepted | Refusal:
         accepted = [answer for answer in answers if isinstance(answer, Accepted)]
         refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
@@ -139,7 +139,7 @@ class SetSubmitter:
         # Without any native job of a set the next release need not ask.
         self._clean = not left and not kept and not self._fresh
 
-    async def end(self, members: Collection[MemberToken]) -> None:
+    async def end(self, members: Collection[PartToken]) -> None:
         """End the native jobs that have these tokens. Raises OverspanError."""
         if members:
             queue = await self._submitter.queries.own_queue()

@@ -12,7 +12,7 @@ from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import (
-    MemberCursor,
+    PartCursor,
     SetCursor,
     SetHandle,
     is_set_handle,
@@ -20,7 +20,7 @@ from overspan.adapters.slurm.sets.handles import (
     parse_set,
     parse_set_cursor,
 )
-from overspan.adapters.slurm.sets.members import MemberToken
+from overspan.adapters.slurm.sets.members import PartToken
 from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch, SetProjection, SetView, project_set
 from overspan.bridge.model.events import Granted
 
@@ -45,7 +45,7 @@ class KnownSet:
 
     handle: SetHandle
     cursor: SetCursor
-    fresh: dict[str, MemberCursor] = field(default_factory=dict)
+    fresh: dict[str, PartCursor] = field(default_factory=dict)
     moved_at: dict[str, float] = field(default_factory=dict)
     """By task: when its fresh native job was submitted (this machine's time)."""
     lost_attempts: dict[str, LostAttempt] = field(default_factory=dict)
@@ -81,15 +81,15 @@ class KnownSet:
             for task in self.fresh
         ]
 
-    def name(self, member: MemberCursor) -> GroupHandle:
+    def name(self, member: PartCursor) -> GroupHandle:
         """A native job of the set as an allocation with a supervisor in it."""
         return name_member(self.handle, member.task, member.first, member.native)
 
-    def is_over(self, member: MemberCursor) -> bool:
+    def is_over(self, member: PartCursor) -> bool:
         """Whether nothing can be launched any more in a task's newest native job, by the latest projection."""
         return member.over or self._latest(member).over
 
-    def _latest(self, member: MemberCursor) -> MemberCursor:
+    def _latest(self, member: PartCursor) -> PartCursor:
         projected = member if self.projected is None else self.projected.member(member.task)
         return projected if projected.native == member.native else member
 
@@ -115,7 +115,7 @@ class Sets:
 
     def __init__(self) -> None:
         self._known: dict[str, KnownSet] = {}
-        self._requeued: set[MemberToken] = set()
+        self._requeued: set[PartToken] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -163,7 +163,7 @@ class Sets:
         """Note a native job that was submitted for a task's next attempts."""
         known = self._known.get(text)
         if known is not None:
-            known.fresh[task] = MemberCursor(task, first, native)
+            known.fresh[task] = PartCursor(task, first, native)
             known.moved_at[task] = time.time()
 
     def note_lost_attempt(self, text: str, task: str, lost: LostAttempt) -> None:
@@ -188,7 +188,7 @@ class Sets:
         """The native jobs to cancel, because their supervisors have missed a kill deadline."""
         return [name for known in self._known.values() for name in known.list_overdue(now)]
 
-    def take_requeued(self) -> set[MemberToken]:
+    def take_requeued(self) -> set[PartToken]:
         """The native jobs that were reported as lost because Slurm requeued them; they have to be cancelled."""
         taken, self._requeued = self._requeued, set()
         return taken
@@ -214,7 +214,7 @@ class Sets:
         for task, observed in observed_members.items():
             member = projected.cursor.member(task)
             if member.over and observed.view is not None and observed.view.outcome.phase is Phase.REQUEUED:
-                self._requeued.add(MemberToken(known.handle.token, task, member.first))
+                self._requeued.add(PartToken(known.handle.token, task, member.first))
         return projected
 
 

@@ -22,7 +22,7 @@ from overspan.adapters.slurm.observation.requeues import Successor, find_success
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
 from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
-from overspan.adapters.slurm.sets.members import MemberLaunch, starts_together
+from overspan.adapters.slurm.sets.members import PartLaunch, starts_together
 from overspan.adapters.slurm.submission.arrays import (
     Native,
     SubmissionUnit,
@@ -427,7 +427,7 @@ class Submitter:
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:
         """The launch with the paths of its staged files, and the files that travel inline."""
-        if isinstance(launch, MemberLaunch) and launch.first:
+        if isinstance(launch, PartLaunch) and launch.first:
             # The files were staged when the set was submitted.
             return launch, None
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from overspan.adapters.abilities import Barrier, Located, Written
+from overspan.adapters.abilities import Located, StartGates, Written
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
 from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
 from overspan.adapters.traits import Traits
@@ -85,9 +85,9 @@ class Cluster:
 
     @property
     def holds_back(self) -> bool:
-        """Whether launches wait there behind a barrier, so that a decision of the daemon alone ends them."""
+        """Whether launches wait there at a start gate, so that a decision of the daemon alone ends them."""
         try:
-            return not self.traits.gives_back and isinstance(self.adapter, Barrier)
+            return not self.traits.gives_back and isinstance(self.adapter, StartGates)
         except OverspanError:
             return False
 
@@ -308,9 +308,9 @@ class Clusters:
         """Whether only the cluster can change the wall time of a launch there."""
         return self.find_traits(name).keeps_limits(handle)
 
-    def patience_of(self, name: str, job: Job) -> float | None:
+    def find_failover_timeout(self, name: str, job: Job) -> float | None:
         """How long a cluster has to start a job that could go elsewhere, by its own settings; None: for ever."""
-        return self.find_traits(name).patience(job)
+        return self.find_traits(name).failover_timeout(job)
 
     def list_racers(self, job: Job) -> tuple[str, ...]:
         """The clusters of a job's list that may race for it; none where there are not two of them."""
@@ -325,7 +325,7 @@ class Clusters:
             adapter = self.get(name).adapter
         except OverspanError as error:
             return error.message
-        return adapter.find_obstacle(job) if isinstance(adapter, Barrier) else "it starts a job by itself"
+        return adapter.find_obstacle(job) if isinstance(adapter, StartGates) else "it starts a job by itself"
 
     def open_local(self) -> None:
         """Open the clusters that are this machine, so that a mistake in their settings shows at the start."""

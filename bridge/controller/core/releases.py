@@ -1,4 +1,4 @@
-"""Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Release`).
+"""Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Cleanup`).
 
 An adapter gets the launches that are still wanted and removes the others, so leftovers of an earlier daemon go too. The
 store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster.
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from overspan.adapters.abilities import Release
+from overspan.adapters.abilities import Cleanup
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
@@ -60,7 +60,7 @@ class LaunchReleases:
     async def note(self, name: str) -> None:
         """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         cluster = self.clusters.get(name)
-        if name not in self._noted and isinstance(cluster.adapter, Release):
+        if name not in self._noted and isinstance(cluster.adapter, Cleanup):
             await self.recorder.repository.set_meta(_key(name), _OWED)
             self._noted.add(name)
         self._sending[name] += 1
@@ -116,7 +116,7 @@ class LaunchReleases:
 
     async def _release(self, cluster: Cluster) -> None:
         adapter = cluster.adapter
-        if not isinstance(adapter, Release):
+        if not isinstance(adapter, Cleanup):
             return
         if any(entry.unwritten is not None for entry in self.recorder.registry):
             # The next daemon would take a launch without a recorded end for a lost one.

@@ -73,7 +73,7 @@ class LaunchRules(Protocol):
     def keeps_limits(self, name: str, handle: str) -> bool:
         """Whether only the cluster can change the launch's wall time."""
 
-    def patience_of(self, name: str, job: Job) -> float | None:
+    def find_failover_timeout(self, name: str, job: Job) -> float | None:
         """How long a cluster has to start a job that could go elsewhere, where the job's file does not say."""
 
 
@@ -356,8 +356,8 @@ class Completion:
             if not submits and unit.job.array is None:
                 self._owe(unit, unit.cluster, unit.job.launch, now)
                 if unit.job.cluster:
-                    patience = self.clusters.patience_of(unit.job.cluster, unit.job)
-                    unit.advance(events.Offer(now, unit.job.cluster, patience))
+                    timeout = self.clusters.find_failover_timeout(unit.job.cluster, unit.job)
+                    unit.advance(events.Offer(now, unit.job.cluster, timeout))
             return
         for row in submits:
             unit.settle(row)

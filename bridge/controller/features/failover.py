@@ -1,7 +1,7 @@
 """Failover: moves waiting jobs to the next candidate when their time is over, or at once if their cluster is down.
 
 A launch that the cluster may have is withdrawn first: an order ends it if it still waits, and only the report of that
-end lets the job move. Behind a barrier that only the daemon lifts, the decision alone is enough, and the launch is
+end lets the job move. At a start gate that only the daemon opens, the decision alone is enough, and the launch is
 released. When a job is due is one of its facts, so a restart of the daemon changes nothing.
 """
 
@@ -14,7 +14,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.lifecycle.candidates import Place
+from overspan.bridge.lifecycle.candidates import CandidateRef
 from overspan.bridge.lifecycle.failover import failover_time, list_next
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -84,7 +84,7 @@ class Failover:
         cluster = self._clusters.find(name)
         return cluster is not None and cluster.gives_back
 
-    async def _find_next(self, job: Job, troubles: dict[str, str]) -> Place | None:
+    async def _find_next(self, job: Job, troubles: dict[str, str]) -> CandidateRef | None:
         """The next candidate whose cluster answers; `troubles` caches the answers."""
         for place in list_next(job):
             cluster = self._clusters.find(place.cluster)
@@ -96,10 +96,10 @@ class Failover:
                 return place
         return None
 
-    def _move_due(self, units: list[UnitOfWork], target: Place, text: str) -> bool:
+    def _move_due(self, units: list[UnitOfWork], target: CandidateRef, text: str) -> bool:
         return any(self._is_due(unit.job) and self._move(unit, target, text) for unit in units)
 
-    def _move(self, unit: UnitOfWork, target: Place, text: str) -> bool:
+    def _move(self, unit: UnitOfWork, target: CandidateRef, text: str) -> bool:
         """Move a job, or order its withdrawal; False while it is unknown whether its cluster has it."""
         now = self._recorder.clock()
         if not unit.dispatched:
@@ -127,7 +127,7 @@ class Failover:
             cluster = self._clusters.find(entry.cluster)
             text = f"no answer: {cluster.message}" if cluster is not None else "not configured any more"
 
-            def work(units: list[UnitOfWork], target: Place = target, text: str = text) -> None:
+            def work(units: list[UnitOfWork], target: CandidateRef = target, text: str = text) -> None:
                 for unit in units:
                     if not unit.dispatched and target in list_next(unit.job):
                         now = self._recorder.clock()

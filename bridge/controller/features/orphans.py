@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from overspan.adapters.abilities import Release, Trace, Traces
+from overspan.adapters.abilities import Cleanup, Trace, Traces
 from overspan.adapters.contract import Adapter
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -99,7 +99,7 @@ class OrphanCheck:
 
     async def _release(self, name: str, adapter: Adapter, installation: str, sweep: OrphanRemoval) -> OrphanReport:
         """Have a cluster that cannot list its launches remove the unwanted ones."""
-        if sweep.release and isinstance(adapter, Release):
+        if sweep.release and isinstance(adapter, Cleanup):
             await adapter.release(installation, *self._releases.wanted())
         return OrphanReport(installation, looked=False, damaged=self._list_damages(name))
 

@@ -1,4 +1,4 @@
-"""What the first process of a pod does beside the user's program: the barrier before it, and the word of its end."""
+"""What the first process of a pod does beside the user's program: the start gate before it, and the word of its end."""
 
 from __future__ import annotations
 

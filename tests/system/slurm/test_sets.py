@@ -200,7 +200,7 @@ def test_who_comes_late_fails_nobody(remote: Span, site: Site) -> None:
         remote.wait_until(lambda: "early" in natives(remote, site, job), 20, "the native jobs")
         number = str(natives(remote, site, job)["early"][0])
         elapsed = ("squeue", "-hj", number, "-t", "R", "-o", "%M")
-        remote.wait_until(lambda: site.slurm(*elapsed).strip() >= "0:10", 30, "ten seconds at the barrier")
+        remote.wait_until(lambda: site.slurm(*elapsed).strip() >= "0:10", 30, "ten seconds at the start gate")
         assert not any(task["attempts"] for task in remote.job(job)["tasks"])
     shown = remote.until(job, "COMPLETED", timeout=60)
     assert [len(task["attempts"]) for task in shown["tasks"]] == [1, 1]

@@ -8,7 +8,7 @@ from tests.unit.adapters.kubernetes.samples import configure
 from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.manifests.resources import render_needs
-from overspan.adapters.kubernetes.observation.sizes import PORTION
+from overspan.adapters.kubernetes.observation.nodes import PORTION
 from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.booking import list_variants
 from overspan.adapters.local.capacity import Capacity

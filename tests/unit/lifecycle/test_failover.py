@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from overspan.bridge.lifecycle.candidates import Place
+from overspan.bridge.lifecycle.candidates import CandidateRef
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.failover import failover_time, list_next, read_withdrawal, word_refusals
 from overspan.bridge.lifecycle.reduction import reduce
@@ -33,7 +33,7 @@ def make_job(*told: Event, cluster: str = "a") -> Job:
 
 def test_the_time_counts_from_the_offer() -> None:
     job = make_job()
-    assert (failover_time(job), list_next(job)) == (70.0, (Place(1, "b"), Place(2, "c")))
+    assert (failover_time(job), list_next(job)) == (70.0, (CandidateRef(1, "b"), CandidateRef(2, "c")))
     # A supervisor that replays the job has nothing to decide about it.
     assert decide(job, 1000.0).events == ()
 
@@ -42,7 +42,7 @@ def test_the_time_counts_from_the_offer() -> None:
 def test_the_next_launch_is_the_next_clusters(event: Event) -> None:
     job = make_job(event)
     assert (job.cluster, job.launch, job.state, job.offered_at, job.begin) == ("b", 1, State.PENDING, None, 5.0)
-    assert (failover_time(job), list_next(job), job.restarts) == (None, (Place(2, "c"),), 0)
+    assert (failover_time(job), list_next(job), job.restarts) == (None, (CandidateRef(2, "c"),), 0)
     assert [(each.cluster, each.launch) for each in job.passed] == [("a", 0)]
     (row,) = transitions(make_job(), job, event)
     assert row.text.startswith("goes to the cluster b: ")

@@ -73,7 +73,7 @@ class Bench:
         return answer.handle
 
     def place(self, name: str) -> None:
-        """Bind a pod, and start it: it waits at its barrier, or runs."""
+        """Bind a pod, and start it: it waits at its start gate, or runs."""
         self.api.pods.bind(name)
         self.api.pods.run(name)
 

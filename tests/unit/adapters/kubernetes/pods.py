@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.projection import write_go
 from overspan.adapters.kubernetes.observation.records import PodRecord
 
@@ -51,7 +51,7 @@ def pod(task: str = "trainer", index: int = 0, attempt: int = 0, run: int = 0, *
 
 
 def placed(task: str = "trainer", index: int = 0, **fields: Any) -> PodRecord:
-    """A pod that waits at its barrier on a node, since T+5."""
+    """A pod that waits at its start gate on a node, since T+5."""
     own = {"node": "node-1", "address": f"10.0.0.{index + 1}", "scheduled": True, "phase": "Running"}
     own["started_at"] = T + 5
     return pod(task, index, **{**own, **fields})
@@ -74,7 +74,7 @@ def ended(task: str = "trainer", index: int = 0, code: int = 0, **fields: Any) -
     return running(task, index, **{**own, **fields})
 
 
-def group(*tasks: TaskShape, together: bool = True) -> Shape:
+def group(*tasks: TaskSummary, together: bool = True) -> LaunchSummary:
     """A launch of these tasks; of a trainer and two rollouts."""
-    usual = (TaskShape("trainer", 1, 0), TaskShape("rollout", 2, 0))
-    return Shape(TOKEN, 7, 0, tasks or usual, together)
+    usual = (TaskSummary("trainer", 1, 0), TaskSummary("rollout", 2, 0))
+    return LaunchSummary(TOKEN, 7, 0, tasks or usual, together)

@@ -16,8 +16,8 @@ from tests.unit.adapters.slurm.samples import EXAMPLES, NOW, read_file, read_scr
 
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.kubernetes.files import Archive
-from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.manifests.rendering import Objects, draw, own, render
+from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.manifests.rendering import Objects, own, plan_launch, render
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.bridge.model.job import Job
 
@@ -26,7 +26,7 @@ __all__ = ["EXAMPLES", "NOW", "read_file", "read_script"]
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("1.28", "1.31", "1.34", "1.36", "1.37")
 """Releases of Kubernetes whose schemas every manifest has to meet."""
-GANG_VERSIONS = {Rung.V1ALPHA2: ("1.36",), Rung.V1ALPHA3: ("1.37",), Rung.V1BETA1: ("1.37",)}
+GANG_VERSIONS = {GangBackend.V1ALPHA2: ("1.36",), GangBackend.V1ALPHA3: ("1.37",), GangBackend.V1BETA1: ("1.37",)}
 """Releases that have the fields of a rung."""
 TOKEN = "4f2c9d0a1b3e-{job}-{launch}"
 UID = "6f0e3c1a-0000-4000-8000-000000000001"
@@ -47,18 +47,18 @@ def make_launch(job: Job, **environment: str) -> Launch:
 def render_job(
     job: Job,
     settings: Settings | None = None,
-    rung: Rung = Rung.SOFT,
+    backend: GangBackend = GangBackend.SOFT,
     packed: Mapping[str, Archive] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Objects:
     """The objects of a job, each one checked against the schemas."""
     settings = settings or configure()
     launch = make_launch(job, **(environment or {}))
-    blueprint = draw(launch, settings, rung, packed)
-    objects = render(launch, blueprint, settings)
+    plan = plan_launch(launch, settings, backend, packed)
+    objects = render(launch, plan, settings)
     for document in objects.owned():
         own(document, objects.anchor["metadata"]["name"], UID)
-    check_all(objects, GANG_VERSIONS.get(blueprint.rung, VERSIONS))
+    check_all(objects, GANG_VERSIONS.get(plan.backend, VERSIONS))
     return objects
 
 

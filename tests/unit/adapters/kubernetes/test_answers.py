@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.kubernetes.api.answers import Answer, is_quota, is_transient, read_answer, to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_quota, is_transient, read_answer, to_error
 from overspan.bridge.model.errors import Conflict, Denied, NotFound, OverspanError, Rejected, Unreachable
 
-QUOTA = Answer(403, {"message": 'pods "x" is forbidden: exceeded quota: few, requested: pods=1', "reason": "Forbidden"})
-RIGHT = Answer(403, {"message": 'pods is forbidden: User "x" cannot create resource "pods"', "reason": "Forbidden"})
+QUOTA = ApiAnswer(
+    403, {"message": 'pods "x" is forbidden: exceeded quota: few, requested: pods=1', "reason": "Forbidden"}
+)
+RIGHT = ApiAnswer(403, {"message": 'pods is forbidden: User "x" cannot create resource "pods"', "reason": "Forbidden"})
 
 
 def test_bodies() -> None:
-    assert read_answer(200, b'{"a": 1}') == Answer(200, {"a": 1})
-    assert read_answer(204, b"") == Answer(204, {})
+    assert read_answer(200, b'{"a": 1}') == ApiAnswer(200, {"a": 1})
+    assert read_answer(204, b"") == ApiAnswer(204, {})
     assert read_answer(502, b"<html>Bad gateway").message == "<html>Bad gateway"
     assert read_answer(500, b"[1]").message == "[1]"
     assert read_answer(503, b"").message == "HTTP status 503"
@@ -22,20 +24,20 @@ def test_bodies() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "transient"),
     [
-        (Answer(400, {}), Rejected, False),
-        (Answer(401, {}), Unreachable, True),
+        (ApiAnswer(400, {}), Rejected, False),
+        (ApiAnswer(401, {}), Unreachable, True),
         (RIGHT, Denied, False),
         (QUOTA, Rejected, True),
-        (Answer(404, {}), NotFound, False),
-        (Answer(409, {}), Conflict, False),
-        (Answer(410, {}), Conflict, False),
-        (Answer(422, {}), Rejected, False),
-        (Answer(429, {}), Unreachable, True),
-        (Answer(500, {}), Unreachable, True),
-        (Answer(504, {}), Unreachable, True),
+        (ApiAnswer(404, {}), NotFound, False),
+        (ApiAnswer(409, {}), Conflict, False),
+        (ApiAnswer(410, {}), Conflict, False),
+        (ApiAnswer(422, {}), Rejected, False),
+        (ApiAnswer(429, {}), Unreachable, True),
+        (ApiAnswer(500, {}), Unreachable, True),
+        (ApiAnswer(504, {}), Unreachable, True),
     ],
 )
-def test_errors(answer: Answer, kind: type[OverspanError], transient: bool) -> None:
+def test_errors(answer: ApiAnswer, kind: type[OverspanError], transient: bool) -> None:
     error = to_error(answer, "create pods")
     assert type(error) is kind
     assert "create pods" in error.message and answer.message in error.message

@@ -16,7 +16,7 @@ from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record, w
 
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.discovery import find_rung
+from overspan.adapters.kubernetes.api.discovery import find_backend
 from overspan.adapters.kubernetes.api.rights import (
     EXTRAS,
     NEEDED,
@@ -27,8 +27,15 @@ from overspan.adapters.kubernetes.api.rights import (
     write_grants,
 )
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster, judge_clock, judge_quota, judge_version
-from overspan.adapters.kubernetes.diagnosis.trial import NO_TOOL, SIGNAL, Patience, judge_trial, render_trial, try_names
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.diagnosis.trial import (
+    NO_TOOL,
+    SIGNAL,
+    TrialTimes,
+    judge_trial,
+    render_trial,
+    try_names,
+)
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.settings import Settings
 
 PODGROUPS = ("podgroups", "workloads")
@@ -118,12 +125,14 @@ def test_a_service_account_is_bound_as_such() -> None:
 
 
 def test_native_groups_need_rights_of_their_own() -> None:
-    held = dict.fromkeys(list_rights(Rung.V1BETA1), True) | {right: True for extra in EXTRAS for right in extra.rights}
+    held = dict.fromkeys(list_rights(GangBackend.V1BETA1), True) | {
+        right: True for extra in EXTRAS for right in extra.rights
+    }
     held |= {right: right.resource != "podgroups" for right in held}
-    [rights, _] = judge_rights(held, Rung.V1BETA1, "training", "me")
+    [rights, _] = judge_rights(held, GangBackend.V1BETA1, "training", "me")
     assert not rights.works and "podgroups.scheduling.k8s.io" in rights.seen
-    assert judge_rights(held, Rung.SOFT, "training", "me")[0].works
-    assert name_rights(list_rights(Rung.V1BETA1)[-3:]) == "create, get, delete podgroups.scheduling.k8s.io"
+    assert judge_rights(held, GangBackend.SOFT, "training", "me")[0].works
+    assert name_rights(list_rights(GangBackend.V1BETA1)[-3:]) == "create, get, delete podgroups.scheduling.k8s.io"
 
 
 def test_the_manifest_grants_exactly_what_is_asked_for() -> None:
@@ -133,7 +142,10 @@ def test_the_manifest_grants_exactly_what_is_asked_for() -> None:
         for rule in document.get("rules", []):
             for group, resource, verb in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"]):
                 granted.add((document["kind"] == "ClusterRole", group, resource, verb))
-    wanted = [*list_rights(Rung.V1BETA1), *(right for extra in list_extras(Rung.KUEUE) for right in extra.rights)]
+    wanted = [
+        *list_rights(GangBackend.V1BETA1),
+        *(right for extra in list_extras(GangBackend.KUEUE) for right in extra.rights),
+    ]
     assert granted == {(right.everywhere, right.group, right.name, right.verb) for right in wanted}
 
 
@@ -153,19 +165,25 @@ def test_a_pod_that_would_be_refused(api: KubernetesApi, connection: Connection)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "groups", "rung", "words", "meant"),
+    ("wanted", "groups", "backend", "words", "meant"),
     [
-        (Settings(), {}, Rung.SOFT, "soft gang", True),
-        (Settings(), {"v1beta1": PODGROUPS, "v1alpha2": PODGROUPS}, Rung.V1BETA1, "v1beta1", True),
-        (Settings(), {"v1alpha3": PODGROUPS}, Rung.V1ALPHA3, "v1alpha3", True),
-        (Settings(), {"v1beta1": ("workloads",), "v1alpha2": PODGROUPS}, Rung.V1ALPHA2, "v1alpha2", True),
-        (Settings(), {"v1alpha1": PODGROUPS}, Rung.SOFT, "soft gang", True),
-        (Settings(gang="soft"), {"v1beta1": PODGROUPS}, Rung.SOFT, "as the settings say", True),
-        (Settings(gang="native"), {}, Rung.SOFT, "native", False),
-        (Settings(queue="team"), {"v1beta1": PODGROUPS, "kueue": ()}, Rung.KUEUE, "team", True),
-        (Settings(queue="team", gang="native"), {"v1beta1": PODGROUPS, "kueue": ()}, Rung.V1BETA1, "v1beta1", True),
-        (Settings(queue="none"), {"kueue": ()}, Rung.SOFT, "'none' is not there", False),
-        (Settings(queue="team", gang="kueue"), {"v1beta1": PODGROUPS}, Rung.SOFT, "'team' is not there", False),
+        (Settings(), {}, GangBackend.SOFT, "soft gang", True),
+        (Settings(), {"v1beta1": PODGROUPS, "v1alpha2": PODGROUPS}, GangBackend.V1BETA1, "v1beta1", True),
+        (Settings(), {"v1alpha3": PODGROUPS}, GangBackend.V1ALPHA3, "v1alpha3", True),
+        (Settings(), {"v1beta1": ("workloads",), "v1alpha2": PODGROUPS}, GangBackend.V1ALPHA2, "v1alpha2", True),
+        (Settings(), {"v1alpha1": PODGROUPS}, GangBackend.SOFT, "soft gang", True),
+        (Settings(gang="soft"), {"v1beta1": PODGROUPS}, GangBackend.SOFT, "as the settings say", True),
+        (Settings(gang="native"), {}, GangBackend.SOFT, "native", False),
+        (Settings(queue="team"), {"v1beta1": PODGROUPS, "kueue": ()}, GangBackend.KUEUE, "team", True),
+        (
+            Settings(queue="team", gang="native"),
+            {"v1beta1": PODGROUPS, "kueue": ()},
+            GangBackend.V1BETA1,
+            "v1beta1",
+            True,
+        ),
+        (Settings(queue="none"), {"kueue": ()}, GangBackend.SOFT, "'none' is not there", False),
+        (Settings(queue="team", gang="kueue"), {"v1beta1": PODGROUPS}, GangBackend.SOFT, "'team' is not there", False),
     ],
 )
 def test_how_groups_start_as_one(
@@ -173,7 +191,7 @@ def test_how_groups_start_as_one(
     connection: Connection,
     wanted: Settings,
     groups: dict[str, tuple[str, ...]],
-    rung: Rung,
+    backend: GangBackend,
     words: str,
     meant: bool,
 ) -> None:
@@ -184,8 +202,8 @@ def test_how_groups_start_as_one(
             api.objects.create(queue, {"metadata": {"name": "team"}})
         else:
             api.groups[f"scheduling.k8s.io/{version}"] = resources
-    found = find_rung(connection, wanted, "default")
-    assert (found.rung, found.meant) == (rung, meant)
+    found = find_backend(connection, wanted, "default")
+    assert (found.backend, found.as_configured) == (backend, meant)
     assert words in found.seen
     gang = check(connection, wanted)["gang"]
     assert gang.works is meant and (meant or gang.remedy)
@@ -194,7 +212,7 @@ def test_how_groups_start_as_one(
 def test_native_groups_that_may_not_be_made_are_not_used(api: KubernetesApi, connection: Connection) -> None:
     api.groups["scheduling.k8s.io/v1beta1"] = PODGROUPS
     api.denied = {("create", "podgroups")}
-    assert find_rung(connection, Settings(), "default").rung is Rung.SOFT
+    assert find_backend(connection, Settings(), "default").backend is GangBackend.SOFT
 
 
 def test_a_quota() -> None:
@@ -237,7 +255,7 @@ def test_a_pod_tries_images_and_names_and_is_removed(api: KubernetesApi, connect
 
     node = threading.Thread(target=be_a_node)
     node.start()
-    findings = try_names(connection, Settings(image="some/image"), Patience(pause=0.01))
+    findings = try_names(connection, Settings(image="some/image"), TrialTimes(pause=0.01))
     node.join(30)
     assert made.is_set()
     assert [(finding.what, finding.works) for finding in findings] == [
@@ -267,7 +285,7 @@ def test_a_signal_that_cannot_be_sent_to_the_trial_is_found(
         else:
             api.pods.run(pod["metadata"]["name"])
 
-    findings = try_names(connection, Settings(image="some/image"), Patience(), go_on)
+    findings = try_names(connection, Settings(image="some/image"), TrialTimes(), go_on)
     assert [(finding.what, finding.works) for finding in findings] == [
         ("pod", True),
         ("names", True),
@@ -279,7 +297,7 @@ def test_a_signal_that_cannot_be_sent_to_the_trial_is_found(
 
 
 def test_a_pod_that_does_not_run_is_removed_too(api: KubernetesApi, connection: Connection) -> None:
-    [finding] = try_names(connection, Settings(image="some/image"), Patience(limit=0.05, pause=0.01))
+    [finding] = try_names(connection, Settings(image="some/image"), TrialTimes(limit=0.05, pause=0.01))
     assert not finding.works and "some/image" in finding.seen
     assert api.objects.select(Key("", "pods", "default"), lambda pod: True)[0] == []
     assert try_names(connection, Settings())[0].seen.startswith("not tried")

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, make_launch, read_file, read_script, render_job
 
-from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.manifests import command_archive
+from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.manifests import commands as pod_commands
 from overspan.adapters.kubernetes.manifests.commands import (
     ASKING,
     BODY,
@@ -28,7 +28,7 @@ from overspan.adapters.kubernetes.manifests.commands import (
     pack_program,
     render_commands,
 )
-from overspan.adapters.kubernetes.manifests.rendering import draw
+from overspan.adapters.kubernetes.manifests.rendering import plan_launch
 from overspan.adapters.kubernetes.manifests.scripts import COMMANDS_DIR, WORK, Work
 from overspan.adapters.kubernetes.planning import render_plan
 from overspan.bridge.model.errors import InvalidRequest
@@ -89,7 +89,7 @@ def test_the_program_is_small_whole_and_always_the_same(tmp_path: Path) -> None:
     assert len(program) < 120_000
     # Enough others for it to be forgotten.
     for number in range(4):
-        command_archive.build_program(f"# {number}\n")
+        pod_commands.build_program(f"# {number}\n")
     assert pack_program(MOUNTED) == program
     path = tmp_path / "commands.pyz"
     path.write_bytes(program)
@@ -144,7 +144,7 @@ def test_the_key_is_in_the_secret_alone_and_new_each_time() -> None:
     key = base64.b64decode(objects.secret["data"]["steps.key"]).decode()
     assert len(bytes.fromhex(key)) == 32
     others = json.dumps([objects.anchor, *objects.configs, *objects.pods])
-    assert key not in others and key not in render_plan(read_script(TWO), configure(), Rung.SOFT)
+    assert key not in others and key not in render_plan(read_script(TWO), configure(), GangBackend.SOFT)
     again = render_job(read_script(TWO)).secret
     assert again is not None and again["data"] != objects.secret["data"]
     volumes = volumes_of(objects.pods[0])
@@ -163,14 +163,14 @@ def test_where_steps_stay_in_their_pod_there_is_no_key_and_no_list_of_nodes(text
 
 def test_too_many_nodes_are_refused_with_the_remedy() -> None:
     job = read_script("#!/bin/sh\n#SBATCH -N 9000\nsrun hostname\n")
-    blueprint = draw(make_launch(job), configure(), Rung.SOFT)
+    plan = plan_launch(make_launch(job), configure(), GangBackend.SOFT)
     with pytest.raises(InvalidRequest, match="list of its nodes") as caught:
-        render_commands(blueprint, configure())
+        render_commands(plan, configure())
     assert "num_nodes" in caught.value.remedy
 
 
 def test_the_plan_shows_what_is_mounted_and_not_its_bytes() -> None:
-    text = render_plan(read_script(TWO), configure(), Rung.SOFT)
+    text = render_plan(read_script(TWO), configure(), GangBackend.SOFT)
     assert "commands.pyz: <the program" in text and "<the job's nodes, for its steps>" in text
 
 
@@ -259,12 +259,12 @@ def test_submissions_at_the_same_time_build_the_program_once(monkeypatch: pytest
         calls.append(1)
         return read()
 
-    monkeypatch.setattr(command_archive, "read_sources", note)
+    monkeypatch.setattr(pod_commands, "read_sources", note)
     together = threading.Barrier(4)
 
     def build(_: int) -> bytes:
         together.wait()
-        return command_archive.build_program("# of this test\n")
+        return pod_commands.build_program("# of this test\n")
 
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(build, range(4)))) == len(calls) == 1

@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from overspan.adapters.kubernetes.api import connection as connection_module
 from overspan.adapters.kubernetes.api import logins
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.streams import Stream
+from overspan.adapters.kubernetes.api.streams import AnswerStream
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Denied, NotFound, Rejected, TimedOut, Unreachable
 
@@ -166,9 +166,9 @@ def test_inside_a_cluster_the_pods_own_account_is_used(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    way = logins.log_in(Settings(), 4)
-    assert (way.host, way.namespace) == ("https://10.0.0.1:443", "own")
-    assert way.authorize()["authorization"].lower() == "bearer secret"
+    login = logins.log_in(Settings(), 4)
+    assert (login.host, login.namespace) == ("https://10.0.0.1:443", "own")
+    assert login.authorize()["authorization"].lower() == "bearer secret"
 
 
 def test_without_the_official_client(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_a_request_that_still_has_an_older_login_is_sent_all_the_same(
     assert connection.request("GET", "/version").works
     old = connection._ready()
     old[0].pool.clear()
-    connection._way = None
+    connection._login = None
     assert connection._ready()[0] is not old[0]
     monkeypatch.setattr(connection, "_ready", lambda: old)
     assert connection.request("POST", MAPS, body={"metadata": {"name": "one"}}).works
@@ -416,7 +416,7 @@ def test_a_stream_that_breaks(api: KubernetesApi, connection: Connection) -> Non
 def test_a_stream_that_is_silent(api: KubernetesApi, connection: Connection) -> None:
     start_pod(api, connection)
 
-    def begin() -> Stream | None:
+    def begin() -> AnswerStream | None:
         try:
             return connection.stream(f"{PODS}/talks/log", {"follow": "true"}, timeout=0.1)
         except TimedOut:

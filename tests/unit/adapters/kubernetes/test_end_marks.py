@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.adapters.kubernetes.logs.end_marks import Ear, Heard, leave_out, make_mark
+from overspan.adapters.kubernetes.logs.end_marks import EndMarkScanner, HeardEnd, leave_out, make_mark
 
 MARK = make_mark("inst-7-0", "trainer", 0, 0, 0)
 AT = "2026-11-21T22:00:00.250000001Z"
@@ -16,10 +16,10 @@ SECONDS = 1795298400.25
 LINE = f"{AT} \036overspan-end {MARK} 0\n".encode()
 
 
-def hear(*parts: bytes) -> Heard | None:
-    ear = Ear(MARK)
+def hear(*parts: bytes) -> HeardEnd | None:
+    ear = EndMarkScanner(MARK)
     for part in parts:
-        found = ear.listen(part)
+        found = ear.scan(part)
         if found is not None:
             return found
     return None
@@ -30,16 +30,16 @@ def test_the_end_is_heard_in_whatever_pieces_it_comes(before: bytes, cuts: list[
     data = b"\n".join((b"2026-11-21T21:59:59Z " + before.replace(b"\036", b""), LINE))
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     parts = [data[first:last] for first, last in itertools.pairwise(places)]
-    assert hear(*parts) == Heard(0, SECONDS)
+    assert hear(*parts) == HeardEnd(0, SECONDS)
 
 
 def test_it_is_heard_behind_a_line_without_an_end_and_with_its_code() -> None:
-    assert hear(f"{AT} half \036overspan-end {MARK} 137\n".encode()) == Heard(137, SECONDS)
+    assert hear(f"{AT} half \036overspan-end {MARK} 137\n".encode()) == HeardEnd(137, SECONDS)
 
 
 def test_a_line_that_was_written_in_parts_does_not_tell_the_time() -> None:
     bar = b"|" * (17 << 10)
-    assert hear(AT.encode() + b" " + bar, b"\036overspan-end " + MARK.encode() + b" 0\n") == Heard(0, None)
+    assert hear(AT.encode() + b" " + bar, b"\036overspan-end " + MARK.encode() + b" 0\n") == HeardEnd(0, None)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.environment import NODE_VARIABLES, place_members
-from overspan.adapters.kubernetes.manifests.launch_plans import PodSet, read_blueprint, relocate, write_plan
-from overspan.adapters.kubernetes.manifests.numbered_texts import draw_series
-from overspan.adapters.kubernetes.manifests.rendering import Objects, draw, render, render_pods
+from overspan.adapters.kubernetes.manifests.launch_plans import PodSelection, read_plan, relocate, write_plan
+from overspan.adapters.kubernetes.manifests.numbered_texts import number_text
+from overspan.adapters.kubernetes.manifests.rendering import Objects, plan_launch, render, render_pods
 from overspan.adapters.kubernetes.manifests.scripts import PROGRAM_VARIABLE, WORK
 from overspan.adapters.kubernetes.observation.records import TASK
 from overspan.bridge.model.errors import InvalidRequest
@@ -199,9 +199,9 @@ def test_many_pods_take_what_they_have_in_common_from_one_object() -> None:
 def test_pods_with_and_without_that_object_find_the_same() -> None:
     job, settings = read_file(WIDE), configure()
     launch = make_launch(job, SPAN_URL=URL)
-    blueprint = draw(launch, settings, Rung.SOFT)
-    assert blueprint.shared == ("many",)
-    with_it, without = (render(launch, each, settings) for each in (blueprint, replace(blueprint, shared=())))
+    plan = plan_launch(launch, settings, GangBackend.SOFT)
+    assert plan.shared == ("many",)
+    with_it, without = (render(launch, each, settings) for each in (plan, replace(plan, shared=())))
     for one, other in zip(with_it.pods, without.pods, strict=True):
         found = full_variables(with_it, one)
         assert found.pop(PROGRAM_VARIABLE, None) == (WORK if "envFrom" in main_of(one) else None)
@@ -232,19 +232,19 @@ def test_more_variables_than_an_object_takes() -> None:
 
 def test_a_launch_of_an_older_version_has_no_such_object() -> None:
     launch, settings = make_launch(read_file(WIDE)), configure()
-    plan = write_plan(draw(launch, settings, Rung.SOFT))
-    assert read_blueprint(plan).shared == ("many",)
+    plan = write_plan(plan_launch(launch, settings, GangBackend.SOFT))
+    assert read_plan(plan).shared == ("many",)
     del plan["shared"]
-    (pod,) = render_pods(read_blueprint(plan), settings, PodSet("many", 1, (16,)))
+    (pod,) = render_pods(read_plan(plan), settings, PodSelection("many", 1, (16,)))
     assert "envFrom" not in main_of(pod)
     assert variables_of(pod)["OVERSPAN_JOB_ID"] == "7"
 
 
 def test_later_attempts_take_from_the_launch_s_object() -> None:
     launch, settings = make_launch(read_file(WIDE)), configure()
-    blueprint = draw(launch, settings, Rung.SOFT)
-    (config,) = render(launch, blueprint, settings).configs
-    (pod,) = render_pods(blueprint, settings, PodSet("many", 3, (16,), run=2))
+    plan = plan_launch(launch, settings, GangBackend.SOFT)
+    (config,) = render(launch, plan, settings).configs
+    (pod,) = render_pods(plan, settings, PodSelection("many", 3, (16,), run=2))
     assert main_of(pod)["envFrom"] == [{"configMapRef": {"name": config["metadata"]["name"]}}]
     assert variables_of(pod)["OVERSPAN_ATTEMPT"] == "3"
     assert variables_of(pod)["OVERSPAN_NODE_INDEX"] == "16"
@@ -264,7 +264,7 @@ def test_later_attempts_take_from_the_launch_s_object() -> None:
 )
 @pytest.mark.parametrize("count", [1, 2, 10, 11, 120])
 def test_a_series_is_what_it_is_drawn_from(make: Any, count: int) -> None:
-    series = draw_series(make, count)
+    series = number_text(make, count)
     assert [series(index) for index in range(count)] == [make(index) for index in range(count)]
 
 
@@ -279,20 +279,20 @@ def test_names_of_variables(name: str) -> None:
     job = read_file("name: one\nrun: echo\n")
     job = replace(job, spec=replace(job.spec, tasks=(replace(job.spec.tasks[0], env={name: "x"}),)))
     with pytest.raises(InvalidRequest, match="not the name of a variable"):
-        draw(make_launch(job), configure(), Rung.SOFT)
+        plan_launch(make_launch(job), configure(), GangBackend.SOFT)
 
 
 def test_a_value_that_no_program_can_be_given() -> None:
     job = read_file("name: one\nrun: echo\n")
     job = replace(job, spec=replace(job.spec, tasks=(replace(job.spec.tasks[0], env={"A": "x" * 110_000}),)))
     with pytest.raises(InvalidRequest, match="longer than 100 KiB"):
-        draw(make_launch(job), configure(), Rung.SOFT)
+        plan_launch(make_launch(job), configure(), GangBackend.SOFT)
 
 
 def test_the_blueprint_has_no_secrets_at_all() -> None:
     launch = make_launch(read_file(GROUP), SPAN_TOKEN="job-token")
     settings = configure()
-    blueprint = draw(launch, settings, Rung.SOFT)
-    assert "hf_secret" not in repr(blueprint)
-    assert "job-token" not in repr(blueprint)
-    assert "job-token" not in repr(render(launch, blueprint, settings).anchor)
+    plan = plan_launch(launch, settings, GangBackend.SOFT)
+    assert "hf_secret" not in repr(plan)
+    assert "job-token" not in repr(plan)
+    assert "job-token" not in repr(render(launch, plan, settings).anchor)

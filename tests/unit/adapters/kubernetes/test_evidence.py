@@ -31,7 +31,7 @@ def failed(code: int, reason: str = "", deleted: bool = False, **status: Any) ->
 
 
 def unstarted(code: int = 143, reason: str = "", deleted: bool = False) -> PodRecord:
-    """A pod that ended at its barrier."""
+    """A pod that ended at its start gate."""
     return make_record(ended(code, reason, message=f"{NOT_BEGUN}\n"), deleted=deleted, phase="Failed")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, read_script, render_job
 
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.exporting import CLUSTER, MACHINE, SESSION, choose_exported
 from overspan.adapters.kubernetes.manifests.rendering import Objects
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
@@ -86,7 +86,7 @@ def test_values_are_in_a_secret_and_nowhere_else() -> None:
     assert main_of(pod)["envFrom"] == [{"secretRef": {"name": objects.exported[0]["metadata"]["name"]}}]
     # It goes with the launch.
     assert objects.exported[0]["metadata"]["ownerReferences"][0]["name"] == objects.anchor["metadata"]["name"]
-    plan = render_plan(job, configure(), Rung.SOFT)
+    plan = render_plan(job, configure(), GangBackend.SOFT)
     assert "TOKEN: <hidden>" in plan and "all-value" not in plan and "named-value" not in plan
 
 

@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.pods import TOKEN, T, running
 
-from overspan.adapters.kubernetes.observation.failed_probes import Failure, read_failures
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
-from overspan.adapters.kubernetes.observation.projection import Cursor, Progress, View, format_cursor, parse_cursor
+from overspan.adapters.kubernetes.observation.failed_probes import ProbeFailure, read_failures
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
+from overspan.adapters.kubernetes.observation.projection import (
+    Cursor,
+    PodSnapshot,
+    Progress,
+    format_cursor,
+    parse_cursor,
+)
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.events import Event, Probed
 
-SHAPE = Shape(TOKEN, 7, 0, (TaskShape("server", 1, 0, ready=True),))
+SHAPE = LaunchSummary(TOKEN, 7, 0, (TaskSummary("server", 1, 0, ready=True),))
 STARTED = Cursor(True, {"server": Progress(0, (1,))})
 
 
@@ -32,7 +38,7 @@ def unhealthy(message: str, count: int = 1, uid: str = "u", **more: Any) -> dict
     ],
 )
 def test_the_kubelets_words_are_told_without_addresses(message: str, answer: str) -> None:
-    assert read_failures([unhealthy(f"Readiness probe failed: {message}", 8)]) == {"u": Failure(8, answer)}
+    assert read_failures([unhealthy(f"Readiness probe failed: {message}", 8)]) == {"u": ProbeFailure(8, answer)}
 
 
 def test_the_newest_answer_counts_with_all_tries() -> None:
@@ -44,24 +50,24 @@ def test_the_newest_answer_counts_with_all_tries() -> None:
             {"reason": "FailedMount", "message": "no", "involvedObject": {"uid": "u"}},
         ]
     )
-    assert found == {"u": Failure(5, "new")}
+    assert found == {"u": ProbeFailure(5, "new")}
 
 
-def tell(story: Story, record: PodRecord) -> list[Event]:
-    report = story.tell(View({("server", 0, 0): record}, {}), format_cursor(STARTED, SHAPE), T + 100)
+def tell(watched: WatchedLaunch, record: PodRecord) -> list[Event]:
+    report = watched.project(PodSnapshot({("server", 0, 0): record}, {}), format_cursor(STARTED, SHAPE), T + 100)
     return [] if report is None else [event for event in report.events if isinstance(event, Probed)]
 
 
 def test_a_story_tells_an_answer_once_then_at_twice_the_tries() -> None:
-    story, record = Story("h", SHAPE, "anchor", "lab"), running("server")
+    watched, record = WatchedLaunch("h", SHAPE, "anchor", "lab"), running("server")
     assert parse_cursor(format_cursor(STARTED, SHAPE), SHAPE) == STARTED
     told = []
     for tries in range(1, 65):
-        story.failures = {record.uid: Failure(tries, "connection refused")}
-        told += tell(story, record)
+        watched.failures = {record.uid: ProbeFailure(tries, "connection refused")}
+        told += tell(watched, record)
     assert [event.tries for event in told if isinstance(event, Probed)] == [1, 2, 4, 8, 16, 32, 64]
-    story.failures = {record.uid: Failure(65, "no route to host")}
-    assert [event.answer for event in tell(story, record) if isinstance(event, Probed)] == ["no route to host"]
+    watched.failures = {record.uid: ProbeFailure(65, "no route to host")}
+    assert [event.answer for event in tell(watched, record) if isinstance(event, Probed)] == ["no route to host"]
     # A task that is ready is told as that.
-    story.failures = {record.uid: Failure(650, "connection refused")}
-    assert tell(story, record._replace(ready=True)) == []
+    watched.failures = {record.uid: ProbeFailure(650, "connection refused")}
+    assert tell(watched, record._replace(ready=True)) == []

@@ -14,8 +14,8 @@ from tests.unit.adapters.kubernetes.samples import NOW, configure, main_of, make
 
 from overspan.adapters.kubernetes import files as subject
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.launches.gang import Rung
-from overspan.adapters.kubernetes.manifests.rendering import draw
+from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.manifests.rendering import plan_launch
 from overspan.adapters.kubernetes.planning import render_plan
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
@@ -234,8 +234,8 @@ def test_volumes_by_the_settings_and_by_claim(tmp_path: Path) -> None:
 
 def test_draw_needs_no_files(tmp_path: Path) -> None:
     fill(tmp_path / "code")
-    blueprint = draw(make_launch(read_job("workdir: code\n", tmp_path)), configure(), Rung.SOFT)
-    assert blueprint.files == {}
+    plan = plan_launch(make_launch(read_job("workdir: code\n", tmp_path)), configure(), GangBackend.SOFT)
+    assert plan.files == {}
 
 
 def test_a_folder_of_a_volume(tmp_path: Path) -> None:

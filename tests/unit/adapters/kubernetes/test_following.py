@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from overspan.adapters.contract import Report
-from overspan.adapters.kubernetes.observation.following import Follower
-from overspan.adapters.kubernetes.observation.projection import View
+from overspan.adapters.kubernetes.observation.following import LaunchObserver
+from overspan.adapters.kubernetes.observation.projection import PodSnapshot
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 
@@ -18,7 +18,7 @@ class StillLaunches(SimpleNamespace):
     """Launches of which there is never any news."""
 
     def __init__(self) -> None:
-        super().__init__(stories={}, fresh=True, away=None, changed=asyncio.Event())
+        super().__init__(watched={}, fresh=True, away=None, changed=asyncio.Event())
 
     def trouble(self) -> OverspanError | None:
         found: OverspanError | None = self.away
@@ -34,8 +34,8 @@ class StillLaunches(SimpleNamespace):
 def test_the_first_answer_after_a_trouble_is_told_although_nothing_has_happened() -> None:
     async def story() -> None:
         launches: Any = StillLaunches()
-        quiet: Any = SimpleNamespace(hear_only=lambda tokens: None)
-        follower = Follower(launches, quiet, quiet)
+        quiet: Any = SimpleNamespace(follow_ends_only_of=lambda tokens: None)
+        follower = LaunchObserver(launches, quiet, quiet)
         launches.away = Unreachable("no server")
         for _ in range(2):
             with pytest.raises(Unreachable, match="no server"):
@@ -52,17 +52,19 @@ def test_the_first_answer_after_a_trouble_is_told_although_nothing_has_happened(
 def test_an_end_that_is_held_back_is_not_told_yet(held: bool) -> None:
     handle = "lab/4f2c9d0a1b3e-7-0"
     told = Report(handle, (), "1")
-    shape = SimpleNamespace(tasks=())
+    summary = SimpleNamespace(tasks=())
     cursor = SimpleNamespace(granted=True)
-    story: Any = SimpleNamespace(token=handle[4:], dirty=True, timed=False, since="", shape=shape, cursor=cursor)
-    story.missing, story.tell = {}, lambda view, since, now: told
+    story: Any = SimpleNamespace(token=handle[4:], dirty=True, timed=False, since="", summary=summary, cursor=cursor)
+    story.missing, story.project = {}, lambda snapshot, since, now: told
 
     async def scene() -> None:
         launches: Any = StillLaunches()
-        launches.stories = {story.token: story}
-        launches.watch = launches.view = lambda of: View({}, {})
-        quiet: Any = SimpleNamespace(hear_only=lambda tokens: None, hear=lambda *given: None, attend=lambda pods: None)
-        follower = Follower(launches, quiet, quiet, lambda asked: held)
+        launches.watched = {story.token: story}
+        launches.watch = launches.snapshot = lambda of: PodSnapshot({}, {})
+        quiet: Any = SimpleNamespace(
+            follow_ends_only_of=lambda tokens: None, follow_ends=lambda *given: None, follow_to_end=lambda pods: None
+        )
+        follower = LaunchObserver(launches, quiet, quiet, lambda asked: held)
         assert (await follower.observe({handle: ""}, 0.0)).reports == (() if held else (told,))
         # It is looked at again.
         assert story.dirty

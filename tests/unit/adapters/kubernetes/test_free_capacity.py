@@ -10,7 +10,7 @@ from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes.launches import soft_gang
-from overspan.adapters.kubernetes.launches.free_capacity import Need, Room, find_shortage, read_need
+from overspan.adapters.kubernetes.launches.free_capacity import NodeCapacity, PodDemand, find_shortage, read_demand
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
 from overspan.bridge.model.resources import Resources
@@ -21,54 +21,62 @@ NONE = "no node takes such pods (labels, taints, or not ready)"
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
 
-def room(cpu: float, labels: dict[str, str] | None = None, spec: dict[str, Any] | None = None, **more: float) -> Room:
-    return Room({"metadata": {"labels": labels or {}}, "spec": spec or {}, "status": READY}, {"cpu": cpu, **more})
+def capacity(
+    cpu: float, labels: dict[str, str] | None = None, spec: dict[str, Any] | None = None, **more: float
+) -> NodeCapacity:
+    return NodeCapacity(
+        {"metadata": {"labels": labels or {}}, "spec": spec or {}, "status": READY}, {"cpu": cpu, **more}
+    )
 
 
-def need(count: int, cpu: float, **selector: str) -> Need:
-    return Need(count, {"cpu": cpu}, selector)
+def demand(count: int, cpu: float, **selector: str) -> PodDemand:
+    return PodDemand(count, {"cpu": cpu}, selector)
 
 
 @pytest.mark.parametrize(
-    ("needs", "rooms", "words"),
+    ("needs", "capacities", "words"),
     [
-        ([need(4, 2)], [room(4), room(4)], ""),
+        ([demand(4, 2)], [capacity(4), capacity(4)], ""),
         (
-            [need(13, 1)],
-            [room(6), room(6.5)],
+            [demand(13, 1)],
+            [capacity(6), capacity(6.5)],
             "12 of 13 pods have room: the next needs cpu 1, and a node has cpu 0.5 left",
         ),
         # A sum does not help a pod that fits nowhere.
-        ([need(1, 5)], [room(4), room(4)], "0 of 1 pods have room: the next needs cpu 5, and a node has cpu 4 left"),
-        # Each kind alone would fit, and both together do not.
-        ([need(2, 3), need(2, 2)], [room(6), room(3)], "all together lack cpu"),
         (
-            [need(1, 1, pool="a")],
-            [room(4, {"pool": "b"}), room(0.5, {"pool": "a"})],
+            [demand(1, 5)],
+            [capacity(4), capacity(4)],
+            "0 of 1 pods have room: the next needs cpu 5, and a node has cpu 4 left",
+        ),
+        # Each kind alone would fit, and both together do not.
+        ([demand(2, 3), demand(2, 2)], [capacity(6), capacity(3)], "all together lack cpu"),
+        (
+            [demand(1, 1, pool="a")],
+            [capacity(4, {"pool": "b"}), capacity(0.5, {"pool": "a"})],
             "0 of 1 pods have room: the next needs cpu 1, and a node has cpu 0.5 left",
         ),
-        ([need(1, 1, pool="a")], [room(4, {"pool": "a"})], ""),
-        ([need(1, 1)], [room(4, spec={"unschedulable": True})], f"0 of 1 pods have room: {NONE}"),
-        ([need(1, 1)], [room(4, spec={"taints": [TAINT]})], f"0 of 1 pods have room: {NONE}"),
-        ([Need(1, {"cpu": 1}, {}, (TAINT,))], [room(4, spec={"taints": [TAINT]})], ""),
+        ([demand(1, 1, pool="a")], [capacity(4, {"pool": "a"})], ""),
+        ([demand(1, 1)], [capacity(4, spec={"unschedulable": True})], f"0 of 1 pods have room: {NONE}"),
+        ([demand(1, 1)], [capacity(4, spec={"taints": [TAINT]})], f"0 of 1 pods have room: {NONE}"),
+        ([PodDemand(1, {"cpu": 1}, {}, (TAINT,))], [capacity(4, spec={"taints": [TAINT]})], ""),
         (
-            [Need(1, {"cpu": 1, "nvidia.com/gpu": 1}, {})],
-            [room(4)],
+            [PodDemand(1, {"cpu": 1, "nvidia.com/gpu": 1}, {})],
+            [capacity(4)],
             "0 of 1 pods have room: the next needs nvidia.com/gpu 1, and a node has nvidia.com/gpu 0 left",
         ),
         # Too much is in use: nothing is free, and nothing less than that.
-        ([need(1, 1)], [room(-2), room(1)], ""),
+        ([demand(1, 1)], [capacity(-2), capacity(1)], ""),
         # Sums of fractions.
-        ([need(3, 0.1)], [room(0.30000000000000004 - 1e-9)], ""),
+        ([demand(3, 0.1)], [capacity(0.30000000000000004 - 1e-9)], ""),
     ],
 )
-def test_what_has_no_room(needs: list[Need], rooms: list[Room], words: str) -> None:
-    assert find_shortage(needs, rooms, Settings()) == words
+def test_what_has_no_room(needs: list[PodDemand], capacities: list[NodeCapacity], words: str) -> None:
+    assert find_shortage(needs, capacities, Settings()) == words
 
 
 def test_a_pod_counts_as_one_of_its_node() -> None:
     pod = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m"}}}], "nodeSelector": {"a": "b"}}}
-    assert read_need(pod, 3) == Need(3, {"cpu": 0.5, "pods": 1.0}, {"a": "b"})
+    assert read_demand(pod, 3) == PodDemand(3, {"cpu": 0.5, "pods": 1.0}, {"a": "b"})
 
 
 def test_pods_that_were_given_back_are_made_again_when_there_is_room(

@@ -16,7 +16,7 @@ from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 from tests.unit.adapters.kubernetes.samples import configure, read_file, render_job
 
 from overspan.adapters.kubernetes.launches import ordering
-from overspan.adapters.kubernetes.manifests.hooks import HOOK, TELL_WORDS, hook_seconds
+from overspan.adapters.kubernetes.manifests.hooks import HOOK, MARK_END_WORDS, hook_seconds
 from overspan.adapters.kubernetes.manifests.scripts import POD_DIR, RUN_DIR
 from overspan.adapters.kubernetes.observation.projection import write_go
 from overspan.bridge.model import events
@@ -62,7 +62,7 @@ def test_it_does_not_run_before_the_start_nor_at_an_end_by_overspan(folder: Path
 
 def test_it_does_not_run_in_a_pod_that_was_told_of_its_end(folder: Path) -> None:
     (folder / "pod" / "go").write_text(write_go(1.0))
-    words = [word.replace(RUN_DIR, str(folder / "run")) for word in TELL_WORDS]
+    words = [word.replace(RUN_DIR, str(folder / "run")) for word in MARK_END_WORDS]
     subprocess.run(words, check=True)
     run_hook(folder, f"touch {folder}/saved")
     assert not (folder / "saved").exists()
@@ -97,7 +97,7 @@ def test_the_kubelet_runs_it_before_term() -> None:
 
 
 def _told(bench: Bench) -> list[tuple[str, ...]]:
-    return [one.words for one in bench.api.exec.runs if one.words == TELL_WORDS]
+    return [one.words for one in bench.api.exec.runs if one.words == MARK_END_WORDS]
 
 
 def test_a_pod_is_told_before_it_is_ended(bench: Bench) -> None:
@@ -112,8 +112,8 @@ def test_a_pod_is_told_before_it_is_ended(bench: Bench) -> None:
             await bench.order(cluster, handle, events.Terminate(now, "server", 0, "cancel", now + 5))
             assert _told(bench) == []
             await bench.order(cluster, handle, events.Terminate(now, "trainer", 0, "cancel", now + 5))
-            assert _told(bench) == [TELL_WORDS]
-            asked = next(place for place, one in bench.sent("GET", "/exec") if tuple(one.words) == TELL_WORDS)
+            assert _told(bench) == [MARK_END_WORDS]
+            asked = next(place for place, one in bench.sent("GET", "/exec") if tuple(one.words) == MARK_END_WORDS)
             (deleted,) = [place for place, one in bench.sent("DELETE", "trainer-0-a0")]
             assert asked < deleted
 

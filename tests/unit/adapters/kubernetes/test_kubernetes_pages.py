@@ -14,7 +14,7 @@ from tests.unit.docs.pages import ROOT
 
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.kubernetes.api.rights import list_extras, list_rights
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.exporting import CLUSTER, MACHINE, SESSION
 from overspan.adapters.kubernetes.settings import read_settings
 from overspan.bridge.model.errors import InvalidRequest
@@ -40,7 +40,10 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
 
 
 def test_the_roles_grant_what_is_needed_and_nothing_else() -> None:
-    rights = [*list_rights(Rung.V1BETA1), *(right for extra in list_extras(Rung.KUEUE) for right in extra.rights)]
+    rights = [
+        *list_rights(GangBackend.V1BETA1),
+        *(right for extra in list_extras(GangBackend.KUEUE) for right in extra.rights),
+    ]
     for kind, everywhere in (("Role", False), ("ClusterRole", True)):
         needed = {(right.group, right.name, right.verb) for right in rights if right.everywhere is everywhere}
         assert granted(kind) == needed

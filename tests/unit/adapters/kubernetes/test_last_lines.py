@@ -112,8 +112,8 @@ def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
         assert await read(logs, LIVE) == b"up\n"
-        logs.attend([LIVE])
-        logs.attend([LIVE])
+        logs.follow_to_end([LIVE])
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: node.asked)
         assert [query["sinceTime"] for query in node.asked] == ["2026-01-01T00:00:01Z"]
         node.print(line(1, "up") + line(2, "got TERM"))
@@ -132,8 +132,8 @@ def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
 def test_a_log_that_is_still_there_is_read_as_it_is(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
-        logs.attend([LIVE])
-        await until(logs, lambda: node.asked and logs._attended[OVER.uid].done())
+        logs.follow_to_end([LIVE])
+        await until(logs, lambda: node.asked and logs._followed[OVER.uid].done())
         node.print(line(1, "up") + line(2, "got TERM"))
         node.log = line(1, "up") + line(2, "got TERM")
         assert await logs.capture(OVER)
@@ -161,7 +161,7 @@ def test_what_a_node_says_of_a_removed_container_is_no_line(tmp_path: Path) -> N
 def test_an_end_of_the_daemon_keeps_what_is_printed_until_then(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
-        logs.attend([LIVE])
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: live.goes_on(LIVE.uid))
         closing = asyncio.create_task(logs.finish(PATIENCE))
         node.print(line(1, "up") + line(2, "got TERM"))
@@ -182,7 +182,7 @@ def test_an_end_of_the_daemon_keeps_what_is_printed_until_then(tmp_path: Path) -
 def test_an_end_of_the_daemon_waits_for_no_pod_longer_than_it_may(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
-        logs.attend([LIVE])
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: live.goes_on(LIVE.uid))
         await logs.finish(0.05)
         assert live.goes_on(LIVE.uid)
@@ -216,12 +216,12 @@ def test_nobody_waits_again_for_a_node_that_was_silent(tmp_path: Path, monkeypat
 
 def test_what_was_heard_before_is_kept_on_the_same_stream(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
-        live.hear(OVER.token, [running("rollout", 0)])
+        live.follow_ends(OVER.token, [running("rollout", 0)])
         node.print(line(1, "up"))
         await until(logs, lambda: live.read(OVER.uid))
         node.log = line(1, "up")
-        live.hear(OVER.token, [], {OVER.uid})
-        logs.attend([LIVE])
+        live.follow_ends(OVER.token, [], {OVER.uid})
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: live.goes_on(OVER.uid))
         node.print(line(2, "got TERM"))
         node.close()
@@ -242,7 +242,7 @@ def test_of_too_much_the_newer_lines_are_held(kept: bool, tmp_path: Path, monkey
         if kept:
             live.keep(LIVE, "")
         else:
-            live.hear(LIVE.token, [LIVE])
+            live.follow_ends(LIVE.token, [LIVE])
         for number in range(9):
             node.print(line(number, "text"))
         # A line is added before older ones are dropped.
@@ -262,9 +262,9 @@ def test_of_many_only_so_many_are_followed(tmp_path: Path, monkeypatch: pytest.M
 
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         pods = [running("rollout", index, deleting_at=T + 60) for index in range(9)]
-        logs.attend(pods)
+        logs.follow_to_end(pods)
         await until(logs, lambda: len(node.asked) == 2)
-        logs.attend(pods)
+        logs.follow_to_end(pods)
         assert len(node.asked) == 2
         # One that nobody follows is read at its end.
         node.log = line(1, "up")
@@ -332,14 +332,14 @@ def test_nobody_reads_beside_a_thread_that_was_given_up(tmp_path: Path) -> None:
 def test_a_log_of_a_pod_that_was_dropped_is_not_followed(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
-        logs.attend([LIVE])
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: live.goes_on(LIVE.uid))
         logs.forget(LIVE.uid)
         await until(logs, lambda: not list_followers())
         assert live.count() == 0
         # Nor one that was about to be.
-        logs.attend([LIVE])
-        attended = logs._attended[LIVE.uid]
+        logs.follow_to_end([LIVE])
+        attended = logs._followed[LIVE.uid]
         logs.forget(LIVE.uid)
         await attended
         assert live.count() == 0 and len(node.asked) == 1
@@ -357,7 +357,7 @@ def test_nobody_waits_long_for_logs_of_a_node_that_hangs(tmp_path: Path) -> None
             return node
 
         node.stream = hang  # type: ignore[method-assign]
-        live.hear(LIVE.token, [running("rollout", number) for number in range(40)])
+        live.follow_ends(LIVE.token, [running("rollout", number) for number in range(40)])
         assert len(list_followers()) == 40
         begun = time.monotonic()
         await live.close()
@@ -395,16 +395,16 @@ def test_a_node_that_is_silent_holds_up_few(tmp_path: Path) -> None:
 
 def test_what_a_pod_printed_that_ended_before_anybody_kept_it_is_there(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
-        live.hear(OVER.token, [running("rollout", 0)])
+        live.follow_ends(OVER.token, [running("rollout", 0)])
         node.print(line(1, "up") + line(2, "got TERM"))
         await until(logs, lambda: live.read(OVER.uid).endswith(b"TERM\n"))
         # It ends with its container, and what its node says of that later is no line.
         node.close()
         await until(logs, lambda: live._logs[OVER.uid].stream is None)
         node.print(GONE)
-        live.hear(OVER.token, [], {OVER.uid})
+        live.follow_ends(OVER.token, [], {OVER.uid})
         node.log = GONE
-        logs.attend([LIVE])
+        logs.follow_to_end([LIVE])
         await until(logs, lambda: not list_followers())
         assert await logs.capture(OVER)
         assert await read(logs) == b"up\ngot TERM\n"

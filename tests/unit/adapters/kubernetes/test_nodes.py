@@ -13,8 +13,8 @@ from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.observation.nodes import Use, ask_nodes, read_node, read_quota
-from overspan.adapters.kubernetes.settings import GpuKind, Gpus, Settings
+from overspan.adapters.kubernetes.observation.nodes import NodeUse, ask_nodes, read_node, read_quota
+from overspan.adapters.kubernetes.settings import GpuKind, NodeGpus, Settings
 from overspan.bridge.model.errors import Unreachable
 
 Document = dict[str, Any]
@@ -41,7 +41,7 @@ def make_pod(name: str, node: str = "n1", owner: str = "", phase: str = "Running
 
 
 def show(document: Document, *pods: Document, settings: Settings | None = None) -> Node:
-    use = Use()
+    use = NodeUse()
     for pod in pods:
         use.add(pod)
     return read_node(document, use, "training", settings or Settings())
@@ -110,7 +110,7 @@ def test_gpus_and_their_kind() -> None:
     )
     assert (node.gpus, node.gpus_used, node.gpu_kind) == (8, 3.0, "nvidia-h100-80gb")
     named = Settings(
-        gpus=Gpus(types={"h100": GpuKind(value=("NVIDIA-H100-80GB",)), "mi300": GpuKind(resource="amd.com/gpu")})
+        gpus=NodeGpus(types={"h100": GpuKind(value=("NVIDIA-H100-80GB",)), "mi300": GpuKind(resource="amd.com/gpu")})
     )
     assert show(make_node(gives={"nvidia.com/gpu": "8"}), settings=named).gpu_kind == "h100"
     amd = show(make_node(gives={"amd.com/gpu": "4"}), make_pod("a", cpu="1", **{"amd.com__gpu": "1"}), settings=named)

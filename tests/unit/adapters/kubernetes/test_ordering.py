@@ -13,8 +13,8 @@ from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play,
 
 from overspan.adapters.contract import Refusal
 from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.launches.pod_actions import LEAVE_SECONDS
 from overspan.adapters.kubernetes.launches.start_gates import OPEN
-from overspan.adapters.kubernetes.launches.steps import LEAVE_SECONDS
 from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied

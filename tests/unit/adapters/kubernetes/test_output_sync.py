@@ -11,7 +11,7 @@ from tests.unit.adapters.kubernetes.pods import ended, running
 
 from overspan.adapters.kubernetes.logs import output_sync
 from overspan.adapters.kubernetes.logs.output_files import ScriptFiles
-from overspan.adapters.kubernetes.logs.output_sync import HOLD_SECONDS, Keeper
+from overspan.adapters.kubernetes.logs.output_sync import HOLD_SECONDS, OutputSync
 from overspan.adapters.kubernetes.logs.outputs import Outputs
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.errors import Unreachable
@@ -22,7 +22,7 @@ FILES = ScriptFiles("batch", Outputs(kept="/home/ada/slurm-8.out"))
 STORY: Any = SimpleNamespace(token=LIVE.token, dirty=False)
 
 
-class Scene:
+class LaunchFacts:
     """A launch with one pod, and logs that are read when the test says so."""
 
     def __init__(self, files: ScriptFiles | None = FILES) -> None:
@@ -33,11 +33,11 @@ class Scene:
         self.gate.set()
         STORY.dirty = False
         launches: Any = SimpleNamespace(
-            pods=lambda story: self.present, stories={LIVE.token: STORY}, changed=asyncio.Event()
+            pods=lambda story: self.present, watched={LIVE.token: STORY}, changed=asyncio.Event()
         )
         found: Any = SimpleNamespace(find=lambda token: files)
         logs: Any = SimpleNamespace(capture=self._capture)
-        self.keeper = Keeper(launches, logs, found)
+        self.keeper = OutputSync(launches, logs, found)
 
     async def _capture(self, pod: PodRecord) -> bool:
         self.read.append(pod.ended)
@@ -60,7 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_running_pod_s_log_is_read_once_a_second(clock: list[float]) -> None:
     async def story() -> None:
-        scene = Scene()
+        scene = LaunchFacts()
         for _ in range(3):
             scene.keeper.look([STORY])
             await scene.settle()
@@ -75,7 +75,7 @@ def test_a_running_pod_s_log_is_read_once_a_second(clock: list[float]) -> None:
 
 def test_many_logs_are_read_less_often(clock: list[float]) -> None:
     async def story() -> None:
-        scene = Scene()
+        scene = LaunchFacts()
         scene.present = [LIVE._replace(uid=str(number)) for number in range(100)]
         for _ in range(20):
             scene.keeper.look([STORY])
@@ -88,7 +88,7 @@ def test_many_logs_are_read_less_often(clock: list[float]) -> None:
 
 def test_the_end_is_told_when_the_last_line_is_in_the_file(clock: list[float]) -> None:
     async def story() -> None:
-        scene = Scene()
+        scene = LaunchFacts()
         scene.gate.clear()
         scene.keeper.look([STORY])
         await asyncio.sleep(0)
@@ -105,7 +105,7 @@ def test_the_end_is_told_when_the_last_line_is_in_the_file(clock: list[float]) -
 
 def test_an_end_waits_for_a_silent_node_for_a_while(clock: list[float]) -> None:
     async def story() -> None:
-        scene = Scene()
+        scene = LaunchFacts()
         scene.present, scene.trouble = [OVER], Unreachable("the node does not answer")
         assert scene.keeper.holds(STORY)
         await scene.settle()
@@ -120,7 +120,7 @@ def test_an_end_waits_for_a_silent_node_for_a_while(clock: list[float]) -> None:
 @pytest.mark.parametrize("files", [None, ScriptFiles("batch", Outputs(output="/home/ada/slurm-8.out"))])
 def test_nothing_is_read_or_held_for_files_that_pods_write(files: ScriptFiles | None) -> None:
     async def story() -> None:
-        scene = Scene(files)
+        scene = LaunchFacts(files)
         scene.present = [OVER]
         scene.keeper.look([STORY])
         assert not scene.keeper.holds(STORY) and scene.read == []
@@ -130,7 +130,7 @@ def test_nothing_is_read_or_held_for_files_that_pods_write(files: ScriptFiles | 
 
 def test_a_pod_that_may_not_start_yet_is_no_end() -> None:
     async def story() -> None:
-        scene = Scene()
+        scene = LaunchFacts()
         scene.present = [OVER._replace(go="")]
         assert not scene.keeper.holds(STORY) and scene.read == []
 

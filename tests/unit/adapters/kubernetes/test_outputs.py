@@ -23,7 +23,7 @@ from overspan.adapters.kubernetes.logs.output_files import (
 )
 from overspan.adapters.kubernetes.logs.outputs import Outputs, choose_outputs
 from overspan.adapters.kubernetes.manifests.launch_plans import relocate
-from overspan.adapters.kubernetes.manifests.scripts import LOG, PLACE
+from overspan.adapters.kubernetes.manifests.scripts import LOG, PREPARE_SCRIPT
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.planning import list_notes
 from overspan.adapters.kubernetes.settings import Settings
@@ -51,7 +51,7 @@ def outputs(*options: str, settings: Settings | None = None) -> Outputs:
 def place(job: Job, settings: Settings) -> list[str]:
     (made,) = render_job(job, settings).pods
     args = made["spec"]["containers"][0]["args"]
-    begin = args.index(PLACE.replace("$(", "$$(")) + 1
+    begin = args.index(PREPARE_SCRIPT.replace("$(", "$$(")) + 1
     found: list[str] = args[begin : begin + 6]
     return found
 

@@ -12,7 +12,7 @@ from tests.unit.adapters.kubernetes.bench import Bench, play
 from tests.unit.adapters.kubernetes.samples import read_script
 
 from overspan.adapters.contract import ClusterConfig, Launch
-from overspan.adapters.kubernetes.launches.gang import Rung
+from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.submission import render_launch
 from overspan.adapters.kubernetes.manifests.partitions import find_refusal, settle_partition
 from overspan.adapters.kubernetes.settings import Settings, read_settings
@@ -35,9 +35,9 @@ def script(options: str) -> Job:
     return read_script(f"#!/bin/sh\n#SBATCH {options}\necho\n")
 
 
-def pod_of(job: Job, settings: Settings, rung: Rung = Rung.SOFT) -> dict[str, Any]:
+def pod_of(job: Job, settings: Settings, backend: GangBackend = GangBackend.SOFT) -> dict[str, Any]:
     launch = Launch("inst-8-0", job)
-    (pod,) = render_launch(launch, settings.model_copy(update={"namespace": "default"}), rung)[1].pods
+    (pod,) = render_launch(launch, settings.model_copy(update={"namespace": "default"}), backend)[1].pods
     return pod
 
 
@@ -74,7 +74,7 @@ def test_pods_go_to_the_nodes_of_their_partition() -> None:
     # One that names no partition is in the first, and ends with its limit.
     assert spec["nodeSelector"] == {"zone": "a", "pool": "cpu"} and TAINT not in spec["tolerations"]
     assert spec["activeDeadlineSeconds"] < 4 * 7200
-    labels = pod_of(script("-p gpu"), settings, Rung.KUEUE)["metadata"]["labels"]
+    labels = pod_of(script("-p gpu"), settings, GangBackend.KUEUE)["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
     # It was taken out of the settings under a job that is there.
     assert pod_of(script("-p old"), settings)["spec"]["nodeSelector"] == {"zone": "a"}

@@ -1,4 +1,4 @@
-"""Jobs that could go to another cluster: how long they wait for nodes, and that they do not start by themselves."""
+"""How long launches may wait for their nodes, where they could go to another cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.adapters.kubernetes.samples import configure, read_file
 
-from overspan.adapters.kubernetes.launches.patience import find_patience
-from overspan.adapters.kubernetes.observation.launch_summaries import has_barrier
+from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
+from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.bridge.model.errors import InvalidRequest
 
 
@@ -25,7 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest
 )
 def test_the_time_grows_with_the_pods(nodes: int, settings: dict[str, Any], seconds: float) -> None:
     job = read_file(f"name: a\nnum_nodes: {nodes}\nrun: x\n")
-    assert find_patience(job, configure(**settings)) == pytest.approx(seconds)
+    assert find_failover_timeout(job, configure(**settings)) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("settings", [{"autoscaler": "yes"}, {"failover_after": 0}])
@@ -37,4 +37,4 @@ def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("text", "waits"), [("", False), ("cluster: [one, two]\n", True), ("cluster: one\n", False)])
 def test_a_pod_with_a_choice_waits_for_the_daemon(text: str, waits: bool) -> None:
     job = read_file(f"name: a\n{text}run: x\n")
-    assert has_barrier(job, job.spec.tasks[0]) is waits
+    assert has_start_gate(job, job.spec.tasks[0]) is waits

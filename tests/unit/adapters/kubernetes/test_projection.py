@@ -8,17 +8,17 @@ import pytest
 from tests.unit.adapters.kubernetes.pods import GO, T, ended, group, placed, pod, running
 
 from overspan.adapters.kubernetes.observation.evidence import NOT_BEGUN
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.launch_summaries import Shape, TaskShape
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.projection import (
     STUCK_SECONDS,
     Cursor,
     Progress,
-    collect,
     format_cursor,
     parse_cursor,
+    project,
     read_go,
-    view_pods,
+    take_snapshot,
     write_go,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord
@@ -26,15 +26,17 @@ from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, 
 
 NOW = T + 100
 GROUP = group()
-SOLO = group(TaskShape("trainer", 1, 0))
+SOLO = group(TaskSummary("trainer", 1, 0))
 GRANTED = Cursor(True)
 
 
-def tell(shape: Shape, pods: list[PodRecord], cursor: Cursor = GRANTED, now: float = NOW) -> tuple[Event, ...]:
+def tell(
+    summary: LaunchSummary, pods: list[PodRecord], cursor: Cursor = GRANTED, now: float = NOW
+) -> tuple[Event, ...]:
     """The events behind a cursor; told again behind the new one there is nothing."""
-    told = collect(shape, view_pods(pods), cursor, now)
-    text = format_cursor(told.cursor, shape)
-    again = collect(shape, view_pods(pods), parse_cursor(text, shape), now)
+    told = project(summary, take_snapshot(pods), cursor, now)
+    text = format_cursor(told.cursor, summary)
+    again = project(summary, take_snapshot(pods), parse_cursor(text, summary), now)
     assert again.events == () or isinstance(told.events[0], Granted)
     return told.events
 
@@ -53,9 +55,9 @@ def test_a_group_is_granted_when_all_have_a_place_and_not_before() -> None:
 
 
 def test_an_independent_group_is_granted_with_its_first_place() -> None:
-    shape = group(together=False)
-    assert tell(shape, [pod(), pod("rollout", 0), pod("rollout", 1)], Cursor()) == ()
-    (granted,) = tell(shape, [pod(), placed("rollout", 0), pod("rollout", 1)], Cursor())
+    summary = group(together=False)
+    assert tell(summary, [pod(), pod("rollout", 0), pod("rollout", 1)], Cursor()) == ()
+    (granted,) = tell(summary, [pod(), placed("rollout", 0), pod("rollout", 1)], Cursor())
     assert isinstance(granted, Granted) and len(granted.members) == 3
 
 
@@ -82,10 +84,10 @@ def test_a_deleted_pod_that_never_gets_a_place_is_granted_to_be_told_as_ended() 
 
 
 def test_the_grant_comes_alone_although_pods_have_started() -> None:
-    told = collect(SOLO, view_pods([ended()]), Cursor(), NOW)
+    told = project(SOLO, take_snapshot([ended()]), Cursor(), NOW)
     assert [type(event) for event in told.events] == [Granted]
     assert told.events[0].at == T + 10
-    rest = collect(SOLO, view_pods([ended()]), told.cursor, NOW)
+    rest = project(SOLO, take_snapshot([ended()]), told.cursor, NOW)
     assert [type(event) for event in rest.events] == [NodeStarted, NodeEnded]
 
 
@@ -107,14 +109,14 @@ def test_a_start_is_exact_of_what_waited_for_its_decision() -> None:
     """The container's start is told in whole seconds: this one may have come after the decision, but did not."""
     early = running(started_at=T + 10, go=write_go(T + 10.25))
     assert tell(SOLO, [early]) == (NodeStarted(T + 10.25, "trainer", 0, 0),)
-    for later, shape in (
+    for later, summary in (
         # Its files were unpacked first; it was let go alone; it was made for the decision.
         (early._replace(begun=True), SOLO),
-        (early, group(TaskShape("trainer", 1, 0), together=False)),
+        (early, group(TaskSummary("trainer", 1, 0), together=False)),
         (early._replace(attempt=1), SOLO),
         (early._replace(run=1), SOLO),
     ):
-        *_, event = tell(shape, [later])
+        *_, event = tell(summary, [later])
         assert isinstance(event, NodeStarted) and event.at == T + 11
 
 
@@ -128,45 +130,47 @@ def test_a_pod_that_ended_at_its_barrier_has_started_nothing() -> None:
 
 
 def test_an_end_that_a_log_told_is_exact_and_told_once() -> None:
-    story = Story("lab/inst-7-0", SOLO, "uid", "lab", ends={running().uid: T + 19.25})
-    report = story.tell(story.view([running()], ()), "1;0:0:1", NOW)
+    watched = WatchedLaunch("lab/inst-7-0", SOLO, "uid", "lab", ends={running().uid: T + 19.25})
+    report = watched.project(watched.snapshot([running()], ()), "1;0:0:1", NOW)
     assert report is not None and report.events == (NodeEnded(T + 19.25, "trainer", 0, 0),)
-    assert story.tell(story.view([ended()], ()), report.cursor, NOW) is None
+    assert watched.project(watched.snapshot([ended()], ()), report.cursor, NOW) is None
     # The status knows better, and of what somebody ends it alone tells.
-    assert story.view([ended(code=7)], ()).pods["trainer", 0, 0].exit_code == 7
+    assert watched.snapshot([ended(code=7)], ()).pods["trainer", 0, 0].exit_code == 7
     for stopped in (running(deleting_at=NOW + 30), running(disruption="PreemptionByScheduler")):
-        assert story.tell(story.view([stopped], ()), "1;0:0:1", NOW) is None
+        assert watched.project(watched.snapshot([stopped], ()), "1;0:0:1", NOW) is None
 
 
 def test_a_group_whose_places_are_taken_back_is_lost_as_a_whole() -> None:
-    story = Story("lab/inst-7-0", GROUP, "uid", "lab")
+    watched = WatchedLaunch("lab/inst-7-0", GROUP, "uid", "lab")
     taken: dict[str, Any] = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
     pods = [running(**taken), running("rollout", 0, **taken), running("rollout", 1, **taken)]
     cursor = "1;0:0:1;1:0:1x2"
-    assert story.tell(story.view(pods, ()), cursor, NOW) is None
+    assert watched.project(watched.snapshot(pods, ()), cursor, NOW) is None
     # One that ends well meanwhile is no success of its task.
     over = [ended(**taken), pods[1]._replace(finished_at=NOW, exit_code=143), pods[2]]
-    assert story.tell(story.view(over, ()), cursor, NOW) is None
-    report = story.tell(story.view([*over[:2], pods[2]._replace(finished_at=NOW, exit_code=0)], ()), cursor, NOW)
+    assert watched.project(watched.snapshot(over, ()), cursor, NOW) is None
+    report = watched.project(
+        watched.snapshot([*over[:2], pods[2]._replace(finished_at=NOW, exit_code=0)], ()), cursor, NOW
+    )
     assert report is not None and report.cursor == cursor
     (lost,) = report.events
     assert isinstance(lost, LaunchLost) and (lost.launch, lost.cause) == (GROUP.launch, "preemption")
     # Or their nodes never end them.
-    assert story.tell(story.view(pods, ()), cursor, NOW + 30 + STUCK_SECONDS) is not None
+    assert watched.project(watched.snapshot(pods, ()), cursor, NOW + 30 + STUCK_SECONDS) is not None
 
 
 def test_what_had_succeeded_before_the_places_were_taken_back_is_told_first() -> None:
-    story = Story("lab/inst-7-0", GROUP, "uid", "lab")
+    watched = WatchedLaunch("lab/inst-7-0", GROUP, "uid", "lab")
     taken: dict[str, Any] = {"disruption": "WorkloadEvictedDueToPreempted", "deleting_at": NOW + 30}
     pods = [ended(), running("rollout", 0, **taken), ended("rollout", 1, code=143, **taken)]
-    report = story.tell(story.view(pods, ()), "1;0:0:1;1:0:1x2", NOW)
+    report = watched.project(watched.snapshot(pods, ()), "1;0:0:1;1:0:1x2", NOW)
     assert report is not None and report.events == (NodeEnded(T + 21, "trainer", 0, 0),)
-    assert story.tell(story.view(pods, ()), report.cursor, NOW) is None
+    assert watched.project(watched.snapshot(pods, ()), report.cursor, NOW) is None
     pods[1] = ended("rollout", 0, code=143, **taken)
-    report = story.tell(story.view(pods, ()), report.cursor, NOW)
+    report = watched.project(watched.snapshot(pods, ()), report.cursor, NOW)
     assert report is not None and [type(event) for event in report.events] == [LaunchLost]
     # Of a launch that has not started nothing else is told.
-    report = story.tell(story.view(pods, ()), "", NOW)
+    report = watched.project(watched.snapshot(pods, ()), "", NOW)
     assert report is not None and [type(event) for event in report.events] == [LaunchLost] and report.cursor == ""
 
 
@@ -177,13 +181,13 @@ def test_a_time_that_was_cut_off_is_told_as_late_as_it_may_be() -> None:
 
 
 def test_each_fact_comes_once_and_in_order() -> None:
-    shape = group(TaskShape("trainer", 1, 0, ready=True), TaskShape("rollout", 2, 0))
+    summary = group(TaskSummary("trainer", 1, 0, ready=True), TaskSummary("rollout", 2, 0))
     cursor, seen = GRANTED, []
     starting = placed(go=GO, started_at=None)
     for trainer in (starting, running(), running(ready=True), ended(code=3), ended(code=3)):
-        told = collect(shape, view_pods([trainer, running("rollout", 0), placed("rollout", 1)]), cursor, NOW)
+        told = project(summary, take_snapshot([trainer, running("rollout", 0), placed("rollout", 1)]), cursor, NOW)
         seen += list(told.events)
-        cursor = parse_cursor(format_cursor(told.cursor, shape), shape)
+        cursor = parse_cursor(format_cursor(told.cursor, summary), summary)
     assert seen == [
         NodeStarted(T + 13, "rollout", 0, 0),
         NodeStarted(T + 13, "trainer", 0, 0),
@@ -205,7 +209,7 @@ def test_the_newest_attempt_is_told_and_the_older_ones_are_over() -> None:
         Granted(T + 32, (("trainer", 0, "node-2", "10.0.0.9", ()),)),
         NodeStarted(T + 32, "trainer", 1, 0),
     )
-    told = collect(SOLO, view_pods(pods), cursor, NOW).cursor
+    told = project(SOLO, take_snapshot(pods), cursor, NOW).cursor
     assert told.over(pods[0]) and not told.over(pods[1])
 
 
@@ -217,7 +221,7 @@ def test_a_node_that_is_started_again_alone_is_a_run_of_its_own() -> None:
         Granted(T + 41, (("rollout", 1, "node-3", "10.0.0.9", ()),)),
         NodeStarted(T + 41, "rollout", 0, 1, 1),
     )
-    told = collect(GROUP, view_pods(pods), cursor, NOW).cursor
+    told = project(GROUP, take_snapshot(pods), cursor, NOW).cursor
     assert told.tasks["rollout"] == Progress(0, (1, 5))
     assert told.over(pods[1]) and not told.over(pods[2])
 
@@ -264,7 +268,7 @@ def test_what_had_ended_before_the_order_is_told_as_older() -> None:
 
 
 def test_a_pod_that_was_removed_is_the_clusters_doing() -> None:
-    told = collect(SOLO, view_pods([], [running()]), GRANTED, NOW)
+    told = project(SOLO, take_snapshot([], [running()]), GRANTED, NOW)
     assert [type(event) for event in told.events] == [NodeStarted, NodeEnded]
     assert isinstance(told.events[1], NodeEnded) and told.events[1].cause == "node"
 
@@ -287,11 +291,11 @@ def test_a_pod_that_is_stuck_is_lost_after_its_grace() -> None:
 
 
 def test_a_cursor_is_small_and_read_back() -> None:
-    shape = group(TaskShape("trainer", 1, 0), TaskShape("rollout", 1000, 2))
+    summary = group(TaskSummary("trainer", 1, 0), TaskSummary("rollout", 1000, 2))
     cursor = Cursor(True, {"rollout": Progress(2, (1,) * 998 + (3, 5))})
-    text = format_cursor(cursor, shape)
+    text = format_cursor(cursor, summary)
     assert text == "1;1:2:1x998,3,5"
-    assert parse_cursor(text, shape) == cursor
-    assert format_cursor(Cursor(), shape) == ""
+    assert parse_cursor(text, summary) == cursor
+    assert format_cursor(Cursor(), summary) == ""
     for foreign in ("", "x", "1;9:0:1", "1;1:2:1x3", "1;1", "7:1:h:0"):
-        assert parse_cursor(foreign, shape) == Cursor()
+        assert parse_cursor(foreign, summary) == Cursor()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.adapters.kubernetes.api.answers import Answer
+from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 
 
@@ -26,13 +26,13 @@ from overspan.adapters.kubernetes.api.refusals import find_remedy
     ],
 )
 def test_each_refusal_has_its_own_remedy(message: str, words: str) -> None:
-    remedy = find_remedy(Answer(403, {"message": message}))
+    remedy = find_remedy(ApiAnswer(403, {"message": message}))
     assert words in remedy
     assert ("span check" in remedy) is (words == "check")
 
 
 def test_a_setting_that_is_made_already_is_not_asked_for() -> None:
-    answer = Answer(403, {"message": 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'})
+    answer = ApiAnswer(403, {"message": 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'})
     assert "`security: restricted`" in find_remedy(answer)
     assert "`security: restricted`" not in find_remedy(answer, "restricted")
-    assert find_remedy(Answer(422, {"message": "spec.containers: Invalid value"})) == ""
+    assert find_remedy(ApiAnswer(422, {"message": "spec.containers: Invalid value"})) == ""

@@ -305,7 +305,7 @@ def test_pods_that_are_just_being_made_are_not_left_behind(bench: Bench) -> None
     async def story() -> None:
         async with bench.open() as cluster:
             await bench.submit(cluster, solo())
-            (followed,) = cluster.launches.stories.values()
+            (followed,) = cluster.launches.watched.values()
             followed.busy += 1
             releasing = asyncio.create_task(cluster.release(INSTALLATION, (), ()))
             while not followed.gone:

@@ -22,19 +22,19 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_SHAPES, Rung
+from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_POD_SETS, GangBackend
 from overspan.adapters.kubernetes.manifests.limits import note_job
 from overspan.adapters.kubernetes.manifests.rendering import (
-    PodSet,
-    choose,
-    draw,
+    PodSelection,
     own,
-    read_blueprint,
+    plan_launch,
+    plan_with_backend,
+    read_plan,
     render,
     render_pods,
 )
 from overspan.adapters.kubernetes.manifests.services import PLAN
-from overspan.adapters.kubernetes.observation.launch_summaries import make_shape
+from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest
@@ -53,20 +53,20 @@ def by_name(objects: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_golden_group_without_help() -> None:
-    check_golden("group-soft.yaml", render_plan(read_file(PAIR, 42), configure(), Rung.SOFT))
+    check_golden("group-soft.yaml", render_plan(read_file(PAIR, 42), configure(), GangBackend.SOFT))
 
 
 def test_a_cluster_that_was_not_asked_may_have_better() -> None:
     job = read_file(PAIR, 42)
     assert "has not asked the cluster" in render_plan(job, configure(), None)
-    for sure in (render_plan(job, configure(), Rung.SOFT), render_plan(job, configure(gang="soft"), None)):
+    for sure in (render_plan(job, configure(), GangBackend.SOFT), render_plan(job, configure(gang="soft"), None)):
         assert "has not asked the cluster" not in sure
     assert "has not asked the cluster" not in render_plan(read_script("#!/bin/sh\ntrue\n"), configure(), None)
 
 
 def test_the_demo_group_is_six_pods() -> None:
     demo = read_file((EXAMPLES / "rlhf" / "rlhf.yaml").read_text(), 42)
-    assert len(render_job(demo, rung=Rung.V1ALPHA2).pods) == 6
+    assert len(render_job(demo, backend=GangBackend.V1ALPHA2).pods) == 6
 
 
 def test_golden_native_group_with_everything() -> None:
@@ -111,12 +111,12 @@ run: "#!/usr/bin/env python3\\nprint(1)\\n"
         priority_classes={"high": "lab-high"},
         volumes={"home": {"nfs": {"server": "nas", "path": "/home"}, "path": "/home"}},
     )
-    check_golden("group-native.yaml", render_plan(read_file(text, 9), settings, Rung.V1BETA1))
+    check_golden("group-native.yaml", render_plan(read_file(text, 9), settings, GangBackend.V1BETA1))
 
 
 def test_golden_batch_script() -> None:
     text = "#!/bin/bash\n#SBATCH -J fit -t 10 -c 2 --mem=4G --array=1-3 -o out.%j\nsrun hostname\n"
-    check_golden("script.yaml", render_plan(read_script(text, ["fit.sh", "a b"]), configure(), Rung.KUEUE))
+    check_golden("script.yaml", render_plan(read_script(text, ["fit.sh", "a b"]), configure(), GangBackend.KUEUE))
 
 
 def test_a_group_is_a_service_and_a_pod_for_each_member() -> None:
@@ -198,7 +198,7 @@ def test_the_first_node_tells_when_a_task_is_ready(ready: str, probe: dict[str, 
     first, second = render_job(read_file(f"name: two\nnum_nodes: 2\nready: {ready}\nrun: echo\n")).pods
     found = main_of(first)["readinessProbe"]
     if "exec" in probe:
-        # Nothing is ready at the barrier.
+        # Nothing is ready at the start gate.
         *_, text = probe["exec"]["command"][:3]
         assert found["exec"]["command"][2] == f"[ -s /overspan/pod/go ] || [ -s /overspan/run/.go ] || exit 1\n{text}"
         found["exec"]["command"][2] = text
@@ -207,11 +207,11 @@ def test_the_first_node_tells_when_a_task_is_ready(ready: str, probe: dict[str, 
     assert "readinessProbe" not in main_of(second)
 
 
-@pytest.mark.parametrize("rung", [Rung.V1BETA1, Rung.V1ALPHA3, Rung.V1ALPHA2])
-def test_a_native_group_is_one_flat_pod_group(rung: Rung) -> None:
-    objects = render_job(read_file(PAIR), rung=rung)
+@pytest.mark.parametrize("backend", [GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2])
+def test_a_native_group_is_one_flat_pod_group(backend: GangBackend) -> None:
+    objects = render_job(read_file(PAIR), backend=backend)
     (group,) = objects.gang
-    assert group["apiVersion"] == f"{GROUP}/{rung.value}"
+    assert group["apiVersion"] == f"{GROUP}/{backend.value}"
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
     names = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in objects.pods}
     assert names == {group["metadata"]["name"]}
@@ -219,20 +219,20 @@ def test_a_native_group_is_one_flat_pod_group(rung: Rung) -> None:
 
 def test_pods_that_take_another_s_place_are_scheduled_alone() -> None:
     settings = configure()
-    blueprint = draw(make_launch(read_file(PAIR)), settings, Rung.V1BETA1)
-    (pod,) = render_pods(blueprint, settings, PodSet("trainer", 1, (1,), go="17.5"))
+    plan = plan_launch(make_launch(read_file(PAIR)), settings, GangBackend.V1BETA1)
+    (pod,) = render_pods(plan, settings, PodSelection("trainer", 1, (1,), go="17.5"))
     assert pod["metadata"]["name"] == "learn-trainer-1-a1"
     assert pod["metadata"]["annotations"]["overspan.io/go"] == "17.5"
     assert pod["spec"]["hostname"] == "trainer-1"
     assert "schedulingGroup" not in pod["spec"]
-    (again,) = render_pods(blueprint, settings, PodSet("trainer", 0, (0,), run=2))
+    (again,) = render_pods(plan, settings, PodSelection("trainer", 0, (0,), run=2))
     assert again["metadata"]["name"] == "learn-trainer-0-a0-r2"
     assert "schedulingGroup" not in again["spec"]
 
 
 def test_kueue_takes_the_pods_as_one_group() -> None:
     settings = configure(queue="team")
-    objects = render_job(read_file(PAIR), settings, Rung.KUEUE)
+    objects = render_job(read_file(PAIR), settings, GangBackend.KUEUE)
     assert objects.gang == ()
     name = objects.anchor["metadata"]["name"]
     for pod in objects.pods:
@@ -243,53 +243,53 @@ def test_kueue_takes_the_pods_as_one_group() -> None:
     # All nodes of a task have one shape.
     first, second = objects.pods[:2]
     assert first["metadata"]["labels"] == second["metadata"]["labels"]
-    blueprint = draw(make_launch(read_file(PAIR)), settings, Rung.KUEUE)
-    (pod,) = render_pods(blueprint, settings, PodSet("trainer", 1, (1,)))
+    plan = plan_launch(make_launch(read_file(PAIR)), settings, GangBackend.KUEUE)
+    (pod,) = render_pods(plan, settings, PodSelection("trainer", 1, (1,)))
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == name
 
 
 def test_a_single_pod_and_an_independent_job_only_name_kueue_s_queue() -> None:
     for text in ("name: one\nrun: echo\n", "name: two\nnum_nodes: 2\nstart: independent\nrun: echo\n"):
-        for pod in render_job(read_file(text), configure(queue="team"), Rung.KUEUE).pods:
+        for pod in render_job(read_file(text), configure(queue="team"), GangBackend.KUEUE).pods:
             assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
             assert "kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["labels"]
 
 
 def test_a_partition_is_kueue_s_queue() -> None:
     job = read_script("#!/bin/sh\n#SBATCH -p big\ntrue\n")
-    (pod,) = render_job(job, configure(queue="team"), Rung.KUEUE).pods
+    (pod,) = render_job(job, configure(queue="team"), GangBackend.KUEUE).pods
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "big"
 
 
 def test_kueue_admits_eight_shapes() -> None:
     text = "---\nname: t{0}\nresources: {{cpus: {1}}}\nrun: echo\n"
-    tasks = [text.format(number, number + 1) for number in range(MAX_SHAPES + 1)]
+    tasks = [text.format(number, number + 1) for number in range(MAX_POD_SETS + 1)]
     header = "name: many\nexecution: parallel\n"
     settings = configure(queue="team")
-    render_job(read_file(header + "".join(tasks[:-1])), settings, Rung.KUEUE)
+    render_job(read_file(header + "".join(tasks[:-1])), settings, GangBackend.KUEUE)
     with pytest.raises(InvalidRequest, match="9 shapes"):
-        draw(make_launch(read_file(header + "".join(tasks))), settings, Rung.KUEUE)
+        plan_launch(make_launch(read_file(header + "".join(tasks))), settings, GangBackend.KUEUE)
     # Tasks of one shape count once.
-    same = [text.format(number, 1) for number in range(MAX_SHAPES + 1)]
-    render_job(read_file(header + "".join(same)), settings, Rung.KUEUE)
+    same = [text.format(number, 1) for number in range(MAX_POD_SETS + 1)]
+    render_job(read_file(header + "".join(same)), settings, GangBackend.KUEUE)
 
 
 @pytest.mark.parametrize(
-    ("text", "rung"),
+    ("text", "backend"),
     [
-        (PAIR, Rung.V1BETA1),
-        ("name: one\nrun: echo\n", Rung.ALONE),
-        (HEADER.replace("termination", "start: independent\ntermination") + TRAINER + SERVER, Rung.ALONE),
-        (PAIR + "share: trainer\n", Rung.SOFT),
-        (PAIR + "kubernetes: {spec: {priorityClassName: low}}\n", Rung.SOFT),
+        (PAIR, GangBackend.V1BETA1),
+        ("name: one\nrun: echo\n", GangBackend.ALONE),
+        (HEADER.replace("termination", "start: independent\ntermination") + TRAINER + SERVER, GangBackend.ALONE),
+        (PAIR + "share: trainer\n", GangBackend.SOFT),
+        (PAIR + "kubernetes: {spec: {priorityClassName: low}}\n", GangBackend.SOFT),
     ],
 )
-def test_the_way_of_the_start_is_one_that_the_job_can_have(text: str, rung: Rung) -> None:
+def test_the_way_of_the_start_is_one_that_the_job_can_have(text: str, backend: GangBackend) -> None:
     settings = configure()
-    blueprint, choice = choose(make_launch(read_file(text)), settings, Rung.V1BETA1)
-    assert blueprint.rung is choice.rung is rung
-    assert bool(choice.why) == (rung is Rung.SOFT)
-    assert any(choice.why in note for note in note_job(blueprint.job, settings, choice)) or not choice.why
+    plan, choice = plan_with_backend(make_launch(read_file(text)), settings, GangBackend.V1BETA1)
+    assert plan.backend is choice.backend is backend
+    assert bool(choice.why) == (backend is GangBackend.SOFT)
+    assert any(choice.why in note for note in note_job(plan.job, settings, choice)) or not choice.why
 
 
 def test_a_task_that_shares_is_on_the_node_of_its_host_s_member() -> None:
@@ -305,7 +305,7 @@ def test_a_task_that_shares_is_on_the_node_of_its_host_s_member() -> None:
 
 def test_tasks_that_share_keep_one_shape_under_kueue() -> None:
     text = PAIR.replace("name: server\n", "name: server\nshare: trainer\nnum_nodes: 2\n")
-    pods = by_name(render_job(read_file(text), configure(queue="team"), Rung.KUEUE))
+    pods = by_name(render_job(read_file(text), configure(queue="team"), GangBackend.KUEUE))
     assert pods["learn-trainer-0-a0"]["metadata"]["labels"] == pods["learn-trainer-1-a0"]["metadata"]["labels"]
     first, second = (pods[f"learn-server-{index}-a0"]["spec"]["affinity"] for index in (0, 1))
     assert first == second
@@ -367,22 +367,22 @@ def test_a_script_s_folder_is_the_run_directory_unless_it_names_one() -> None:
 def test_the_anchor_tells_all_that_later_pods_need() -> None:
     settings = configure()
     launch = make_launch(read_file(PAIR.replace("run: python s.py", "secrets: {A: hidden}\nrun: python s.py")))
-    blueprint = draw(launch, settings, Rung.V1BETA1)
-    objects = render(launch, blueprint, settings)
-    plan = json.loads(objects.anchor["data"][PLAN])
-    again = read_blueprint(plan)
-    assert again == blueprint
-    assert make_shape(again.token, again.job).pods == 3
-    for pods in (PodSet("server", 0), PodSet("trainer", 4, (1,), 2, "1.0")):
-        assert render_pods(again, settings, pods) == render_pods(blueprint, settings, pods)
+    plan = plan_launch(launch, settings, GangBackend.V1BETA1)
+    objects = render(launch, plan, settings)
+    document = json.loads(objects.anchor["data"][PLAN])
+    again = read_plan(document)
+    assert again == plan
+    assert summarize_launch(again.token, again.job).pods == 3
+    for pods in (PodSelection("server", 0), PodSelection("trainer", 4, (1,), 2, "1.0")):
+        assert render_pods(again, settings, pods) == render_pods(plan, settings, pods)
 
 
 @pytest.mark.parametrize("change", [{"format": 9}, {"job": None}, {"rung": "x"}, {"files": 3}, {"files": {"a": {}}}])
 def test_what_is_no_plan(change: dict[str, Any]) -> None:
     launch, settings = make_launch(read_file(PAIR)), configure()
-    plan = json.loads(render(launch, draw(launch, settings, Rung.SOFT), settings).anchor["data"][PLAN])
+    plan = json.loads(render(launch, plan_launch(launch, settings, GangBackend.SOFT), settings).anchor["data"][PLAN])
     with pytest.raises(ValueError, match=r"."):
-        read_blueprint({**plan, **change})
+        read_plan({**plan, **change})
 
 
 def test_a_later_launch_begins_where_the_attempts_left_off() -> None:
@@ -390,7 +390,7 @@ def test_a_later_launch_begins_where_the_attempts_left_off() -> None:
     first = Attempt(0, State.NODE_FAIL, 1.0, (NodeRun(0), NodeRun(1)), ended_at=2.0)
     trainer = replace(job.tasks[0], attempts=(first,))
     over = replace(job.tasks[1], state=State.COMPLETED, ended_at=2.0)
-    objects = render_job(replace(job, launch=1, tasks=(trainer, over)), rung=Rung.V1BETA1)
+    objects = render_job(replace(job, launch=1, tasks=(trainer, over)), backend=GangBackend.V1BETA1)
     assert list(by_name(objects)) == ["learn-trainer-0-a1", "learn-trainer-1-a1"]
     assert objects.gang[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
     assert objects.pods[0]["spec"]["schedulingGroup"]
@@ -427,21 +427,21 @@ def test_own_leaves_everything_else() -> None:
 )
 def test_what_pods_cannot_be(text: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as caught:
-        draw(make_launch(read_file(text)), configure(), Rung.SOFT)
+        plan_launch(make_launch(read_file(text)), configure(), GangBackend.SOFT)
     assert caught.value.remedy
 
 
 def test_a_pod_needs_an_image() -> None:
     settings = configure().model_copy(update={"image": ""})
     with pytest.raises(InvalidRequest, match="needs an image") as caught:
-        draw(make_launch(read_file("name: one\nrun: echo\n")), settings, Rung.SOFT)
+        plan_launch(make_launch(read_file("name: one\nrun: echo\n")), settings, GangBackend.SOFT)
     assert "image_id" in caught.value.remedy
 
 
 @pytest.mark.parametrize("text", [HOLD_SCRIPT, KEEP_SCRIPT])
 def test_an_allocation_without_a_script_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="does not reach into pods") as caught:
-        draw(make_launch(read_script(text)), configure(), Rung.SOFT)
+        plan_launch(make_launch(read_script(text)), configure(), GangBackend.SOFT)
     assert "span sbatch" in caught.value.remedy
 
 
@@ -452,7 +452,7 @@ def test_text_that_is_no_utf_8_or_too_much() -> None:
         launch = make_launch(replace(job, spec=replace(job.spec, tasks=(replace(task, run=run),))))
         settings = configure()
         with pytest.raises(InvalidRequest, match=words):
-            render(launch, draw(launch, settings, Rung.SOFT), settings)
+            render(launch, plan_launch(launch, settings, GangBackend.SOFT), settings)
 
 
 def test_what_is_accepted_without_effect_is_noted() -> None:

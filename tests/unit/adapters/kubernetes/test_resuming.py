@@ -186,7 +186,7 @@ def test_what_goes_with_an_earlier_try_is_made_anew(bench: Bench, monkeypatch: p
 def test_pods_of_an_earlier_try_are_no_trace_of_a_start(bench: Bench, late: bool) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
-            # What is seen last of the first try: its pods wait at their barriers, or have gone.
+            # What is seen last of the first try: its pods wait at their start gates, or have gone.
             mark = bench.api.hold("PATCH", "/configmaps/")
             first = asyncio.create_task(bench.submit(cluster, make_job()))
             assert await asyncio.to_thread(mark.met.wait, 60)

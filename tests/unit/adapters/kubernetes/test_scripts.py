@@ -26,7 +26,7 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     RUN_DIR,
     UNPACK,
     WORK,
-    Place,
+    ScriptContext,
     Work,
     escape,
     make_work_command,
@@ -133,7 +133,7 @@ def test_setup_and_run_are_one_program_with_the_exit_code_of_run(shell: str, tmp
 
 def script(text: str, here: Path, /, **place: str) -> list[str]:
     """The arguments for a batch script that works in a folder."""
-    where = Place(**{"folder": str(here), "umask": "027", **place})
+    where = ScriptContext(**{"folder": str(here), "umask": "027", **place})
     moved = Work("", "", "batch", ("/bin/sh", "-c", text), place=where)
     return [move(word, here) for word in moved.arguments()]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.adapters.kubernetes.samples import configure
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.kubernetes.settings import GpuKind, Gpus, Settings, Volume, read_settings
+from overspan.adapters.kubernetes.settings import GpuKind, NodeGpus, Settings, Volume, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 
 
@@ -52,7 +52,7 @@ def test_everything_is_read() -> None:
     assert settings.root == "/shared/overspan"
     assert (settings.gang_timeout, settings.memory, settings.default_time) == (120, 2048, 172800)
     assert settings.image_pull_secrets == ("registry",)
-    assert settings.gpus == Gpus(
+    assert settings.gpus == NodeGpus(
         label="gpu", types={"h100": GpuKind(value=("H100-80",)), "mi300": GpuKind(resource="amd.com/gpu")}
     )
     assert settings.volumes["data"] == Volume(claim="datasets")

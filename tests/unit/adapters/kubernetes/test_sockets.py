@@ -109,8 +109,8 @@ def test_no_way_to_the_server_drops_a_socket_that_was_reset(
         elif way == "exec":
             opened.exec("default", "pod", "main", ["true"])
         else:
-            with opened.lane() as lane:
-                assert lane is None
+            with opened.thread_connection() as own_connection:
+                assert own_connection is None
             raise Unreachable("no lane")
 
     with list_dropped() as dropped:

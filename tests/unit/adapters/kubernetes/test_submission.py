@@ -187,7 +187,7 @@ def test_the_name_of_a_group_that_has_ended_is_free_soon(bench: Bench) -> None:
             await bench.start(cluster, make_job())
             for name in bench.pods():
                 bench.api.pods.finish(name)
-            (found,) = cluster.launches.stories.values()
+            (found,) = cluster.launches.watched.values()
             await bench.until(cluster, lambda: all(pod.ended for pod in cluster.launches.pods(found)), "its end")
             (refusal,) = await bench.submit(cluster, make_job(job_id=8))
             assert isinstance(refusal, Refusal) and refusal.transient and "is being removed" in refusal.message

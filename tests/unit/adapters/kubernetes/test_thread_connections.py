@@ -14,8 +14,8 @@ from tests.fakes.kubernetes_api import KubernetesApi
 
 from overspan.adapters.kubernetes.api.calls import CREATORS, Calls
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.logins import Way
-from overspan.adapters.kubernetes.api.thread_connections import open_lane
+from overspan.adapters.kubernetes.api.logins import ApiLogin
+from overspan.adapters.kubernetes.api.thread_connections import open_thread_connection
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import TimedOut, Unreachable
 
@@ -28,34 +28,34 @@ def draw_map(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
 
 
-def make_way(host: str, **given: Any) -> Way:
+def make_way(host: str, **given: Any) -> ApiLogin:
     """A login as the official client describes it."""
     usual = {"proxy": None, "verify_ssl": True, "assert_hostname": None, "tls_server_name": None}
     files = {"ssl_ca_cert": None, "cert_file": None, "key_file": None}
-    return Way(SimpleNamespace(host=host, **{**usual, **files, **given}), None, "there", "default", None, "")
+    return ApiLogin(SimpleNamespace(host=host, **{**usual, **files, **given}), None, "there", "default", None, "")
 
 
 def test_one_connection_takes_all_requests(api: KubernetesApi, connection: Connection) -> None:
-    with connection.lane() as lane:
-        assert lane is not None
-        answers = [connection.create(MAPS, draw_map(f"m{number}"), lane) for number in range(20)]
-        assert connection.create(MAPS, draw_map("m0"), lane).reason == "AlreadyExists"
+    with connection.thread_connection() as own_connection:
+        assert own_connection is not None
+        answers = [connection.create(MAPS, draw_map(f"m{number}"), own_connection) for number in range(20)]
+        assert connection.create(MAPS, draw_map("m0"), own_connection).reason == "AlreadyExists"
     assert {answer.status for answer in answers} == {201}
     assert len(connection.request("GET", MAPS).document["items"]) == 20
     assert connection._ready()[0].server.num_connections == 1
 
 
-def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
+def test_many_objects_are_made_by_connections_of_threads_and_a_few_by_the_pool(
     api: KubernetesApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Connection] = []
-    lane = Connection.lane
+    own_connection = Connection.thread_connection
 
     def note(self: Connection) -> Any:
         opened.append(self)
-        return lane(self)
+        return own_connection(self)
 
-    monkeypatch.setattr(Connection, "lane", note)
+    monkeypatch.setattr(Connection, "thread_connection", note)
     calls = Calls(connection, "default")
     few = asyncio.run(calls.create_all([draw_map(f"few{number}") for number in range(4)]))
     assert not opened
@@ -65,7 +65,7 @@ def test_many_objects_are_made_by_lanes_and_a_few_by_the_pool(
     assert len(connection.request("GET", MAPS).document["items"]) == 4 + MANY
 
 
-def test_a_refusal_in_a_lane_says_why_and_ends_the_rest(api: KubernetesApi, connection: Connection) -> None:
+def test_a_refusal_of_one_says_why_and_ends_the_rest(api: KubernetesApi, connection: Connection) -> None:
     api.refuse("POST", "configmaps", 403, "exceeded quota: small", times=MANY)
     answers = asyncio.run(Calls(connection, "default").create_all([draw_map(f"m{number}") for number in range(MANY)]))
     refused = [answer for answer in answers if answer is not None and not answer.works]
@@ -74,7 +74,7 @@ def test_a_refusal_in_a_lane_says_why_and_ends_the_rest(api: KubernetesApi, conn
     assert answers.count(None) >= MANY - CREATORS
 
 
-def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path: Path, settings: Settings) -> None:
+def test_a_login_that_expires_meanwhile_is_renewed(api: KubernetesApi, tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "token").write_text("old")
     api.tokens = {"old"}
     config = json.loads(Path(settings.kubeconfig).read_text())
@@ -82,38 +82,38 @@ def test_a_login_that_expires_in_a_lane_is_renewed(api: KubernetesApi, tmp_path:
     (tmp_path / "config").write_text(json.dumps(config))
     connection = open_connection(settings.model_copy(update={"kubeconfig": str(tmp_path / "config")}))
     try:
-        with connection.lane() as lane:
-            assert connection.create(MAPS, draw_map("before"), lane).works
+        with connection.thread_connection() as own_connection:
+            assert connection.create(MAPS, draw_map("before"), own_connection).works
             (tmp_path / "token").write_text("new")
             api.tokens = {"new"}
-            assert connection.create(MAPS, draw_map("meanwhile"), lane).works
-            assert connection.create(MAPS, draw_map("after"), lane).works
+            assert connection.create(MAPS, draw_map("meanwhile"), own_connection).works
+            assert connection.create(MAPS, draw_map("after"), own_connection).works
     finally:
         connection.close()
 
 
-def test_a_lane_that_breaks_is_not_used_again(api: KubernetesApi, connection: Connection) -> None:
-    with connection.lane() as lane:
-        assert lane is not None and connection.create(MAPS, draw_map("one"), lane).works
+def test_a_connection_that_breaks_is_not_used_again(api: KubernetesApi, connection: Connection) -> None:
+    with connection.thread_connection() as own_connection:
+        assert own_connection is not None and connection.create(MAPS, draw_map("one"), own_connection).works
         api.lose_reply("POST", "configmaps")
         with pytest.raises(Unreachable, match="broke"):
-            connection.create(MAPS, draw_map("two"), lane)
-        assert lane.broken
-        assert connection.create(MAPS, draw_map("three"), lane).works
+            connection.create(MAPS, draw_map("two"), own_connection)
+        assert own_connection.broken
+        assert connection.create(MAPS, draw_map("three"), own_connection).works
     assert connection.request("GET", f"{MAPS}/two").works
     assert api.count("POST", "configmaps") == 3
 
 
-def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> None:
+def test_a_slow_answer(api: KubernetesApi, connection: Connection) -> None:
     held = api.hold("POST", "configmaps")
-    lane = open_lane(connection._ready()[0], 0.2)
-    assert lane is not None
-    with contextlib.closing(lane):
+    own_connection = open_thread_connection(connection._ready()[0], 0.2)
+    assert own_connection is not None
+    with contextlib.closing(own_connection):
         with pytest.raises(TimedOut, match="longer than"):
-            connection.create(MAPS, draw_map("one"), lane)
+            connection.create(MAPS, draw_map("one"), own_connection)
         held.free.set()
         # The late answer is read by nobody, so no later request takes it for its own.
-        assert connection.create(MAPS, draw_map("two"), lane).status == 201
+        assert connection.create(MAPS, draw_map("two"), own_connection).status == 201
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_a_slow_answer_in_a_lane(api: KubernetesApi, connection: Connection) -> 
         ("unix:///run/socket", {}),
     ],
 )
-def test_ways_that_are_not_straight_have_no_lane(host: str, given: dict[str, Any]) -> None:
-    assert open_lane(make_way(host, **given), 1.0) is None
+def test_logins_without_a_direct_connection(host: str, given: dict[str, Any]) -> None:
+    assert open_thread_connection(make_way(host, **given), 1.0) is None
 
 
-def test_a_server_that_does_not_listen_has_no_lane(api: KubernetesApi) -> None:
+def test_a_server_that_does_not_listen(api: KubernetesApi) -> None:
     api.stop()
-    assert open_lane(make_way(api.url), 1.0) is None
+    assert open_thread_connection(make_way(api.url), 1.0) is None

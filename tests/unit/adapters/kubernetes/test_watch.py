@@ -13,11 +13,11 @@ from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
 
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
-from overspan.adapters.kubernetes.api.watch import Pace, PodWatch
+from overspan.adapters.kubernetes.api.watch import PodWatch, WatchTimes
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Denied, OverspanError, Unreachable
 
-QUICK = Pace(page=2, first=0.01, longest=0.05)
+QUICK = WatchTimes(page=2, first=0.01, longest=0.05)
 SELECTOR = "overspan.io/installation=abc"
 LIST, WATCH = "list", "watch"
 
@@ -75,8 +75,8 @@ class Watching:
 
 
 @asynccontextmanager
-async def watching(connection: Connection, pace: Pace = QUICK) -> AsyncIterator[Watching]:
-    watch = PodWatch(connection, "default", SELECTOR, pace)
+async def watching(connection: Connection, times: WatchTimes = QUICK) -> AsyncIterator[Watching]:
+    watch = PodWatch(connection, "default", SELECTOR, times)
     watch.start()
     try:
         yield Watching(watch)
@@ -187,7 +187,7 @@ def test_a_cut_in_the_middle_of_a_line_loses_nothing(api: KubernetesApi, connect
 
 def test_a_watch_that_ends_by_its_time_is_begun_again(api: KubernetesApi, connection: Connection) -> None:
     async def test() -> None:
-        async with watching(connection, Pace(least=0, most=0, first=0.01, longest=0.01)) as seen:
+        async with watching(connection, WatchTimes(least=0, most=0, first=0.01, longest=0.01)) as seen:
             await seen.until_open(api, 3)
             make_pod(api, "one")
             await seen.until(lambda: seen.names())
@@ -319,7 +319,7 @@ def test_silence_is_asked_about(api: KubernetesApi, connection: Connection, monk
     monkeypatch.setattr(PodWatch, "_settle", note)
 
     async def test() -> None:
-        async with watching(connection, Pace(silence=0.2, first=0.01, longest=0.01)) as seen:
+        async with watching(connection, WatchTimes(silence=0.2, first=0.01, longest=0.01)) as seen:
             await seen.until_open(api, 1)
             api.streams.silence()
             await seen.until_open(api, 3)
@@ -398,7 +398,7 @@ def test_a_pod_whose_labels_somebody_changes_is_there_and_has_them_again(
 
 def test_close_comes_back_at_once_and_leaves_no_thread(api: KubernetesApi, connection: Connection) -> None:
     async def test() -> None:
-        async with watching(connection, Pace()) as seen:
+        async with watching(connection, WatchTimes()) as seen:
             await seen.until_open(api, 1)
             (thread,) = (one for one in threading.enumerate() if one.name.startswith("watch "))
         thread.join(60)

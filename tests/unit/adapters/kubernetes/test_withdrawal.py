@@ -14,11 +14,11 @@ from tests.unit.adapters.kubernetes.pods import T, group, placed, pod, running
 from overspan.adapters.contract import Accepted
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.kubernetes.launches import soft_gang
-from overspan.adapters.kubernetes.launches.soft_gang import Gatherer, Move
+from overspan.adapters.kubernetes.launches.soft_gang import SoftGang, WaitAction
 from overspan.adapters.kubernetes.launches.start_timeouts import GATED, judge_wait
 from overspan.adapters.kubernetes.observation import projection
-from overspan.adapters.kubernetes.observation.launch_progress import Story
-from overspan.adapters.kubernetes.observation.projection import Cursor, view_pods
+from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.projection import Cursor, take_snapshot
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model import events
@@ -32,7 +32,7 @@ async def _submit(bench: Bench, cluster: KubernetesCluster) -> str:
     (answer,) = await bench.submit(cluster, job)
     assert isinstance(answer, Accepted)
     # Nothing is ordered before that.
-    await bench.until(cluster, lambda: cluster.launches.stories[token_of(job)].looked, "its first look")
+    await bench.until(cluster, lambda: cluster.launches.watched[token_of(job)].cursor_known, "its first look")
     return answer.handle
 
 
@@ -163,7 +163,7 @@ def test_a_grant_that_may_be_stored_is_not_taken_back(bench: Bench, stored: bool
             bench.place(name)
             cursor = await _look_until_granted(bench, cluster)
             hold = asyncio.create_task(bench.order(cluster, answer.handle, events.Hold(time.time(), "me")))
-            while not cluster.launches.stories[token_of(solo())].again_at:
+            while not cluster.launches.watched[token_of(solo())].again_at:
                 await asyncio.sleep(0)
             assert not list(bench.sent("DELETE", "/pods/")) and not hold.done()
             if stored:
@@ -195,9 +195,9 @@ def test_a_group_whose_grant_may_be_stored_gives_nothing_back(
             await bench.submit(cluster, solo())
             bench.place(*bench.pods())
             await _look_until_granted(bench, cluster)
-            monkeypatch.setattr(soft_gang, "choose_move", lambda *_: Move.GIVE_BACK)
-            (found,) = cluster.launches.stories.values()
-            await Gatherer(cluster.launches, settings).look([found], time.time())
+            monkeypatch.setattr(soft_gang, "choose_action", lambda *_: WaitAction.GIVE_BACK)
+            (found,) = cluster.launches.watched.values()
+            await SoftGang(cluster.launches, settings).look([found], time.time())
             assert not list(bench.sent("DELETE", "/pods/"))
 
     play(story)
@@ -270,29 +270,29 @@ GATES = (pod(waiting_reason=GATED), pod("rollout", 0, waiting_reason=GATED))
     ],
 )
 def test_patience(limit: int | None, pods: tuple[PodRecord, ...], age: float, verdict: type | None) -> None:
-    story = Story("lab/inst-7-0", replace(group(), start_timeout=limit), "uid", "lab")
-    assert judge_wait(story, view_pods(pods), 100, T) is None
-    found = judge_wait(story, view_pods(pods), 100, T + age)
+    story = WatchedLaunch("lab/inst-7-0", replace(group(), start_timeout=limit), "uid", "lab")
+    assert judge_wait(story, take_snapshot(pods), 100, T) is None
+    found = judge_wait(story, take_snapshot(pods), 100, T + age)
     assert found is None if verdict is None else isinstance(found, verdict)
-    assert judge_wait(story, view_pods(GATES), None, T + 10**6) is None
+    assert judge_wait(story, take_snapshot(GATES), None, T + 10**6) is None
 
 
 def test_what_was_given_back_holds_nothing() -> None:
-    story = Story("lab/inst-7-0", replace(group(), start_timeout=10), "uid", "lab")
-    assert judge_wait(story, view_pods(HALF), None, T) is None
+    story = WatchedLaunch("lab/inst-7-0", replace(group(), start_timeout=10), "uid", "lab")
+    assert judge_wait(story, take_snapshot(HALF), None, T) is None
     story.again_at = math.inf
-    assert judge_wait(story, view_pods(HALF), None, T + 20) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 20) is None
     story.again_at = 0.0
-    assert judge_wait(story, view_pods(HALF), None, T + 21) is None
-    assert judge_wait(story, view_pods(HALF), None, T + 31) is not None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 21) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 31) is not None
 
 
 def test_a_verdict_comes_in_the_place_of_a_grant_only() -> None:
     verdict = LaunchLost(T, 0, "never_started")
-    story = Story("lab/inst-7-0", group(), "uid", "lab", verdict=verdict)
-    view = view_pods([placed(), placed("rollout", 0), placed("rollout", 1)])
-    report = story.tell(view, "", T)
+    story = WatchedLaunch("lab/inst-7-0", group(), "uid", "lab", expiry=verdict)
+    snapshot = take_snapshot([placed(), placed("rollout", 0), placed("rollout", 1)])
+    report = story.project(snapshot, "", T)
     assert report is not None and report.events == (verdict,)
     story.cursor = Cursor(True)
-    report = story.tell(view, "1", T)
+    report = story.project(snapshot, "1", T)
     assert report is None

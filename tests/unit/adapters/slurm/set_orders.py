@@ -15,7 +15,7 @@ from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.observation.watch import Watch, next_kill
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.sets.handles import MemberCursor, SetCursor, SetHandle, SetPart
+from overspan.adapters.slurm.sets.handles import PartCursor, SetCursor, SetHandle, SetPart
 from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.bridge.model import events
@@ -53,7 +53,7 @@ class Bench:
             self.asked, self.orders, self.watch, SetOrderer(self.replacer, self.watch, asyncio.Lock())
         )
         self.handle = SetHandle(7, 0, 30, True, "inst-7-0", str(folder), (SetPart("a", 2, 101), SetPart("b", 1, 102)))
-        self.cursor = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)), granted=True)
+        self.cursor = SetCursor((PartCursor("a", 0, 101), PartCursor("b", 0, 102)), granted=True)
         self.folder = folder
         for task in ("a", "b"):
             self.member(task).mkdir(parents=True)

@@ -20,8 +20,8 @@ from tests.unit.adapters.slurm.watch_bench import open_over
 from overspan.adapters import first_observation
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.groups.projection import MARGIN
-from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
-from overspan.adapters.slurm.sets.members import MemberToken
+from overspan.adapters.slurm.sets.handles import PartCursor, parse_set_cursor
+from overspan.adapters.slurm.sets.members import PartToken
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -126,7 +126,7 @@ class TestFirstLook:
 class TestGone:
     def test_the_order_of_a_replacement_that_nobody_knows_is_read_before_its_end_is_told(self, bench: Bench) -> None:
         async def story() -> None:
-            bench.cursor = bench.cursor.put(MemberCursor("b", 1, 201))
+            bench.cursor = bench.cursor.put(PartCursor("b", 1, 201))
             bench.member("b", 1).mkdir()
             line = json.dumps({"seq": 1, "event": event_to_document(LAUNCHES[1]), "token": "tok"})
             (bench.member("b", 1) / "orders.0.jsonl").write_text(f"{line}\n")
@@ -320,7 +320,7 @@ class TestEnding:
     def test_what_runs_or_waits_for_another_attempt_is_only_told(self, bench: Bench) -> None:
         async def story() -> None:
             bench.write("a", STANDS["a"])
-            bench.cursor = bench.cursor.put(MemberCursor("b", 2, 201))
+            bench.cursor = bench.cursor.put(PartCursor("b", 2, 201))
             bench.member("b", 2).mkdir()
             bench.be(201, "PENDING")
             await bench.look()
@@ -384,7 +384,7 @@ class TestRequeued:
             await settle(bench)
             bench.asked.records[102] = record(102, "inst-7-0/b/0", "PENDING", 1)
             assert list_ends(await settle(bench)) == [("b", 0, 0, 0, "node")]
-            assert bench.watch.sets.take_requeued() == {MemberToken("inst-7-0", "b", 0)}
+            assert bench.watch.sets.take_requeued() == {PartToken("inst-7-0", "b", 0)}
             assert bench.watch.sets.take_requeued() == set()
 
         play(story())

@@ -19,7 +19,7 @@ from overspan.adapters import first_observation
 from overspan.adapters.contract import Launch, Refusal
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.placement import plan_group
-from overspan.adapters.slurm.sets.handles import MemberCursor, parse_set_cursor
+from overspan.adapters.slurm.sets.handles import PartCursor, parse_set_cursor
 from overspan.adapters.slurm.sets.limits import read_limits
 from overspan.adapters.slurm.sets.members import narrow
 from overspan.adapters.slurm.sets.ordering import withdraw_words
@@ -96,7 +96,7 @@ def test_a_job_that_takes_no_more_orders_is_replaced(bench: Bench, why: str) -> 
         (report,) = await bench.look()
         member = json.loads(report.cursor)[2][1]
         assert member[:3] == ["b", 1, 201]
-        bench.cursor = bench.cursor.put(MemberCursor("b", 1, 201))
+        bench.cursor = bench.cursor.put(PartCursor("b", 1, 201))
         await bench.look()
         assert await bench.order(launch) is None
         assert bench.replacer.asked == [("b", 1)]
@@ -269,7 +269,7 @@ def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     async def story() -> None:
         assert await withdraw(["3", "2", "4"], True) == (0, "", ["scancel 3 4"])
-        # What has its nodes stands at the barrier, since another has none and gets none any more.
+        # What has its nodes stands at the start gate, since another has none and gets none any more.
         assert await withdraw(["6", "1"], True) == (0, "", ["scancel 6 1"])
         late = "Job is no longer pending execution for job 5\n"
         assert await withdraw(["5", "2"], True) == (1, late, [])

@@ -17,7 +17,7 @@ from overspan.adapters.slurm.groups.projection import GroupView
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.projection import Ordered
 from overspan.adapters.slurm.sets.handles import (
-    MemberCursor,
+    PartCursor,
     SetCursor,
     SetHandle,
     SetPart,
@@ -43,7 +43,7 @@ from overspan.bridge.model.events import (
 )
 
 HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (SetPart("a", 2, 101), SetPart("b", 1, 102)))
-START = SetCursor((MemberCursor("a", 0, 101), MemberCursor("b", 0, 102)))
+START = SetCursor((PartCursor("a", 0, 101), PartCursor("b", 0, 102)))
 RUNS = replace(START, granted=True)
 
 
@@ -172,7 +172,7 @@ class TestRunning:
         assert not tell(RUNS, b=observed(*error))[1].member("b").over
 
     def test_a_replacement_tells_where_it_is(self) -> None:
-        cursor = RUNS.put(MemberCursor("b", 2, 150))
+        cursor = RUNS.put(PartCursor("b", 2, 150))
         moved = Granted(NOW + 50, (("b", 0, "n9", "10.0.0.9", ()),))
         events, cursor = tell(cursor, b=observed(moved, Launch(NOW, "b", 2), NodeStarted(NOW + 51, "b", 2, 0)))
         assert events == [moved, NodeStarted(NOW + 51, "b", 2, 0)]
@@ -210,7 +210,7 @@ class TestTexts:
             parse_set(text)
 
     def test_a_cursor_is_read_back(self) -> None:
-        cursor = replace(RUNS, orders=9).put(MemberCursor("a", 3, 200, 512, 4, 3, ((0, 0), (1, 2)), False))
+        cursor = replace(RUNS, orders=9).put(PartCursor("a", 3, 200, 512, 4, 3, ((0, 0), (1, 2)), False))
         assert parse_set_cursor(HANDLE, str(cursor)) == cursor
 
     @pytest.mark.parametrize("text", ["", "g:1:2:3::0", "[]", '["g",0,[["x",0,1,0,0,-1,[],false]]]'])

@@ -15,7 +15,7 @@ from overspan.adapters.contract import Accepted, Launch, Order, Refusal
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
-from overspan.adapters.slurm.sets.members import MemberToken
+from overspan.adapters.slurm.sets.members import PartToken
 from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.errors import OverspanError, TimedOut
@@ -324,7 +324,7 @@ def test_native_jobs_are_ended_by_their_tokens() -> None:
         assert sets.world.commands == []
         numbers = [sets.world.add(f"inst-1-0/{name}", "PENDING", 1) for name in ("a/0", "a/1", "b/0")]
         ended = sets.world.add("inst-1-0/a/0", "COMPLETED")
-        await sets.sets.end({MemberToken("inst-1-0", "a", 0)})
+        await sets.sets.end({PartToken("inst-1-0", "a", 0)})
         assert sets.world.commands[-1] == ("scancel", str(numbers[0]))
         assert [sets.world.jobs[number][1] for number in (*numbers, ended)] == [
             "CANCELLED",

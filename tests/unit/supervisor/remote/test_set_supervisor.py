@@ -1,4 +1,4 @@
-"""The supervisor of one task of a set: its barrier, who else is where, and when it leaves. Nothing is started here."""
+"""The supervisor of one task of a set: its start gate, its peers, and when it leaves. Nothing is started here."""
 
 from __future__ import annotations
 
