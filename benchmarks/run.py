@@ -177,7 +177,7 @@ def disk() -> list[Row]:
         until(lambda: _measure_folder(span.folder / "state")[0] - before[0] <= 2.1 * ENDED, 120)
         entries, size = _measure_folder(span.folder / "state")
         return [
-            Row("an ended job: files and folders", (entries - before[0]) / ENDED, Bar(size=2.1), ""),
+            Row("an ended job: files and folders", (entries - before[0]) / ENDED, Bar(size=2.1), "entries"),
             Row("an ended job: disk", (size - before[1]) / ENDED / 1024, Bar(size=15), "KB"),
         ]
 

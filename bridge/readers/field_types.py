@@ -54,7 +54,7 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True)
-class Field:
+class TableKey:
     """One key of a table: its type, a sentence for editors, and what happens to it.
 
     `advice` is the reason of a note, or the remedy of a refusal or of a missing required key.
@@ -228,7 +228,7 @@ class Record:
     """A mapping of known keys."""
 
     title: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, TableKey]
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Keys that belong elsewhere, with a hint where."""
 
@@ -292,5 +292,5 @@ def _nullable(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [*schema["anyOf"], {"type": "null"}] if "anyOf" in schema else [dict(schema), {"type": "null"}]}
 
 
-def _describe(known: Field) -> str:
+def _describe(known: TableKey) -> str:
     return f"{known.doc} (accepted without effect: {known.advice})" if known.effect is Effect.NOTED else known.doc

@@ -10,8 +10,8 @@ from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.field_types import (
     Effect,
-    Field,
     Record,
+    TableKey,
     anything,
     boolean,
     by_form,
@@ -59,21 +59,21 @@ _TEXT = {"type": "string"}
 ON_CHECKPOINT = Record(
     "on_checkpoint",
     {
-        "path": Field(text(4096), "Folder or URL where checkpoints appear.", required=True),
-        "pattern": Field(text(), "Pattern of a checkpoint's name."),
-        "ready": Field(
+        "path": TableKey(text(4096), "Folder or URL where checkpoints appear.", required=True),
+        "pattern": TableKey(text(), "Pattern of a checkpoint's name."),
+        "ready": TableKey(
             checked(_parse_checkpoint_ready, {"enum": ["marker", "quiet"]}), "How a checkpoint is known to be complete."
         ),
-        "select": Field(
+        "select": TableKey(
             by_form(
                 scalar=checked(_parse_select, {"enum": ["all", "latest"]}),
-                table=Record("select", {"every": Field(integer(1, 10**9), "Every Nth.", required=True)}).as_type(),
+                table=Record("select", {"every": TableKey(integer(1, 10**9), "Every Nth.", required=True)}).as_type(),
             ),
             "Which checkpoints: all, latest, or every: N.",
         ),
-        "max_parallel": Field(integer(1, 10_000), "Evaluations at the same time."),
-        "job": Field(text(4096), "Task or job file that evaluates one checkpoint.", required=True),
-        "timeout": Field(delay(), "Longest time of one evaluation."),
+        "max_parallel": TableKey(integer(1, 10_000), "Evaluations at the same time."),
+        "job": TableKey(text(4096), "Task or job file that evaluates one checkpoint.", required=True),
+        "timeout": TableKey(delay(), "Longest time of one evaluation."),
     },
 )
 
@@ -84,46 +84,46 @@ JOB_NEEDS = list_of(
     single=True,
 )
 
-_GROUP: dict[str, Field] = {
-    "name": Field(text(), "Name of the job: letters, digits, '-' and '_'; {id} becomes the job's id."),
-    "execution": Field(
+_GROUP: dict[str, TableKey] = {
+    "name": TableKey(text(), "Name of the job: letters, digits, '-' and '_'; {id} becomes the job's id."),
+    "execution": TableKey(
         choice(Execution), "parallel: a group, all tasks at once. serial: a pipeline, one after another."
     ),
-    "primary_tasks": Field(
+    "primary_tasks": TableKey(
         list_of(text()), "Tasks that decide when the group ends; all of them where it is empty or missing."
     ),
-    "termination_delay": Field(
+    "termination_delay": TableKey(
         by_form(scalar=delay(), table=mapping_of(delay())),
         "How long auxiliary tasks live after the primaries: 30s, or one for each task with a default.",
     ),
-    "inter_connection": Field(boolean(), "Whether the tasks find each other by name."),
-    "placement": Field(
+    "inter_connection": TableKey(boolean(), "Whether the tasks find each other by name."),
+    "placement": TableKey(
         anything(), "Where the tasks run.", Effect.NOTED, "the tasks of a job are on one cluster, as with SAME_INFRA"
     ),
 }
 
-JOB: dict[str, Field] = {
-    "failover_after": Field(delay(), "How long to wait for a cluster before the next one is tried."),
-    "race": Field(boolean(), "Whether to queue on all clusters and take the first that starts."),
-    "start": Field(choice(Start), "together: all tasks start, or none. independent: each as it can."),
-    "start_timeout": Field(delay(), "How long a start may take before what is held is given back."),
-    "array": Field(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
-    "begin": Field(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),
-    "deadline": Field(checked(str, _TEXT), "When the job has to be over: now+2hours, 2030-01-31T12:00."),
-    "kill_on_invalid_dep": Field(boolean(), "Whether a need that can never be met cancels the job."),
-    "cron": Field(cron(), "When to submit the job again and again, as in crontab(5)."),
-    "priority": Field(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
-    "hold": Field(boolean(), "Whether the job waits for a release."),
-    "hold_on_failure": Field(delay(), "How long a failed job keeps its nodes, to look around."),
-    "on_checkpoint": Field(ON_CHECKPOINT.as_type(), "A job for every checkpoint."),
+JOB: dict[str, TableKey] = {
+    "failover_after": TableKey(delay(), "How long to wait for a cluster before the next one is tried."),
+    "race": TableKey(boolean(), "Whether to queue on all clusters and take the first that starts."),
+    "start": TableKey(choice(Start), "together: all tasks start, or none. independent: each as it can."),
+    "start_timeout": TableKey(delay(), "How long a start may take before what is held is given back."),
+    "array": TableKey(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
+    "begin": TableKey(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),
+    "deadline": TableKey(checked(str, _TEXT), "When the job has to be over: now+2hours, 2030-01-31T12:00."),
+    "kill_on_invalid_dep": TableKey(boolean(), "Whether a need that can never be met cancels the job."),
+    "cron": TableKey(cron(), "When to submit the job again and again, as in crontab(5)."),
+    "priority": TableKey(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
+    "hold": TableKey(boolean(), "Whether the job waits for a release."),
+    "hold_on_failure": TableKey(delay(), "How long a failed job keeps its nodes, to look around."),
+    "on_checkpoint": TableKey(ON_CHECKPOINT.as_type(), "A job for every checkpoint."),
 }
 
-_SHARED: dict[str, Field] = {
-    "cluster": Field(clusters(), "Cluster to run on; a list is tried in order."),
-    "restart": Field(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
-    "needs": Field(JOB_NEEDS, "Other jobs that are waited for: afterok:12."),
-    "slurm": Field(slurm_options(), "Options for sbatch."),
-    "kubernetes": Field(pod_overlay(), "A part of a pod manifest."),
+_SHARED: dict[str, TableKey] = {
+    "cluster": TableKey(clusters(), "Cluster to run on; a list is tried in order."),
+    "restart": TableKey(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
+    "needs": TableKey(JOB_NEEDS, "Other jobs that are waited for: afterok:12."),
+    "slurm": TableKey(slurm_options(), "Options for sbatch."),
+    "kubernetes": TableKey(pod_overlay(), "A part of a pod manifest."),
     **POOL_KEY,
 }
 

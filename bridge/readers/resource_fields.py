@@ -9,9 +9,9 @@ from overspan.bridge.model.resources import parse_accelerators, parse_cpus
 from overspan.bridge.model.sizes import parse_skypilot_memory
 from overspan.bridge.readers.field_types import (
     Effect,
-    Field,
     FieldType,
     Record,
+    TableKey,
     anything,
     attempt,
     by_form,
@@ -59,40 +59,40 @@ def exit_codes() -> FieldType:
     return list_of(integer(0, 255), single=True)
 
 
-def _noted(value_type: FieldType, doc: str, advice: str) -> Field:
-    return Field(value_type, doc, Effect.NOTED, advice)
+def _noted(value_type: FieldType, doc: str, advice: str) -> TableKey:
+    return TableKey(value_type, doc, Effect.NOTED, advice)
 
 
 JOB_RECOVERY = Record(
     "job_recovery",
     {
         "strategy": _noted(text(), "A recovery strategy.", "a lost task starts again on its own cluster"),
-        "max_restarts_on_errors": Field(integer(0, MAX_RETRIES), "Restarts after errors of the program itself."),
-        "recover_on_exit_codes": Field(exit_codes(), "Exit codes after which the task always starts again."),
+        "max_restarts_on_errors": TableKey(integer(0, MAX_RETRIES), "Restarts after errors of the program itself."),
+        "recover_on_exit_codes": TableKey(exit_codes(), "Exit codes after which the task always starts again."),
     },
 )
 
 _CLOUD = "it belongs to cloud machines"
 
-_PLAIN: dict[str, Field] = {
-    "cpus": Field(checked(parse_cpus, AMOUNT), "CPUs of each node: 4, 0.5, or 4+ for at least 4."),
-    "memory": Field(checked(parse_skypilot_memory, AMOUNT), "Memory of each node in GB: 16, 16+, or 2x the CPUs."),
-    "accelerators": Field(accelerators(), "GPUs of each node: H100, H100:8, or alternatives."),
-    "gpus": Field(accelerators(), "The same as accelerators."),
-    "infra": Field(
+_PLAIN: dict[str, TableKey] = {
+    "cpus": TableKey(checked(parse_cpus, AMOUNT), "CPUs of each node: 4, 0.5, or 4+ for at least 4."),
+    "memory": TableKey(checked(parse_skypilot_memory, AMOUNT), "Memory of each node in GB: 16, 16+, or 2x the CPUs."),
+    "accelerators": TableKey(accelerators(), "GPUs of each node: H100, H100:8, or alternatives."),
+    "gpus": TableKey(accelerators(), "The same as accelerators."),
+    "infra": TableKey(
         text(), "Where to run: kubernetes, kubernetes/CONTEXT, slurm/CLUSTER/PARTITION, or a cluster's name."
     ),
-    "cloud": Field(text(), "Older spelling of infra's first part."),
-    "region": Field(text(), "Older spelling of infra's second part."),
-    "zone": Field(text(), "Older spelling of infra's third part."),
-    "image_id": Field(by_form(scalar=text(), table=mapping_of(text())), "Container image: docker:IMAGE."),
-    "ports": Field(ports(), "Ports that the task listens on."),
-    "labels": Field(mapping_of(text()), "Labels of the task."),
-    "job_recovery": Field(
+    "cloud": TableKey(text(), "Older spelling of infra's first part."),
+    "region": TableKey(text(), "Older spelling of infra's second part."),
+    "zone": TableKey(text(), "Older spelling of infra's third part."),
+    "image_id": TableKey(by_form(scalar=text(), table=mapping_of(text())), "Container image: docker:IMAGE."),
+    "ports": TableKey(ports(), "Ports that the task listens on."),
+    "labels": TableKey(mapping_of(text()), "Labels of the task."),
+    "job_recovery": TableKey(
         by_form(scalar=text(), table=JOB_RECOVERY.as_type()), "Budgets of restarts; the task's own keys say the same."
     ),
-    "priority": Field(integer(-1000, 1000), "Priority among waiting jobs; higher starts first."),
-    "priority_class": Field(text(253), "Priority class on Kubernetes."),
+    "priority": TableKey(integer(-1000, 1000), "Priority among waiting jobs; higher starts first."),
+    "priority_class": TableKey(text(253), "Priority class on Kubernetes."),
     "autostop": _noted(anything(), "When to stop an idle machine.", "a task's resources are given back at its end"),
     "use_spot": _noted(anything(), "Spot instances.", _CLOUD),
     "spot_recovery": _noted(anything(), "Recovery of spot instances.", _CLOUD),
@@ -114,8 +114,8 @@ RESOURCES = Record(
     "resources",
     {
         **_PLAIN,
-        "any_of": Field(_ALTERNATIVES, "Alternatives, each laid over the other keys; the first that fits is taken."),
-        "ordered": Field(_ALTERNATIVES, "Alternatives in order of preference."),
+        "any_of": TableKey(_ALTERNATIVES, "Alternatives, each laid over the other keys; the first that fits is taken."),
+        "ordered": TableKey(_ALTERNATIVES, "Alternatives in order of preference."),
     },
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from overspan.bridge.model.schedule import Missed, Overlap, Schedule, parse_cron
-from overspan.bridge.readers.field_types import Field, FieldType, Record, by_form, checked, choice
+from overspan.bridge.readers.field_types import FieldType, Record, TableKey, by_form, checked, choice
 from overspan.bridge.validation.diagnostics import Diagnostics
 from overspan.bridge.validation.yaml_nodes import Node
 
@@ -34,12 +34,12 @@ def _parse_zone(value: Any) -> str:
 _RECORD = Record(
     "cron",
     {
-        "schedule": Field(
+        "schedule": TableKey(
             checked(parse_times, _TEXT), "Five fields as in crontab(5), or a word such as @daily.", required=True
         ),
-        "timezone": Field(checked(_parse_zone, _TEXT), "Time zone of the times; the submitter's where it is missing."),
-        "missed": Field(choice(Missed), "Runs that were due while no daemon was there: skip, once or all."),
-        "overlap": Field(choice(Overlap), "A run that is due while the former one lives: allow, skip or replace."),
+        "timezone": TableKey(checked(_parse_zone, _TEXT), "Time zone of the times; without it the submitter's."),
+        "missed": TableKey(choice(Missed), "Runs that were due while no daemon was there: skip, once or all."),
+        "overlap": TableKey(choice(Overlap), "A run that is due while the former one lives: allow, skip or replace."),
     },
 )
 

@@ -10,9 +10,9 @@ from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
 from overspan.bridge.readers.field_types import (
     Effect,
-    Field,
     FieldType,
     Record,
+    TableKey,
     anything,
     boolean,
     by_form,
@@ -89,135 +89,135 @@ def clusters() -> FieldType:
 STORAGE = Record(
     "storage",
     {
-        "name": Field(text(), "Name of the bucket or volume."),
-        "source": Field(by_form(scalar=text(), items=list_of(text())), "Where the data comes from: a path or a URL."),
-        "store": Field(text(), "Kind of store."),
-        "persistent": Field(boolean(), "Whether the store outlives the job."),
-        "mode": Field(checked(_parse_mode, {"type": "string"}), "MOUNT, COPY or MOUNT_CACHED."),
-        "type": Field(text(), "Kind of storage."),
-        "config": Field(anything(), "Options of the mount."),
-        "mount_options": Field(anything(), "Options of the program that mounts."),
+        "name": TableKey(text(), "Name of the bucket or volume."),
+        "source": TableKey(by_form(scalar=text(), items=list_of(text())), "Where the data is from: a path or a URL."),
+        "store": TableKey(text(), "Kind of store."),
+        "persistent": TableKey(boolean(), "Whether the store outlives the job."),
+        "mode": TableKey(checked(_parse_mode, {"type": "string"}), "MOUNT, COPY or MOUNT_CACHED."),
+        "type": TableKey(text(), "Kind of storage."),
+        "config": TableKey(anything(), "Options of the mount."),
+        "mount_options": TableKey(anything(), "Options of the program that mounts."),
     },
 )
 
 REPOSITORY = Record(
     "workdir",
     {
-        "url": Field(text(), "URL of a git repository.", required=True),
-        "ref": Field(text(), "Branch, tag or commit."),
+        "url": TableKey(text(), "URL of a git repository.", required=True),
+        "ref": TableKey(text(), "Branch, tag or commit."),
     },
 )
 
 VOLUME = Record(
     "a volume",
     {
-        "name": Field(text(253), "Name of the volume."),
-        "size": Field(text(), "Size of a volume that lives as long as the job."),
-        "type": Field(text(), "Kind of volume."),
-        "config": Field(anything(), "Options of the volume."),
-        "labels": Field(mapping_of(text()), "Labels of the volume."),
-        "sub_path": Field(checked(parse_sub_path, {"type": "string"}), "Folder in the volume that is mounted."),
+        "name": TableKey(text(253), "Name of the volume."),
+        "size": TableKey(text(), "Size of a volume that lives as long as the job."),
+        "type": TableKey(text(), "Kind of volume."),
+        "config": TableKey(anything(), "Options of the volume."),
+        "labels": TableKey(mapping_of(text()), "Labels of the volume."),
+        "sub_path": TableKey(checked(parse_sub_path, {"type": "string"}), "Folder in the volume that is mounted."),
     },
 )
 
 POOL = Record(
     "pool",
     {
-        "workers": Field(integer(0, MAX_NODES), "Number of workers."),
-        "min_workers": Field(integer(0, MAX_NODES), "Lowest number of workers."),
-        "max_workers": Field(integer(1, MAX_NODES), "Highest number of workers."),
-        "queue_length_threshold": Field(integer(1, 10**9), "Waiting jobs that call for one more worker."),
-        "upscale_delay_seconds": Field(number(0, MAX_DELAY), "How long the queue is long before a worker is added."),
-        "downscale_delay_seconds": Field(number(0, MAX_DELAY), "How long a worker is idle before it is ended."),
+        "workers": TableKey(integer(0, MAX_NODES), "Number of workers."),
+        "min_workers": TableKey(integer(0, MAX_NODES), "Lowest number of workers."),
+        "max_workers": TableKey(integer(1, MAX_NODES), "Highest number of workers."),
+        "queue_length_threshold": TableKey(integer(1, 10**9), "Waiting jobs that call for one more worker."),
+        "upscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long the queue is long before a worker is added."),
+        "downscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long a worker is idle before it is ended."),
     },
 )
 
 NEED = Record(
     "a need",
     {
-        "task": Field(text(), "Name of the task that is needed.", required=True),
-        "until": Field(choice(NeedKind), "What is waited for: started, ready, ok, not_ok or ended."),
+        "task": TableKey(text(), "Name of the task that is needed.", required=True),
+        "until": TableKey(choice(NeedKind), "What is waited for: started, ready, ok, not_ok or ended."),
     },
 )
 
 READY = Record(
     "ready",
     {
-        "tcp": Field(integer(1, MAX_PORT), "A port that accepts a connection."),
-        "http": Field(checked(str, AMOUNT), "PORT/path that answers with a status below 400."),
-        "file": Field(text(4096), "A file that exists."),
-        "command": Field(program(), "Shell text that exits with 0."),
-        "period": Field(number(0.05, 3600), "Seconds between two tries."),
-        "timeout": Field(delay(), "How long tasks wait for it from its start before it fails; 0 is for ever."),
+        "tcp": TableKey(integer(1, MAX_PORT), "A port that accepts a connection."),
+        "http": TableKey(checked(str, AMOUNT), "PORT/path that answers with a status below 400."),
+        "file": TableKey(text(4096), "A file that exists."),
+        "command": TableKey(program(), "Shell text that exits with 0."),
+        "period": TableKey(number(0.05, 3600), "Seconds between two tries."),
+        "timeout": TableKey(delay(), "How long tasks wait for it from its start before it fails; 0 is for ever."),
     },
 )
 
 BACKOFF = Record(
     "backoff",
     {
-        "first": Field(seconds(), "Seconds before the first retry."),
-        "factor": Field(number(1, 100), "How much longer each further wait is."),
-        "limit": Field(seconds(), "Longest wait."),
-        "jitter": Field(number(0, 1), "Part of itself by which a wait varies."),
+        "first": TableKey(seconds(), "Seconds before the first retry."),
+        "factor": TableKey(number(1, 100), "How much longer each further wait is."),
+        "limit": TableKey(seconds(), "Longest wait."),
+        "jitter": TableKey(number(0, 1), "Part of itself by which a wait varies."),
     },
 )
 
 CONFIG = Record(
     "config",
     {
-        "kubernetes": Field(anything(), "Settings for Kubernetes; pod_config is laid over the pod."),
-        "slurm": Field(anything(), "Settings for Slurm; sbatch_options are passed to sbatch."),
-        "docker": Field(anything(), "Settings for Docker.", Effect.NOTED, "no container is run by Docker here"),
-        "nvidia_gpus": Field(anything(), "GPU settings.", Effect.NOTED, "it belongs to cloud machines"),
-        "hooks": Field(
+        "kubernetes": TableKey(anything(), "Settings for Kubernetes; pod_config is laid over the pod."),
+        "slurm": TableKey(anything(), "Settings for Slurm; sbatch_options are passed to sbatch."),
+        "docker": TableKey(anything(), "Settings for Docker.", Effect.NOTED, "no container is run by Docker here"),
+        "nvidia_gpus": TableKey(anything(), "GPU settings.", Effect.NOTED, "it belongs to cloud machines"),
+        "hooks": TableKey(
             anything(),
             "Commands for a cluster's events.",
             Effect.NOTED,
             "`on_preemption` runs a command before its end",
         ),
-        "jobs": Field(anything(), "Settings of a job server.", Effect.NOTED, "the daemon has settings of its own"),
+        "jobs": TableKey(anything(), "Settings of a job server.", Effect.NOTED, "the daemon has settings of its own"),
         **{
-            cloud: Field(anything(), f"Settings for {cloud}.", Effect.NOTED, "it belongs to cloud machines")
+            cloud: TableKey(anything(), f"Settings for {cloud}.", Effect.NOTED, "it belongs to cloud machines")
             for cloud in ("allowed_clouds", "aws", "azure", "gcp", "nebius", "oci", "ssh", "vsphere")
         },
     },
 )
 
-SKYPILOT: dict[str, Field] = {
-    "name": Field(text(), "Name of the task: letters, digits, '-' and '_'."),
-    "workdir": Field(
+SKYPILOT: dict[str, TableKey] = {
+    "name": TableKey(text(), "Name of the task: letters, digits, '-' and '_'."),
+    "workdir": TableKey(
         by_form(scalar=text(4096), table=REPOSITORY.as_type()), "Folder the task starts in, or a git repository."
     ),
-    "num_nodes": Field(integer(1, MAX_NODES), "Number of nodes."),
-    "resources": Field(RESOURCES.as_type(), "What each node needs."),
-    "file_mounts": Field(
+    "num_nodes": TableKey(integer(1, MAX_NODES), "Number of nodes."),
+    "resources": TableKey(RESOURCES.as_type(), "What each node needs."),
+    "file_mounts": TableKey(
         mapping_of(by_form(scalar=text(4096), table=STORAGE.as_type())),
         "Files and data: where they appear, and their source.",
     ),
-    "setup": Field(program(), "Shell text that runs on every node before `run`."),
-    "run": Field(program(), "Shell text that runs on every node."),
-    "envs": Field(mapping_of(text(131072), nullable=True), "Environment; null has to be given with --env."),
-    "secrets": Field(
+    "setup": TableKey(program(), "Shell text that runs on every node before `run`."),
+    "run": TableKey(program(), "Shell text that runs on every node."),
+    "envs": TableKey(mapping_of(text(131072), nullable=True), "Environment; null has to be given with --env."),
+    "secrets": TableKey(
         by_form(table=mapping_of(text(131072), nullable=True), items=list_of(text())),
         "Secret environment; null, and every name of a list, has to be given with --secret.",
     ),
-    "volumes": Field(
+    "volumes": TableKey(
         mapping_of(by_form(scalar=text(4096), table=VOLUME.as_type())), "Volumes: where they appear, and names."
     ),
-    "config": Field(CONFIG.as_type(), "Settings for one kind of cluster."),
-    "event_callback": Field(program(), "Shell text that runs when the state changes."),
-    "api_server_access": Field(
+    "config": TableKey(CONFIG.as_type(), "Settings for one kind of cluster."),
+    "event_callback": TableKey(program(), "Shell text that runs when the state changes."),
+    "api_server_access": TableKey(
         boolean(),
         "Whether span works inside the task.",
         Effect.NOTED,
         "span inside a task reaches the daemon as it can",
     ),
-    "inputs": Field(anything(), "Sizes of inputs.", Effect.NOTED, "it only guides a choice between clouds"),
-    "outputs": Field(anything(), "Sizes of outputs.", Effect.NOTED, "it only guides a choice between clouds"),
-    "managed_secrets": Field(
+    "inputs": TableKey(anything(), "Sizes of inputs.", Effect.NOTED, "it only guides a choice between clouds"),
+    "outputs": TableKey(anything(), "Sizes of outputs.", Effect.NOTED, "it only guides a choice between clouds"),
+    "managed_secrets": TableKey(
         anything(), "", Effect.REFUSED, "list the names under `secrets` and give them with --secret"
     ),
-    "service": Field(
+    "service": TableKey(
         anything(),
         "Replicas of a server.",
         Effect.NOTED,
@@ -225,39 +225,39 @@ SKYPILOT: dict[str, Field] = {
     ),
 }
 
-OWN: dict[str, Field] = {
-    "cluster": Field(clusters(), "Cluster to run on; a list is tried in order."),
-    "login": Field(boolean(), "Whether `setup` and `run` have the login environment, as ~/.bashrc makes it."),
-    "share": Field(text(), "Another task on whose nodes this one runs."),
-    "spread": Field(boolean(), "Whether the task has nodes of its own."),
-    "restart": Field(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
-    "on_failure": Field(
+OWN: dict[str, TableKey] = {
+    "cluster": TableKey(clusters(), "Cluster to run on; a list is tried in order."),
+    "login": TableKey(boolean(), "Whether `setup` and `run` have the login environment, as ~/.bashrc makes it."),
+    "share": TableKey(text(), "Another task on whose nodes this one runs."),
+    "spread": TableKey(boolean(), "Whether the task has nodes of its own."),
+    "restart": TableKey(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
+    "on_failure": TableKey(
         choice(OnFailure), "What the failure of an auxiliary task means: ignore, restart or fail_group."
     ),
-    "max_restarts_on_errors": Field(integer(0, MAX_RETRIES), "Restarts after errors of the program itself."),
-    "recover_on_exit_codes": Field(exit_codes(), "Exit codes after which the task always starts again."),
-    "max_recoveries": Field(integer(0, MAX_RETRIES), "Restarts after a lost node or a preemption."),
-    "max_restarts": Field(integer(0, MAX_RETRIES), "Restarts for any cause, all together."),
-    "backoff": Field(BACKOFF.as_type(), "Waits between attempts."),
-    "time": Field(
+    "max_restarts_on_errors": TableKey(integer(0, MAX_RETRIES), "Restarts after errors of the program itself."),
+    "recover_on_exit_codes": TableKey(exit_codes(), "Exit codes after which the task always starts again."),
+    "max_recoveries": TableKey(integer(0, MAX_RETRIES), "Restarts after a lost node or a preemption."),
+    "max_restarts": TableKey(integer(0, MAX_RETRIES), "Restarts for any cause, all together."),
+    "backoff": TableKey(BACKOFF.as_type(), "Waits between attempts."),
+    "time": TableKey(
         checked(parse_wall_time, {"type": ["integer", "string"]}), "Wall time: minutes, 90s, 2h or 1-12:00:00."
     ),
-    "grace_period": Field(delay(), "Seconds between TERM and KILL."),
-    "notice_signal": Field(
+    "grace_period": TableKey(delay(), "Seconds between TERM and KILL."),
+    "notice_signal": TableKey(
         checked(parse_signal_name, {"type": ["integer", "string"]}), "Signal when the primaries are done."
     ),
-    "on_preemption": Field(program(), "Command to run when the cluster takes its resources away, before TERM."),
-    "signal": Field(
+    "on_preemption": TableKey(program(), "Command to run when the cluster takes its resources away, before TERM."),
+    "signal": TableKey(
         checked(parse_signal_before, {"type": ["integer", "string"]}), "Signal before the time limit: USR1@90."
     ),
-    "needs": Field(
+    "needs": TableKey(
         list_of(by_form(scalar=text(), table=NEED.as_type()), single=True),
         "Tasks that are waited for: NAME, KIND:NAME or {task, until}.",
     ),
-    "ports": Field(ports(), "Ports that the task listens on."),
-    "ready": Field(READY.as_type(), "How the task is known to be ready."),
-    "slurm": Field(slurm_options(), "Options for sbatch."),
-    "kubernetes": Field(pod_overlay(), "A part of a pod manifest."),
+    "ports": TableKey(ports(), "Ports that the task listens on."),
+    "ready": TableKey(READY.as_type(), "How the task is known to be ready."),
+    "slurm": TableKey(slurm_options(), "Options for sbatch."),
+    "kubernetes": TableKey(pod_overlay(), "A part of a pod manifest."),
 }
 
-POOL_KEY = {"pool": Field(by_form(scalar=text(), table=POOL.as_type()), "Workers of a pool, or the pool to run on.")}
+POOL_KEY = {"pool": TableKey(by_form(scalar=text(), table=POOL.as_type()), "Workers of a pool, or the pool to run on.")}

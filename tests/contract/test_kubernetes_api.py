@@ -347,8 +347,8 @@ def test_a_watch_outlives_a_server_that_is_away(space: Namespace) -> None:
 
 
 def test_check_says_what_works(space: Namespace) -> None:
-    image = "" if isinstance(space.server, FakeServer) else "rig/sh:1"
-    findings = check_cluster(space.connection, Settings(namespace=space.server.namespace, image=image))
+    image: dict[str, Any] = {} if isinstance(space.server, FakeServer) else {"image": "rig/sh:1"}
+    findings = check_cluster(space.connection, Settings(namespace=space.server.namespace, **image))
     found = {finding.what: finding for finding in findings}
     assert [finding for finding in findings if not finding.works] == []
     assert {"reach", "Kubernetes", "login", "rights", "gang", "submit", "clock", "quota", "names"} <= set(found)

@@ -107,7 +107,7 @@ _REFUSALS = {
 """What Slurm says where a cluster has no such thing."""
 
 
-class Changes(NamedTuple):
+class JobUpdate(NamedTuple):
     """What to change: ids, or the name of jobs, and values by the API's names; `refused` are parameters of no use.
 
     `time_limit_by` among the values are seconds to add to the limit that a job has.
@@ -119,7 +119,7 @@ class Changes(NamedTuple):
     refused: tuple[str, ...] = ()
 
 
-def parse_update(words: Sequence[str], now: float) -> Changes:
+def parse_update(words: Sequence[str], now: float) -> JobUpdate:
     """Read the words after `update`. Raises InvalidRequest with the lines that scontrol writes."""
     refs: tuple[str, ...] = ()
     values: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def parse_update(words: Sequence[str], now: float) -> Changes:
         raise InvalidRequest("No changes specified")
     if not refs and not chosen:
         raise InvalidRequest("scontrol: error: No job ID specified")
-    return Changes(refs, chosen, values, tuple(refused))
+    return JobUpdate(refs, chosen, values, tuple(refused))
 
 
 def _read(tag: Tag, value: str, now: float) -> Any:

@@ -46,7 +46,8 @@ def test_a_script_on_a_shared_folder_has_its_folder_its_files_and_its_environmen
     output = shared / "out" / f"fit-{job}.out"
     kube.wait_until(lambda: output.exists() and "local/bin" in output.read_text(), 60, "the script's output")
     assert shown(kube, job)["StdOut"] == str(output)
-    assert kube.log(job, "batch", "--stream", "output") == output.read_text()
+    # The file is written before the node has the log.
+    kube.wait_until(lambda: kube.log(job, "batch", "--stream", "output") == output.read_text(), 60, "the script's log")
     # What travels is in a Secret alone.
     assert "a $(b)" not in kube.kubectl("get", "pods,configmaps", "-o", "yaml")
     secrets = json.loads(kube.kubectl("get", "secrets", "-o", "json"))["items"]

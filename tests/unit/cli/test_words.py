@@ -16,7 +16,7 @@ from overspan.bridge.cli.program import COMMANDS, help_page, main
 from overspan.bridge.cli.references import check_refs, is_ref, parse_states
 from overspan.bridge.cli.slurm import sacct, sbatch, scancel, sinfo, squeue
 from overspan.bridge.cli.slurm.sbatch import scan
-from overspan.bridge.cli.slurm.scontrol_update import Changes, explain_refusal, parse_update
+from overspan.bridge.cli.slurm.scontrol_update import JobUpdate, explain_refusal, parse_update
 from overspan.bridge.cli.tables.sacct_fields import FIELDS
 from overspan.bridge.cli.tables.squeue_tables import choose_layout
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
@@ -114,7 +114,7 @@ def test_scontrol_updates() -> None:
     words = ["JobId=4,5", "timelim=1:00:00", "Priority=7", "JobName=x y", "Nice", "ArrayTaskThrottle=3", "NumCPUs=2"]
     changes = parse_update(words, 0)
     values = {"time_limit": 3600, "priority": 7, "name": "x y", "nice": 100, "throttle": 3, "cpus": 2}
-    assert changes == Changes(("4", "5"), "", values)
+    assert changes == JobUpdate(("4", "5"), "", values)
     words = ["JobId=4", "NumNodes=2-3", "MinMemoryNode=2G", "Requeue=0", "Comment=-x", "QOS=high", "CPUs/Task=3"]
     sizes = {"nodes": 2, "memory": 2048, "requeue": False, "comment": "-x", "qos": "high", "cpus_per_task": 3}
     assert parse_update(words, 0).values == sizes
@@ -122,7 +122,7 @@ def test_scontrol_updates() -> None:
     assert explain_refusal(("Features",)) == "Invalid feature specification"
     assert parse_update(["JobId=4", "TimeLimit+=10"], 0).values == {"time_limit_by": 600}
     assert parse_update(["JobId=4", "TimeLimit=-5"], 0).values == {"time_limit_by": -300}
-    assert parse_update(["Name=x", "Dependency=after:4"], 0) == Changes((), "x", {"dependency": "after:4"})
+    assert parse_update(["Name=x", "Dependency=after:4"], 0) == JobUpdate((), "x", {"dependency": "after:4"})
     for words, message in (
         (["TimeLimit=5"], "scontrol: error: No job ID specified"),
         (["JobId=4"], "No changes specified"),
