@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
+from tests.unit.runtime.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.srun_options import parse_words

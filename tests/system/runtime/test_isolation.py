@@ -15,7 +15,7 @@ from overspan.bridge.runtime.core import isolation, kernel, shim_control
 from overspan.bridge.runtime.core.isolation import ENV, NAMESPACE, NSS_WRAPPER, Isolation, IsolationProbe
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Forked, Nodes
+    from tests.system.runtime.conftest import Forked, Nodes
 
 MEMBERS = [("127.81.0.1", ["trainer-0.rlhf", "trainer-0"]), ("127.81.0.2", ["rollout-1.rlhf", "rollout-1"])]
 KEY = "rollout.1.0.0"

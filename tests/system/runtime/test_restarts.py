@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.system.supervisor.clock import HOUR, SLACK, Clock
+from tests.system.runtime.clock import HOUR, SLACK, Clock
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import (
@@ -25,7 +25,7 @@ from overspan.bridge.model.spec import (
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 SOON = Backoff(first=0.05)
 FOREVER = "exec sleep 300"

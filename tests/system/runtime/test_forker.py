@@ -19,7 +19,7 @@ from overspan.bridge.runtime.core.forker import Forker
 from overspan.bridge.runtime.core.shim_control import adopt, send
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Nodes
+    from tests.system.runtime.conftest import Nodes
 
 KEY = "trainer.0.0.0"
 # Kilobytes. Measured: 500 with CPython 3.11; a shim that reads itself what it starts has 1200.

@@ -11,7 +11,7 @@ from overspan.bridge.model.spec import Backoff, Need, NeedKind, Ready, ReadyKind
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 AFTER_READY = (Need("server", NeedKind.READY),)
 SERVE = """

@@ -13,7 +13,7 @@ from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 WAIT = "while [ ! -e go ]; do sleep 0.02; done"
 # Idle for as long as it takes, until a file says that it was long enough.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.system.supervisor.disks import fill
+from tests.system.runtime.disks import fill
 
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import TaskSpec
@@ -16,7 +16,7 @@ from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import node_records
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
     from tests.waiting import WaitUntil
 
 SmallDisk = Callable[..., None]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.supervisor.allocations import HELD, Allocation, find_programs
+from tests.system.runtime.allocations import HELD, Allocation, find_programs
 from tests.waiting import WaitUntil
 
 from overspan.bridge.model import events

@@ -17,7 +17,7 @@ from overspan.bridge.model.spec import (
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 SERVE = "if [ $OVERSPAN_NODE_INDEX = 1 ] && [ ! -e failed ]; then touch failed; exit 1; fi; exec sleep 600"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.system.conftest import Span
-from tests.system.supervisor.disks import fill
+from tests.system.runtime.disks import fill
 
 from overspan.bridge.runtime.core.live_processes import find_live_processes
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 from tests.leaks import nothing_is_dropped
-from tests.unit.told import kubernetes_situations as pods
-from tests.unit.told import local_situations as local
-from tests.unit.told import slurm_situations as slurm
-from tests.unit.told.hearing import Stage, Told
+from tests.unit.messages import kubernetes_situations as pods
+from tests.unit.messages import local_situations as local
+from tests.unit.messages import slurm_situations as slurm
+from tests.unit.messages.told_texts import Stage, Told
 
 __all__ = ["nothing_is_dropped"]
 

@@ -8,7 +8,7 @@ from collections import Counter
 from tests.fakes.slurm_jobs import Behaviour
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
-from tests.unit.told.hearing import Stage, Told, cancel, hear, submit
+from tests.unit.messages.told_texts import Stage, Told, cancel, hear, submit
 
 from overspan.bridge.model.states import State
 

@@ -10,7 +10,7 @@ from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 SHORT = """
 import errno, os, sys

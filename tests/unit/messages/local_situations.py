@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.controller.fakes import until
-from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
+from tests.unit.messages.told_texts import Opened, Stage, Told, cancel, hear, submit
 
 from overspan.adapters.local import cluster
 from overspan.adapters.local.launch_files import LaunchFiles, append_lines

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.supervisor.steps.plans import TWO, allocation, nodes, plan
+from tests.unit.runtime.steps.plans import TWO, allocation, nodes, plan
 
 from overspan.bridge.runtime.core.allocation import AllocatedComponent
 from overspan.bridge.runtime.srun.accounting import (

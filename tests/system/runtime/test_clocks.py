@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.system.supervisor.clock import HOUR, SLACK, Clock
+from tests.system.runtime.clock import HOUR, SLACK, Clock
 
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -15,7 +15,7 @@ from overspan.bridge.model.spec import Need, NeedKind, Ready, ReadyKind, TaskSpe
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 FOREVER = "exec sleep 300"
 JUMPS = pytest.mark.parametrize("jump", [3 * HOUR, -6 * HOUR], ids=["forward", "back"])

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from tests.system.supervisor.conftest import Hosts, Nodes
+from tests.system.runtime.conftest import Hosts, Nodes
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.spec import Backoff, RetryPolicy, TaskSpec

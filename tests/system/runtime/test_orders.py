@@ -13,7 +13,7 @@ from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts, Launched
+    from tests.system.runtime.conftest import Hosts, Launched
 
 FOREVER = "exec sleep 300"
 # Counts its starts, and says when its traps are set.

@@ -18,7 +18,7 @@ from overspan.bridge.runtime.core.shim import NodeLaunch, spawn
 from overspan.bridge.runtime.core.shim_control import adopt, send
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Nodes
+    from tests.system.runtime.conftest import Nodes
     from tests.waiting import WaitUntil
 
 KEY = "trainer.0.0.0"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.system.supervisor.clock import HOUR, SLACK, Clock
+from tests.system.runtime.clock import HOUR, SLACK, Clock
 
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -18,7 +18,7 @@ from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import node_records
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Hosts, Launched
+    from tests.system.runtime.conftest import Hosts, Launched
 
 RETRY = RetryPolicy(backoff=Backoff(first=0.05))
 COUNT = "echo $OVERSPAN_TASK.$OVERSPAN_NODE_INDEX.$OVERSPAN_ATTEMPT >> starts\n"

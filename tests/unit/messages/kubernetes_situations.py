@@ -8,7 +8,7 @@ from typing import Any
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.kubernetes_objects import Key
 from tests.unit.controller.fakes import until
-from tests.unit.told.hearing import Opened, Stage, Told, cancel, hear, submit
+from tests.unit.messages.told_texts import Opened, Stage, Told, cancel, hear, submit
 
 from overspan.adapters.kubernetes.observation import launch_progress
 from overspan.bridge.controller.views.logs import LogQuery

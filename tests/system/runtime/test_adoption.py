@@ -17,7 +17,7 @@ from overspan.bridge.runtime.core.shim import spawn
 from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, adopt, send
 
 if TYPE_CHECKING:
-    from tests.system.supervisor.conftest import Forked, Nodes
+    from tests.system.runtime.conftest import Forked, Nodes
 
 KEY = "trainer.0.0.0"
 

@@ -19,7 +19,7 @@ from overspan.bridge.runtime.core.isolation import NAMESPACE, probe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.system.supervisor.conftest import Hosts
+    from tests.system.runtime.conftest import Hosts
 
 ALL = "env -0 > env.$OVERSPAN_TASK.$OVERSPAN_NODE_INDEX"
 
