@@ -12,6 +12,8 @@ from overspan.bridge.api.bodies import LATEST
 from overspan.bridge.controller.views.listing import FINISHED_WITHIN, Selection, check_states
 from overspan.bridge.controller.views.logs import LogQuery
 
+MAX_WAIT = 600.0
+"""Seconds for which an answer may be kept back."""
 MAX_PART = 4 << 20
 """Bytes of a log in one answer."""
 
@@ -63,6 +65,18 @@ class QueueFilter(ListingFilter):
     def select(self) -> Selection:
         """The choice in the controller's terms. Raises InvalidRequest for a state that there is not."""
         return replace(super().select(), finished_within=self.finished_within, extent=self.extent)
+
+
+class ChangesFilter(ListingFilter):
+    """Parameters of the queue's changes. Without states, jobs that ended a short while ago have rows too."""
+
+    version: Annotated[str, Field(max_length=64, description="of the answer that the client holds")] = ""
+    wait: Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="seconds for a change")] = 0
+    extent: Annotated[Literal["core", "usual", "all"], Field(description="how much of each row")] = "core"
+
+    def select(self) -> Selection:
+        """The choice in the controller's terms, a row for each task. Raises InvalidRequest for a state there is not."""
+        return replace(super().select(), tasks=True, extent=self.extent)
 
 
 class HistoryFilter(ListingFilter):

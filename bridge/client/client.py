@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
-from overspan.bridge.client.records import JobFilter, Listing, Stale
+from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
 from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
 from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_document, steps_from_document
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
@@ -124,6 +124,24 @@ class Client(DaemonTransport):
     def queue_table(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
         """The same as the header and lines of squeue's default table, or as rows where the daemon writes none."""
         return self._listing("/v1/queue", wanted, lines=1)
+
+    def queue_changes(self, version: str = "", wanted: JobFilter = _ALL_JOBS, wait: float = 0) -> QueueChanges:
+        """The rows that changed since a version, which an earlier answer had; waits for a change up to `wait` seconds.
+
+        Everything, ended jobs too, for a version that the daemon does not know (`whole`).
+        """
+        asked = {name: ",".join(value) for name, value in wanted._asdict().items() if isinstance(value, tuple)}
+        query = make_query({**asked, "extent": wanted.extent, "version": version, "wait": f"{wait:.3f}"})
+        answer = self._request("GET", f"/v1/queue/changes{query}", timeout=self.timeout + wait)
+        document = self._read(answer, listed=True)
+        return QueueChanges(
+            float(document["now"]),
+            str(document["version"]),
+            bool(document["whole"]),
+            tuple(document["changed"]),
+            rows_from_document(document["columns"], document["rows"]),
+            _read_stale(document),
+        )
 
     def history(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
         """All jobs, finished ones too, newest last."""
@@ -441,15 +459,7 @@ class Client(DaemonTransport):
         asked["steps"] = 1 if wanted.steps else None
         asked["extent"] = None if wanted.extent == WHOLE else wanted.extent
         document = self._get(path + make_query(asked))
-        stale = tuple(
-            Stale(
-                str(row.get("cluster", "")),
-                float(row.get("since") or 0),
-                str(row.get("message") or ""),
-                bool(row.get("partial")),
-            )
-            for row in document.get("stale") or ()
-        )
+        stale = _read_stale(document)
         if "lines" in document:
             return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
         columns = document["columns"]
@@ -464,6 +474,18 @@ class Client(DaemonTransport):
         sibling = Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
         sibling.for_terminal = self.for_terminal
         return sibling
+
+
+def _read_stale(document: Mapping[str, Any]) -> tuple[Stale, ...]:
+    return tuple(
+        Stale(
+            str(row.get("cluster", "")),
+            float(row.get("since") or 0),
+            str(row.get("message") or ""),
+            bool(row.get("partial")),
+        )
+        for row in document.get("stale") or ()
+    )
 
 
 def _unquote(text: str) -> str:

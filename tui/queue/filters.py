@@ -56,7 +56,8 @@ class Filter(NamedTuple):
 
 def read_filter(source: str) -> Filter:
     """Read a filter as it is typed: an open quotation ends with the line."""
-    tests, troubles = [], []
+    tests: list[Callable[[Facts], bool]] = []
+    troubles: list[str] = []
     for word in _split(source):
         try:
             tests.append(_read_word(word, troubles.append))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from overspan.bridge.client.records import JobRow
+from overspan.bridge.listings.rows import JobRow
 from overspan.tui.queue.filters import Facts, Filter
 
 _LIVELIEST = (
@@ -32,6 +32,8 @@ _LIVELIEST = (
     "COMPLETED",
 )
 """Which state of its members a group or an array shows: the first of these that one of them has."""
+
+_LIVE = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "PENDING"))
 
 
 class Kind(enum.Enum):
@@ -65,6 +67,13 @@ class Node(NamedTuple):
     children: tuple[Node, ...] = ()
 
     @property
+    def over(self) -> bool:
+        """Whether it, and all that is below it, has ended."""
+        if self.children:
+            return all(child.over for child in self.children)
+        return self.row.ended_at is not None and self.row.state not in _LIVE
+
+    @property
     def ref(self) -> str:
         """What an order about the line names: the whole job for a group, the whole array for an array."""
         return str(self.key.job) if self.kind in (Kind.GROUP, Kind.ARRAY) else self.row.ref
@@ -76,6 +85,8 @@ class Line(NamedTuple):
     node: Node
     depth: int
     folded: bool | None = None
+    last: bool = False
+    """Whether it is the last one below its head."""
 
     @property
     def key(self) -> Key:
@@ -90,46 +101,77 @@ class View(NamedTuple):
     order: Callable[[JobRow], Any]
     reverse: bool = False
     unfolded: Collection[Key] = frozenset()
+    ended_since: float = 0.0
+    """What ended before this is not shown (epoch seconds)."""
 
 
 class QueueTree:
-    """The families of all jobs that are known."""
+    """All jobs that are known, as families; it holds the rows of each job apart, because they change apart."""
 
     def __init__(self) -> None:
-        self._families: dict[int, Node] = {}
+        self._rows: dict[int, tuple[JobRow, ...]] = {}
+        self._family: dict[int, int] = {}
+        self._members: dict[int, dict[int, None]] = {}
+        self._nodes: dict[int, Node] = {}
         self._versions = itertools.count(1)
 
     def __len__(self) -> int:
-        return len(self._families)
+        return len(self._nodes)
 
-    def load(self, rows: Iterable[JobRow]) -> None:
-        """Take a snapshot in place of all that was known; families that are the same keep their version."""
-        families: dict[int, list[JobRow]] = {}
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def apply(self, rows: Sequence[JobRow], changed: Iterable[int] = (), *, whole: bool = False) -> None:
+        """Take the rows that the changed jobs have now; those without rows are gone. `whole`: nothing else is known.
+
+        Families that stay the same keep their version.
+        """
+        grouped: dict[int, list[JobRow]] = {}
         for row in rows:
-            families.setdefault(family_of(row), []).append(row)
-        self._families = {family: self._keep(family, members) for family, members in families.items()}
+            grouped.setdefault(row.id, []).append(row)
+        families = set()
+        for job_id in {**self._rows, **grouped} if whole else dict.fromkeys(changed):
+            families |= self._replace(job_id, tuple(grouped.get(job_id, ())))
+        for family in families:
+            self._rebuild(family)
 
-    def update(self, family: int, rows: Sequence[JobRow]) -> None:
-        """Take the rows that a family has now; without rows it is gone."""
+    def _replace(self, job_id: int, rows: tuple[JobRow, ...]) -> set[int]:
+        """Set a job's rows; gives the families that have to be built again."""
+        if rows == self._rows.get(job_id, ()):
+            return set()
+        touched = set()
+        old = self._family.pop(job_id, None)
+        if old is not None:
+            self._members[old].pop(job_id)
+            touched.add(old)
         if rows:
-            self._families[family] = self._keep(family, rows)
+            family = family_of(rows[0])
+            self._rows[job_id] = rows
+            self._family[job_id] = family
+            self._members.setdefault(family, {})[job_id] = None
+            touched.add(family)
         else:
-            self._families.pop(family, None)
+            self._rows.pop(job_id, None)
+        return touched
+
+    def _rebuild(self, family: int) -> None:
+        rows = [row for job_id in self._members.get(family, ()) for row in self._rows[job_id]]
+        if rows:
+            self._nodes[family] = _build(family, rows, next(self._versions))
+        else:
+            self._members.pop(family, None)
+            self._nodes.pop(family, None)
 
     def find(self, key: Key) -> Node | None:
         """The node of a line, if it is still there."""
-        for family in self._families.values():
-            if family.key == key:
-                return family
-            if family.key.job == key.job or family.kind is Kind.ARRAY:
-                found = next((child for child in family.children if child.key == key), None)
-                if found is not None:
-                    return found
-        return None
+        node = self._nodes.get(key.job)
+        if node is None or node.key == key:
+            return node
+        return next((child for child in node.children if child.key == key), None)
 
     def lines(self, view: View) -> list[Line]:
         """The lines of a view; a family stays when it or one of its members matches."""
-        found = [node for node in self._families.values() if _stays(node, view.filter)]
+        found = [node for node in self._nodes.values() if _stays(node, view)]
         found.sort(key=lambda node: view.order(node.row), reverse=view.reverse)
         lines: list[Line] = []
         for node in found:
@@ -140,23 +182,16 @@ class QueueTree:
             lines.append(Line(node, 0, folded))
             if not folded:
                 whole = view.filter.matches(facts_of(node))
-                lines += [Line(child, 1) for child in node.children if whole or view.filter.matches(facts_of(child))]
+                chosen = [child for child in node.children if whole or view.filter.matches(facts_of(child))]
+                lines += [Line(child, 1, last=child is chosen[-1]) for child in chosen]
         return lines
 
     def count_states(self) -> Counter[str]:
         """How many jobs, tasks and elements are in each state."""
         total: Counter[str] = Counter()
-        for node in self._families.values():
+        for node in self._nodes.values():
             total.update(node.tally or {node.row.state: 1})
         return total
-
-    def _keep(self, family: int, rows: Sequence[JobRow]) -> Node:
-        old = self._families.get(family)
-        new = _build(family, rows, 0)
-        if old is not None and old == _build(family, rows, old.version):
-            return old
-        version = next(self._versions)
-        return _build(family, rows, version) if new.children else new._replace(version=version)
 
 
 def family_of(row: JobRow) -> int:
@@ -181,7 +216,10 @@ def facts_of(node: Node) -> Facts:
     return Facts(fields, " ".join(fields.values()))
 
 
-def _stays(node: Node, chosen: Filter) -> bool:
+def _stays(node: Node, view: View) -> bool:
+    if view.ended_since and node.over and (node.row.ended_at or 0.0) < view.ended_since:
+        return False
+    chosen = view.filter
     if not chosen.tests:
         return True
     return chosen.matches(facts_of(node)) or any(chosen.matches(facts_of(child)) for child in node.children)
@@ -222,6 +260,7 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
     row = shown._replace(
         name=name,
         nodes=sum(child.row.nodes for child in children if child.row.state == state),
+        ended_at=max((child.row.ended_at for child in children if child.row.ended_at), default=None),
         started_at=min((child.row.started_at for child in children if child.row.started_at), default=None),
         task_offset=None,
         array_index=None,

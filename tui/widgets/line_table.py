@@ -8,13 +8,13 @@ they stay with their job whatever happens to the order.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.cache import LRUCache
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -22,6 +22,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+
+from overspan.tui.keys import bind
 
 _CACHED = 400
 """Painted lines that are kept: several screens."""
@@ -72,21 +74,7 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
         "line-table--" + name
         for name in ("header", "cursor", "marked", "dim", "good", "busy", "waiting", "bad", "ended", "accent", "text")
     }
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", id="list.up", show=False),
-        Binding("down,j", "move(1)", "down", id="list.down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", id="list.page_up", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", "page down", id="list.page_down", show=False),
-        Binding("ctrl+u", "page(-0.5)", "half a page up", id="list.half_up", show=False),
-        Binding("ctrl+d", "page(0.5)", "half a page down", id="list.half_down", show=False),
-        Binding("home,g", "first", "first line", id="list.first", show=False),
-        Binding("end,G", "last", "last line", id="list.last", show=False),
-        Binding("enter", "open", "open", id="list.open", show=False),
-        Binding("space", "mark", "mark", id="list.mark", show=False),
-        Binding("shift+down,V", "mark_range", "mark to here", id="list.mark_range", show=False),
-        Binding("ctrl+a", "mark_all", "mark all shown", id="list.mark_all", show=False),
-        Binding("backslash", "unmark", "clear marks", id="list.unmark", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bind("list")]
 
     sort_column: reactive[str] = reactive("", repaint=False)
     sort_reverse: reactive[bool] = reactive(False, repaint=False)
@@ -94,14 +82,14 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
     class Moved(Message):
         """The cursor is on another line, or on none."""
 
-        def __init__(self, table: LineTable[LineT]) -> None:
+        def __init__(self, table: LineTable[Any]) -> None:
             self.table = table
             super().__init__()
 
     class Opened(Message):
         """Enter was pressed, or a line was clicked twice."""
 
-        def __init__(self, table: LineTable[LineT]) -> None:
+        def __init__(self, table: LineTable[Any]) -> None:
             self.table = table
             super().__init__()
 

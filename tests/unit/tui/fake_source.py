@@ -1,0 +1,171 @@
+"""A source in memory: rows that a test sets, orders that it reads; one for all threads of an application."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from overspan.bridge.client.messages import Accepted, Cancelled, CancelOrder, LogPart, Stream, StreamKey, Transition
+from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
+from overspan.bridge.listings.rows import JobRow
+from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
+
+NOW = 1_800_000_000.0
+ANY = JobFilter()
+
+
+def job(number: int, name: str = "fit", state: str = "RUNNING", **more: Any) -> JobRow:
+    """A row of a job that started a minute ago, or waits."""
+    given = {"user": "ana", "cluster": "leo", "partition": "gpu", "raw_id": number, **more}
+    if state != "PENDING":
+        given.setdefault("started_at", NOW - 60)
+        given.setdefault("node_list", "n1")
+    return JobRow(id=number, name=name, state=state, submitted_at=NOW - 100, **given)
+
+
+class FakeSource:
+    """A lab whose daemon answers at once; `lost` makes it silent."""
+
+    def __init__(self, rows: Sequence[JobRow] = ()) -> None:
+        self._changed = threading.Condition()
+        self._rows: dict[int, list[JobRow]] = {}
+        self._revisions: dict[int, int] = {}
+        self._revision = 0
+        self.stale: tuple[Stale, ...] = ()
+        self.lost: OverspanError | None = None
+        self.now = NOW
+        self.orders: list[tuple[str, Any]] = []
+        """What was ordered: the method's name and its arguments."""
+        self.refusal: OverspanError | None = None
+        """What every order is answered with."""
+        self.logs: dict[tuple[str, str], bytes] = {}
+        """By job and stream."""
+        self.details: dict[str, dict[str, Any]] = {}
+        self.scripts: dict[str, str] = {}
+        self.timelines: dict[str, list[Transition]] = {}
+        self.node_document: dict[str, Any] = {"now": NOW, "clusters": [], "nodes": []}
+        self.cluster_list: list[dict[str, Any]] = []
+        self.schedule_list: list[dict[str, Any]] = []
+        self.past: list[JobRow] = []
+        self.put(*rows)
+
+    def __call__(self) -> FakeSource:
+        """Open it, for a thread."""
+        return self
+
+    def put(self, *rows: JobRow) -> None:
+        """Set the rows of these rows' jobs."""
+        with self._changed:
+            for number in {row.id for row in rows}:
+                self._revision += 1
+                self._revisions[number] = self._revision
+                self._rows[number] = [row for row in rows if row.id == number]
+            self._changed.notify_all()
+
+    def drop(self, number: int) -> None:
+        """Forget a job."""
+        with self._changed:
+            self._revision += 1
+            self._revisions[number] = self._revision
+            self._rows[number] = []
+            self._changed.notify_all()
+
+    def lose(self, error: OverspanError | None = None) -> None:
+        """Answer nothing any more."""
+        with self._changed:
+            self.lost = error or Unreachable("the daemon is not running")
+            self._changed.notify_all()
+
+    def queue_changes(self, version: str = "", wanted: JobFilter = ANY, wait: float = 0) -> QueueChanges:
+        """As the client."""
+        held = int(version or -1)
+        end = time.monotonic() + wait
+        with self._changed:
+            while held == self._revision and self.lost is None and time.monotonic() < end:
+                self._changed.wait(0.05)
+            if self.lost is not None:
+                raise self.lost
+            changed = [number for number, revision in self._revisions.items() if revision > held]
+            rows = [row for number in changed for row in self._rows[number]]
+            told = () if held < 0 else tuple(changed)
+            return QueueChanges(self.now, str(self._revision), held < 0, told, rows, self.stale)
+
+    def history(self, wanted: JobFilter = ANY) -> Listing:
+        """As the client."""
+        return Listing(self.now, list(self.past), self.stale)
+
+    def show(self, ref: str) -> dict[str, Any]:
+        """As the client."""
+        found: dict[str, Any] = self._find(self.details, ref)
+        return found
+
+    def script(self, ref: str) -> str:
+        """As the client."""
+        return str(self._find(self.scripts, ref))
+
+    def timeline(self, ref: str) -> list[Transition]:
+        """As the client."""
+        return self.timelines.get(ref, [])
+
+    def streams(self, ref: str, times: bool = False) -> list[Stream]:
+        """As the client."""
+        raise NotImplementedError
+
+    def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
+        """As the client."""
+        data = self._find(self.logs, (ref, key.stream))
+        begin = max(0, len(data) + offset if offset < 0 else offset)
+        return LogPart(data[begin : begin + limit], begin, len(data))
+
+    def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]:
+        """As the client."""
+        return self.node_document
+
+    def clusters(self) -> list[dict[str, Any]]:
+        """As the client."""
+        return self.cluster_list
+
+    def ping(self) -> dict[str, Any]:
+        """As the client."""
+        return {"version": "0.1.0", "problems": []}
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """As the client."""
+        return self.schedule_list
+
+    def cancel(self, order: CancelOrder) -> Cancelled:
+        """As the client."""
+        self._order("cancel", order)
+        return Cancelled(order.refs, (), "")
+
+    def resubmit(self, ref: str, failed: bool = False) -> Accepted:
+        """As the client."""
+        self._order("resubmit", (ref, failed))
+        return Accepted(99, ("99",), "again", "leo")
+
+    def run_schedule(self, schedule_id: int) -> int:
+        """As the client."""
+        self._order("run_schedule", schedule_id)
+        return 99
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """The other orders, which answer nothing."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *words, **named: self._order(name, (*words, *named.items()))
+
+    def close(self) -> None:
+        """As the client."""
+
+    def _order(self, name: str, given: object) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.orders.append((name, given))
+
+    @staticmethod
+    def _find(known: Mapping[Any, Any], key: Any) -> Any:
+        if key not in known:
+            raise NotFound(f"nothing is known of {key}")
+        return known[key]
