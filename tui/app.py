@@ -129,9 +129,19 @@ class TopApp(App[int]):
         self._feed.retry()
         self.place.ask_again()
 
+    def action_close_open(self) -> None:
+        """Close what is open, the innermost first; on the queue alone there is nothing."""
+        self._close_open()
+
     def action_quit_top(self) -> None:
-        """Close the filter, leave the place, or end."""
+        """Close what is open, else end."""
+        if not self._close_open():
+            self.exit(0)
+
+    def _close_open(self) -> bool:
+        if self.place.close_open():
+            return True
         if self.place is not self.queue:
             self.action_place("queue")
-        elif not self.queue.close_filter():
-            self.exit(0)
+            return True
+        return False

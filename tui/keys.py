@@ -29,6 +29,7 @@ APP: tuple[KeyAction, ...] = (
     KeyAction(
         "app.palette", "colon", "command_palette", "go to", "a place, a filter, an action, by its name", hint=True
     ),
+    KeyAction("app.back", "escape", "close_open", "back", "close what is open"),
     KeyAction("app.quit", "q", "quit_top", "quit", "close what is open, then end"),
     KeyAction("app.again", "r", "again", "ask anew", "ask the daemon now; start one that does not run"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
@@ -76,10 +77,49 @@ JOB: tuple[KeyAction, ...] = (
 
 DETAIL: tuple[KeyAction, ...] = ()
 LOGS: tuple[KeyAction, ...] = ()
-NODES: tuple[KeyAction, ...] = ()
-HISTORY: tuple[KeyAction, ...] = ()
-CLUSTERS: tuple[KeyAction, ...] = ()
-SCHEDULES: tuple[KeyAction, ...] = ()
+
+
+def _of_list(scope: str, help: str) -> tuple[KeyAction, ...]:
+    """What all lists of a place have."""
+    return (
+        KeyAction(f"{scope}.filter", "slash", "filter", "filter", help, hint=True),
+        KeyAction(f"{scope}.sort", "s", "sort", "sort", "by the next column", hint=True),
+        KeyAction(f"{scope}.reverse", "S", "reverse", "reverse the order"),
+    )
+
+
+def _of_tree(scope: str) -> tuple[KeyAction, ...]:
+    """What lists have whose lines have others below them."""
+    return (
+        KeyAction(f"{scope}.fold", "left,minus", "fold", "fold", "of a member: what it belongs to"),
+        KeyAction(f"{scope}.unfold", "right,plus", "unfold", "unfold"),
+        KeyAction(f"{scope}.fold_all", "asterisk", "fold_all", "fold or unfold all"),
+    )
+
+
+NODES: tuple[KeyAction, ...] = (*_of_list("nodes", "words, `state:drain`, `partition:gpu`"), *_of_tree("nodes"))
+HISTORY: tuple[KeyAction, ...] = (
+    *_of_list("history", "words, `since:2d`, `user:ana`, `state:f`; Enter asks the daemon for all that match"),
+    *_of_tree("history"),
+)
+CLUSTERS: tuple[KeyAction, ...] = (
+    *_of_list("clusters", "words, `state:stale`, `kind:slurm`"),
+    KeyAction("clusters.jobs", "J", "jobs", "jobs", "the cluster's jobs, in the queue", hint=True),
+)
+SCHEDULES: tuple[KeyAction, ...] = (
+    *_of_list("schedules", "words, `name:nightly`, `state:paused`"),
+    KeyAction("schedules.pause", "H", "pause", "pause", "make no more runs", hint=True),
+    KeyAction("schedules.resume", "U", "resume", "resume", "end a pause", hint=True),
+    KeyAction("schedules.run", "n", "run", "run now", "asks first", hint=True),
+)
+CHECK: tuple[KeyAction, ...] = (
+    KeyAction("check.close", "escape,q", "close", "back", hint=True),
+    KeyAction("check.again", "r", "check", "check again", hint=True),
+)
+CONFIRM: tuple[KeyAction, ...] = (
+    KeyAction("confirm.yes", "y", "answer(True)", "yes"),
+    KeyAction("confirm.no", "n,escape", "answer(False)", "no"),
+)
 DIALOG: tuple[KeyAction, ...] = ()
 
 KEYS = (
@@ -93,6 +133,8 @@ KEYS = (
     *HISTORY,
     *CLUSTERS,
     *SCHEDULES,
+    *CHECK,
+    *CONFIRM,
     *DIALOG,
 )
 """All of them."""

@@ -201,6 +201,13 @@ class QueuePlace(JobPlace):
         box.display = True
         box.focus()
 
+    def set_filter(self, text: str) -> None:
+        """Filter by a text, as if it had been typed."""
+        box = self.query_one("#filter", Input)
+        box.value = text
+        box.display = bool(text)
+        self.table.focus()
+
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while it is typed."""
         self._filter = read_filter(event.value)
@@ -211,7 +218,7 @@ class QueuePlace(JobPlace):
         event.input.display = bool(event.value)
         self.table.focus()
 
-    def close_filter(self) -> bool:
+    def close_open(self) -> bool:
         """Drop the filter; False where there was none."""
         box = self.query_one("#filter", Input)
         if not box.display:

@@ -127,6 +127,14 @@ class FakeSource:
         """As the client."""
         return self.cluster_list
 
+    def check(self, cluster: str) -> list[dict[str, Any]]:
+        """As the client."""
+        return []
+
+    def login(self, cluster: str) -> dict[str, Any]:
+        """As the client."""
+        return {"message": "there is nothing to log in to", "words": [], "check": []}
+
     def ping(self) -> dict[str, Any]:
         """As the client."""
         return {"version": "0.1.0", "problems": []}
