@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from overspan.bridge.client.terminal_texts import clean_text
 
@@ -25,7 +26,7 @@ def report_findings(findings: Iterable[Mapping[str, Any]], login: Mapping[str, A
     """The report of a check in so many cells; what does not work comes first."""
     ordered = sorted(findings, key=lambda finding: bool(finding.get("works")))
     names = [clean_text(str(finding.get("what", ""))) for finding in ordered]
-    indent = min(max(map(len, names), default=0), max(8, width // 3)) + 7
+    indent = min(max(map(cell_len, names), default=0), max(8, width // 3)) + 7
     rows: list[tuple[str, str]] = []
     for finding, name in zip(ordered, names, strict=True):
         works = bool(finding.get("works"))
@@ -41,8 +42,12 @@ def count_faults(findings: Sequence[Mapping[str, Any]]) -> str:
     """The outcome in a sentence."""
     faults = sum(not finding.get("works") for finding in findings)
     if not faults:
-        return f"all {len(findings)} checks passed" if findings else "nothing was checked"
-    return f"{faults} of {len(findings)} checks failed"
+        return f"{_count(len(findings))} passed" if findings else "nothing was checked"
+    return f"{faults} of {_count(len(findings))} failed"
+
+
+def _count(checks: int) -> str:
+    return f"{checks} check{'' if checks == 1 else 's'}"
 
 
 def report_error(message: str, remedy: str, width: int) -> list[FindingLine]:
@@ -64,13 +69,20 @@ def _describe_login(login: Mapping[str, Any], width: int) -> list[tuple[str, str
 
 def _join(head: str, texts: Sequence[str], indent: int, style: str) -> list[tuple[str, str]]:
     """The name in the margin of its text; above it, where it is longer than that."""
-    if len(head) >= indent:
+    if cell_len(head) >= indent:
         return [(head, style), *((text, style) for text in texts)]
-    first = head.ljust(indent) + texts[0][indent:] if texts else head
+    first = set_cell_size(head, indent) + texts[0][indent:] if texts else head
     return [(first.rstrip(), style), *((text, style) for text in texts[1:])]
 
 
 def _wrap(text: str, width: int, indent: int) -> list[str]:
-    margin = " " * indent
+    """The words of a text in lines of so many cells; a word that is longer is cut."""
     room = max(_LEAST, width - indent)
-    return [margin + line for line in textwrap.wrap(clean_text(" ".join(text.split())), room)]
+    lines: list[str] = []
+    for word in clean_text(" ".join(text.split())).split(" "):
+        for piece in chop_cells(word, room):
+            if lines and cell_len(lines[-1]) + 1 + cell_len(piece) <= room:
+                lines[-1] += f" {piece}"
+            else:
+                lines.append(piece)
+    return [" " * indent + line for line in lines]

@@ -32,14 +32,14 @@ _PLAIN = re.compile(r"(?:[\w@%+=/ -]|\\[.^$*+?{}\[\]\\|()])+")
 _ESCAPE = re.compile(r"\\(.)")
 
 
-class HistoryFilter(NamedTuple):
+class HistoryQuestion(NamedTuple):
     """A filter of the history: what the daemon is asked for, and what is looked at in its answers."""
 
     wanted: JobFilter
     shown: Filter
 
 
-def read_history_filter(source: str, now: float) -> HistoryFilter:
+def read_history_filter(source: str, now: float) -> HistoryQuestion:
     """Read a filter; times are in the words of `--begin`, or a span such as `2d` before now (epoch seconds)."""
     chosen: dict[str, Any] = {}
     times: dict[str, float] = {}
@@ -62,7 +62,7 @@ def read_history_filter(source: str, now: float) -> HistoryFilter:
     shown = read_filter(" ".join(map(_quote, rest)))
     trouble = "; ".join((*troubles, shown.trouble)) if troubles and shown.trouble else "; ".join(troubles)
     shown = shown._replace(source=source, trouble=trouble or shown.trouble)
-    return HistoryFilter(JobFilter(**chosen, since=times.get("since"), until=times.get("until")), shown)
+    return HistoryQuestion(JobFilter(**chosen, since=times.get("since"), until=times.get("until")), shown)
 
 
 def _quote(word: str) -> str:

@@ -113,7 +113,7 @@ class HistoryPlace(ListPlace, JobPlace):
         """How much was read, and how far back."""
         wanted, now = self._pages.wanted, self.now()
         oldest = min((node.row.submitted_at or now for node in self._tree), default=None)
-        back = "all there is" if self._pages.complete else f"read back to {format_end(oldest, now, True)}"
+        back = "that is all of it" if self._pages.complete else f"read back to {format_end(oldest, now, True)}"
         asked = [*wanted.users, *wanted.states, *wanted.names, *wanted.clusters, *wanted.partitions]
         asked += [f"since {format_end(wanted.since, now, True)}"] if wanted.since is not None else []
         asked += [f"until {format_end(wanted.until, now, True)}"] if wanted.until is not None else []
@@ -160,9 +160,8 @@ class HistoryPlace(ListPlace, JobPlace):
 
     def list_targets(self) -> list[Target]:
         """The marked jobs; without marks the one under the cursor."""
-        nodes = [
-            node for key in self.table.marks if isinstance(key, Key) and (node := self._tree.find(key)) is not None
-        ]
+        marks = sorted(key for key in self.table.marks if isinstance(key, Key))
+        nodes = [node for key in marks if (node := self._tree.find(key)) is not None]
         current = self.find_current()
         return [make_target(node) for node in nodes] or ([current] if current is not None else [])
 

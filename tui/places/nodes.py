@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from textual.binding import BindingType
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.keys import bind
 from overspan.tui.nodes.answers import (
@@ -138,7 +137,8 @@ class NodesPlace(ListPlace):
             if sum_nodes(nodes, kind)
         )
         oldest = min(cluster.told_at or 0.0 for cluster in clusters)
-        age = f"as of {format_elapsed(max(0.0, self.now() - oldest))} ago"
+        # A time of day is painted once an answer, an age each second.
+        age = time.strftime("as of %H:%M:%S", time.localtime(oldest))
         return "  │  ".join((f"Nodes: {able} of {total} take work", ", ".join(uses), age))
 
     # --- keys ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ FIELDS = ("cluster", "id", "message", "name", "state", "times", "user")
 SORTED = ("next", "id", "name", "last", "runs")
 """What the schedules are sorted by; the one that is due first comes first."""
 _NEVER = float("inf")
+_NOTES = 100
+"""The width from which notes have a column."""
 _WIDE_TABLE = 120
 """The width from which a time is shown beside the span."""
 _RECENT = 3600.0
@@ -97,7 +99,7 @@ def make_columns(width: int) -> list[Column[ScheduleLine]]:
     wide = width >= _WIDE_TABLE
     return [
         Column("id", "ID", 5, lambda line, now: Cell(f"c{line.key}", "accent")),
-        Column("name", "NAME", 12, _show_text("name"), wide=True),
+        Column("name", "NAME", 14, _show_text("name"), wide=width < _NOTES),
         Column("times", "TIMES", 15, _show_text("schedule")),
         Column("zone", "ZONE", 16, _show_text("timezone"), from_width=140),
         Column("next", "NEXT", 25 if wide else 12, _show_next(wide), ticks=True),
@@ -105,7 +107,7 @@ def make_columns(width: int) -> list[Column[ScheduleLine]]:
         Column("job", "JOB", 7, _show_text("last_job"), from_width=76),
         Column("state", "ST", 3, _show_state),
         Column("runs", "RUNS", 4, lambda line, now: Cell(str(line.count("runs")), _fade(line)), right=True),
-        Column("note", "NOTES", 10, _show_note, wide=True, from_width=100, ticks=True),
+        Column("note", "NOTES", 10, _show_note, wide=True, from_width=_NOTES, ticks=True),
     ]
 
 

@@ -118,7 +118,7 @@ class Lab(FakeSource):
 
 def make_lab() -> Lab:
     """A lab of two Slurm clusters and a Kubernetes that does not answer."""
-    source = Lab([job(1, node_list="n[1-2]"), job(2, cluster="kube", node_list="k1"), job(3, state="PENDING")])
+    source = Lab([job(1, node_list="n1,c1"), job(2, cluster="kube", node_list="k1"), job(3, state="PENDING")])
     source.cluster_list = [
         cluster("leo", default=True, jobs=2, calls_left="24 of 30, 2/s"),
         cluster("kube", "kubernetes", "stale", since=NOW - 130, message="Unreachable: no route to host", jobs=1),

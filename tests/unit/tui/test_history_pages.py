@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from overspan.tui.history import pages as pages_module
 from overspan.tui.history.pages import PAGE, HistoryPages
 
 
-def ended(number: int, at: float, **more: object) -> JobRow:
+def ended(number: int, at: float, **more: Any) -> JobRow:
     return job(number, state="COMPLETED", ended_at=at + 1)._replace(submitted_at=at, **more)
 
 

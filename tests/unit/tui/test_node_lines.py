@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.tui.fake_source import NOW, job
 from tests.unit.tui.labs import HOSTILE, cluster, node
@@ -33,7 +35,7 @@ FIELDS = ("cluster", "node", "partition", "reason", "state")
 LEO = ClusterNodes("leo", (node("n10"), node("n9", state="idle", cpus_used=0.0), node("c1", partition="cpu")), NOW)
 
 
-def view(source: str = "", **more: object) -> NodeView:
+def view(source: str = "", **more: Any) -> NodeView:
     return NodeView(read_text_filter(source, FIELDS))._replace(**more)
 
 

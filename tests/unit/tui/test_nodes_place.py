@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.labs import HOSTILE, Lab, cluster, make_lab, node
@@ -22,7 +23,8 @@ def find_names(place: NodesPlace) -> list[str]:
 
 
 def find_line(place: NodesPlace, name: str) -> NodeLine:
-    return next(line for line in place.table.lines if name in (line.key.node, line.key.cluster))
+    lines: Sequence[NodeLine] = place.table.lines
+    return next(line for line in lines if name in (line.key.node, line.key.cluster))
 
 
 async def open_nodes(app: TopApp, pilot: Pilot[int], count: int) -> NodesPlace:
@@ -133,11 +135,11 @@ def test_enter_shows_the_jobs_of_a_node_in_the_queue() -> None:
 
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         place = await open_nodes(app, pilot, 8)
-        place.table.move_to(find_line(place, "n2").key)
-        assert find_line(place, "n2").jobs == 1
+        place.table.move_to(find_line(place, "c1").key)
+        assert find_line(place, "c1").jobs == 1
         await pilot.press("enter")
         await settle(pilot, lambda: app.place is app.queue)
-        await settle(pilot, lambda: any(box.value == "node:n2 cluster:leo" for box in app.queue.query(Input)))
+        await settle(pilot, lambda: any(box.value == "node:c1 cluster:leo" for box in app.queue.query(Input)))
 
     play(source, story)
 
