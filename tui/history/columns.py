@@ -12,7 +12,7 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import DAY, format_timestamp
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.queue.columns import style_of
-from overspan.tui.queue.tree import Kind, Line, family_of
+from overspan.tui.queue.tree import Kind, Line
 from overspan.tui.widgets.line_table import Cell, Column
 
 SORTED = ("id", "ended", "time_used", "state_code", "name", "user")
@@ -70,18 +70,22 @@ def make_columns(width: int, ascii_only: bool = False) -> list[Column[HistoryLin
     ]
 
 
+def _family_of(row: JobRow) -> int:
+    return row.array_id or row.id
+
+
 def sort_key(name: str, now: float) -> Callable[[JobRow], Any]:
     """The order of the view: what is newest, longest or latest comes first."""
     if name == "ended":
-        return lambda row: (-(row.ended_at or now), -family_of(row))
+        return lambda row: (-(row.ended_at or now), -_family_of(row))
     if name == "time_used":
         find = FIELDS["time_used"].sort
-        return lambda row: (-find(row, now) if find is not None else 0.0, -family_of(row))
+        return lambda row: (-find(row, now) if find is not None else 0.0, -_family_of(row))
     if name == "state_code":
-        return lambda row: (row.state, -family_of(row))
+        return lambda row: (row.state, -_family_of(row))
     if name in ("name", "user"):
-        return lambda row: (getattr(row, name), -family_of(row))
-    return lambda row: -family_of(row)
+        return lambda row: (getattr(row, name), -_family_of(row))
+    return lambda row: -_family_of(row)
 
 
 def _of_jobs(name: str, show: _Show) -> Callable[[HistoryLine, float], Cell]:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.tree import family_of
 
 PAGE = 200
 """Jobs in a page."""
@@ -36,7 +35,7 @@ class HistoryPages:
         self._until: float | None = None
 
     def __len__(self) -> int:
-        return len({family_of(row) for row in self.rows()})
+        return len({row.array_id or row.id for row in self.rows()})
 
     def ask_newest(self) -> JobFilter:
         """What asks for the newest page."""

@@ -18,6 +18,7 @@ class ClustersPlace(ListPlace):
     """All clusters; the daemon answers from memory, so that looking costs no cluster anything."""
 
     name_of_place = "clusters"
+    DEFAULT_CSS = "ClustersPlace .about { height: 3; }"
     BINDINGS: ClassVar[list[BindingType]] = [*bind("clusters")]
     FIELDS = FIELDS
     SORTS = SORTED

@@ -9,8 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Input
 
-from overspan.bridge.client.records import JobFilter, Listing, Stale
-from overspan.bridge.model.durations import format_elapsed
+from overspan.bridge.client.records import JobFilter, Listing
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
 from overspan.tui.history.columns import SORTED, OlderLine, format_end, make_columns, sort_key
@@ -44,7 +43,6 @@ class HistoryPlace(ListPlace, JobPlace):
         self._shown = Filter("")
         self._tree = QueueTree()
         self._unfolded: set[Key] = set()
-        self._stale: tuple[Stale, ...] = ()
 
     def compose_more(self) -> ComposeResult:
         """The details."""
@@ -62,7 +60,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
         def take(listing: Listing) -> None:
             self._pages.take_newest(listing)
-            self._take(listing)
+            self._show_pages()
 
         self._put(_NEWEST, asked, take)
 
@@ -74,7 +72,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
         def take(listing: Listing) -> None:
             again = self._pages.take_older(listing)
-            self._take(listing)
+            self._show_pages()
             if again:
                 self.ask_older()
 
@@ -84,8 +82,7 @@ class HistoryPlace(ListPlace, JobPlace):
     def _put(self, kind: str, asked: JobFilter, take: Callable[[Listing], None]) -> None:
         self.inquire(kind, lambda source: source.history(asked), take)
 
-    def _take(self, listing: Listing) -> None:
-        self._stale = listing.stale
+    def _show_pages(self) -> None:
         self._tree.apply(self._pages.rows(), whole=True)
         self.draw()
 
@@ -117,9 +114,8 @@ class HistoryPlace(ListPlace, JobPlace):
         asked = [*wanted.users, *wanted.states, *wanted.names, *wanted.clusters, *wanted.partitions]
         asked += [f"since {format_end(wanted.since, now, True)}"] if wanted.since is not None else []
         asked += [f"until {format_end(wanted.until, now, True)}"] if wanted.until is not None else []
-        stale = [f"{one.cluster} {format_elapsed(max(0.0, now - one.since))} old: {one.message}" for one in self._stale]
         parts = [f"History: {len(self._tree)} jobs", *([" ".join(asked)] if asked else [])]
-        return "  │  ".join((*parts, back if self._told_at is not None else "", *stale))
+        return "  │  ".join((*parts, back if self._told_at is not None else ""))
 
     # --- the filter ---------------------------------------------------------------------------------------------------
 
@@ -130,8 +126,7 @@ class HistoryPlace(ListPlace, JobPlace):
         self.draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Ask the daemon for what it can choose itself, and go back to the lines."""
-        super().on_input_submitted(event)
+        """Ask the daemon for what it can choose itself. Textual calls the base's handler, too."""
         self._choose(event.value)
 
     def set_filter(self, text: str) -> None:
@@ -166,8 +161,7 @@ class HistoryPlace(ListPlace, JobPlace):
         return [make_target(node) for node in nodes] or ([current] if current is not None else [])
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """Another line has the cursor; that of what is older reads it."""
-        super().on_line_table_moved(event)
+        """Another line has the cursor; that of what is older reads it. Textual calls the base's handler, too."""
         if isinstance(self.table.current, OlderLine) and len(self.table.lines) > 1:
             self.ask_older()
         self.describe_current()

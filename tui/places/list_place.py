@@ -20,6 +20,8 @@ from overspan.tui.source import Source
 from overspan.tui.widgets.line_table import Column, LineTable
 
 T = TypeVar("T")
+_SLOW = 5.0
+"""Seconds without an answer that are worth a word."""
 
 
 class ListPlace(Place):
@@ -53,7 +55,8 @@ class ListPlace(Place):
         self._told_at: float | None = None
         self._trouble = ""
         self._next_ask = 0.0
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, float] = {}
+        """Questions without an answer yet, and since when."""
         self._generation = 0
         self._note = ("", False)
         self._about = ""
@@ -141,18 +144,18 @@ class ListPlace(Place):
         """Ask in the background, unless the same question is still under way: an answer may outlast a period."""
         if kind in self._under_way:
             return
-        self._under_way.add(kind)
+        self._under_way[kind] = time.monotonic()
         generation = self._generation
 
         def taken(answer: T) -> None:
             if generation == self._generation:
-                self._under_way.discard(kind)
+                del self._under_way[kind]
                 self.note_answer()
                 take(answer)
 
         def failed(error: OverspanError) -> None:
             if generation == self._generation:
-                self._under_way.discard(kind)
+                del self._under_way[kind]
                 self.note_failure(error)
                 self.draw()
 
@@ -197,6 +200,9 @@ class ListPlace(Place):
             parts = [f"no answer: {self._trouble}"]
         elif self._trouble and self._told_at is not None:
             parts.insert(0, f"{format_elapsed(max(0.0, self.now() - self._told_at))} old: {self._trouble}")
+        waited = max((time.monotonic() - since for since in self._under_way.values()), default=0.0)
+        if waited >= _SLOW:
+            parts.insert(0, f"no answer yet after {format_elapsed(waited)}")
         if self.filter.trouble:
             parts.insert(0, self.filter.trouble)
         note = (clean_text("  │  ".join(filter(None, parts))), bool(self._trouble or self.filter.trouble))

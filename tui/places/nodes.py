@@ -23,6 +23,7 @@ from overspan.tui.nodes.answers import (
 from overspan.tui.nodes.lines import (
     FIELDS,
     SORTED,
+    JobCounts,
     NodeKey,
     NodeLine,
     NodeView,
@@ -53,6 +54,7 @@ class NodesPlace(ListPlace):
         self._next: dict[str, float] = {}
         self._folded: set[NodeKey] = set()
         self._with_gpus = False
+        self._jobs: JobCounts = {}
 
     def make_columns(self, width: int) -> list[Column[Any]]:
         """The columns; GPUs have one where there are any."""
@@ -71,6 +73,7 @@ class NodesPlace(ListPlace):
 
     def _take_clusters(self, clusters: list[dict[str, Any]]) -> None:
         self._known = note_clusters(self._known, clusters)
+        self._jobs = count_jobs(self._list_rows())
         for name, cluster in self._known.items():
             if cluster.asked and time.monotonic() >= self._next.get(name, 0.0):
                 self._ask_nodes(name)
@@ -80,8 +83,7 @@ class NodesPlace(ListPlace):
         kind = f"nodes of {name}"
         if kind in self._under_way:
             return
-        self._under_way.add(kind)
-        began = time.monotonic()
+        began = self._under_way[kind] = time.monotonic()
 
         def ask(source: Source) -> dict[str, Any]:
             return source.nodes([name])
@@ -93,7 +95,7 @@ class NodesPlace(ListPlace):
             settle(note_failure(self._known, name, error.message))
 
         def settle(known: dict[str, ClusterNodes]) -> None:
-            self._under_way.discard(kind)
+            del self._under_way[kind]
             self._known = known
             failures = known[name].failures if name in known else 0
             self._next[name] = time.monotonic() + find_pause(time.monotonic() - began, failures)
@@ -114,7 +116,7 @@ class NodesPlace(ListPlace):
             self._with_gpus = with_gpus
             self.table.set_columns(self.make_columns(self.size.width))
         view = NodeView(self.filter, self.sort, self.reverse, self._folded)
-        self.set_lines(make_lines(self._known.values(), count_jobs(self._list_rows()), view))
+        self.set_lines(make_lines(self._known.values(), self._jobs, view))
 
     def describe_line(self, line: NodeLine) -> str:
         """The state of a node and why it takes no work; of a partition or a cluster what is known."""

@@ -30,6 +30,7 @@ class SchedulesPlace(ListPlace):
     """All schedules, with orders to pause and resume them, and to make a run now."""
 
     name_of_place = "schedules"
+    DEFAULT_CSS = "SchedulesPlace .about { height: 3; }"
     BINDINGS: ClassVar[list[BindingType]] = [*bind("schedules")]
     FIELDS = FIELDS
     SORTS = SORTED
