@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from textual.widget import Widget
@@ -11,11 +12,14 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def read_frame(widget: Widget) -> str:
-    """What a widget, and all that lies over it, shows on the screen; blanks at the ends of lines are left out."""
+    """What a widget, and all that lies over it, shows on the screen, without blanks at the ends of lines.
+
+    Several empty lines are one, so that a frame does not depend on how high what stands around the widget is.
+    """
     region = widget.region
     strips = widget.screen._compositor.render_strips()[region.y : region.bottom]
     lines = [strip.crop(region.x, region.right).text.rstrip() for strip in strips]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines) + "\n")
 
 
 def check_frame(name: str, text: str) -> None:
