@@ -36,6 +36,7 @@ class ConfirmDialog(ModalScreen[bool]):
         self._title = title
         self._lines = tuple(lines)
         self._yes = yes
+        self._seen = False
 
     def compose(self) -> ComposeResult:
         more = len(self._lines) - _SHOWN
@@ -48,14 +49,19 @@ class ConfirmDialog(ModalScreen[bool]):
                 yield Button(Content(self._yes), id="yes", variant="warning", compact=True)
 
     def on_mount(self) -> None:
-        """Enter means No."""
+        """Enter means No; until the dialog has been seen, nothing means Yes."""
         self.query_one("#no").focus()
+        self.call_after_refresh(self._note_seen)
+
+    def _note_seen(self) -> None:
+        self._seen = True
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """One of the two was chosen."""
         event.stop()
-        self.dismiss(event.button.id == "yes")
+        self.action_answer(event.button.id == "yes")
 
     def action_answer(self, yes: bool) -> None:
         """Answer by a key."""
-        self.dismiss(yes)
+        if self._seen or not yes:
+            self.dismiss(yes)

@@ -12,12 +12,14 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import DAY, format_timestamp
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.queue.columns import style_of
-from overspan.tui.queue.tree import Kind, Line
+from overspan.tui.queue.tree import Kind, Line, Node
 from overspan.tui.widgets.line_table import Cell, Column
 
 SORTED = ("id", "ended", "time_used", "state_code", "name", "user")
 """What the history is sorted by; newest first at first."""
 _WIDE_TABLE = 120
+_MEMBERS = 110
+"""The width from which members, and reasons, have a column."""
 _OLDER = {"id": "  older jobs", "name": "Enter reads them"}
 
 
@@ -40,12 +42,12 @@ HistoryLine = Line | OlderLine
 _Show = Callable[[Line, float], Cell]
 
 
-def make_columns(width: int, ascii_only: bool = False) -> list[Column[HistoryLine]]:
-    """The columns for a table of so many cells."""
+def make_columns(width: int, is_partial: Callable[[int], bool], ascii_only: bool = False) -> list[Column[HistoryLine]]:
+    """The columns for a table of so many cells; `is_partial` tells of which arrays not all elements were read."""
     when = 19 if width >= _WIDE_TABLE else 11
     columns: list[tuple[str, str, int, int, _Show]] = [
         ("id", "JOBID", 14, 0, _show_tree(ascii_only)),
-        ("name", "NAME", 12, 0, _show_field("name")),
+        ("name", "NAME", 12, 0, _show_field("name") if width >= _MEMBERS else _show_name(is_partial)),
         ("user", "USER", 8, 70, _show_field("user")),
         ("partition", "PARTITION", 9, 100, _show_field("partition")),
         ("cluster", "CLUSTER", 9, 90, _show_field("cluster")),
@@ -53,7 +55,7 @@ def make_columns(width: int, ascii_only: bool = False) -> list[Column[HistoryLin
         ("ended", "ENDED", when, 0, _show_end(width >= _WIDE_TABLE)),
         ("time_used", "ELAPSED", 10, 0, _show_field("time_used")),
         ("exit_code", "EXIT", 5, 0, _show_exit),
-        ("reason", "MEMBERS, REASON", 8, 110, _show_members),
+        ("reason", "MEMBERS, REASON", 8, _MEMBERS, _show_members(is_partial)),
     ]
     return [
         Column(
@@ -149,9 +151,26 @@ def _show_exit(line: Line, now: float) -> Cell:
     return Cell(f"{row.exit_code}:{row.signal}", "bad" if row.exit_code or row.signal else "dim")
 
 
-def _show_members(line: Line, now: float) -> Cell:
-    node = line.node
-    if node.kind in (Kind.GROUP, Kind.ARRAY):
-        text = ", ".join(f"{count} {CODES.get(state, state)}" for state, count in node.tally.items())
-        return Cell(clean_text(text), style_of(node.row.state))
-    return Cell(clean_text("" if node.row.reason == "None" else node.row.reason), "dim")
+def _show_members(is_partial: Callable[[int], bool]) -> _Show:
+    def show(line: Line, now: float) -> Cell:
+        node = line.node
+        if node.kind in (Kind.GROUP, Kind.ARRAY):
+            return Cell(clean_text(count_members(node, is_partial)), style_of(node.row.state))
+        return Cell(clean_text("" if node.row.reason == "None" else node.row.reason), "dim")
+
+    return show
+
+
+def _show_name(is_partial: Callable[[int], bool]) -> _Show:
+    def show(line: Line, now: float) -> Cell:
+        node = line.node
+        members = f": {count_members(node, is_partial)}" if node.kind in (Kind.GROUP, Kind.ARRAY) else ""
+        return Cell(clean_text(node.row.name + members), "text")
+
+    return show
+
+
+def count_members(node: Node, is_partial: Callable[[int], bool]) -> str:
+    """How many of its members are how, as far as they were read."""
+    counts = ", ".join(f"{count} {CODES.get(state, state)}" for state, count in node.tally.items())
+    return f"{counts} + more" if is_partial(node.key.job) else counts

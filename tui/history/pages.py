@@ -33,6 +33,8 @@ class HistoryPages:
         self._rows: dict[int, dict[_Part, JobRow]] = {}
         self._limit = PAGE
         self._until: float | None = None
+        self._oldest = 0
+        """The least id of a job that is no element: all that is newer was read."""
 
     def __len__(self) -> int:
         return len({row.array_id or row.id for row in self.rows()})
@@ -46,8 +48,11 @@ class HistoryPages:
         until = self._until if self._until is not None else self.wanted.until
         return self.wanted._replace(tasks=True, until=until, limit=self._limit)
 
-    def take_newest(self, listing: Listing) -> None:
-        """Take the newest page; where more than it has come since the last one, what is older is read anew."""
+    def take_newest(self, listing: Listing) -> bool:
+        """Take the newest page; where more than it has come since the last one, what is older is read anew.
+
+        Whether an older one has to be asked for at once, to know whether there is any.
+        """
         before = set(self._rows)
         if before and len(listing.rows) >= PAGE and not before & {row.id for row in listing.rows}:
             self._rows.clear()
@@ -57,16 +62,21 @@ class HistoryPages:
         if first:
             self.complete = len(listing.rows) * 2 < PAGE
             self._move()
+        return first and not self.complete and len(listing.rows) < PAGE
 
     def take_older(self, listing: Listing) -> bool:
-        """Take an older page; whether another one has to be asked for at once, since it brought nothing new."""
+        """Take an older page; whether another one has to be asked for at once: it brought nothing new, or is short."""
         new = self._put(listing.rows)
         # A job that waits in an array only has no row of its own, but each array has at least one other row.
-        self.complete = len(listing.rows) * 2 < self._limit
-        before = self._until
+        asked, before = self._limit, self._until
+        self.complete = len(listing.rows) * 2 < asked
         self._move()
         self._limit = PAGE if self._until != before else self._limit * 2
-        return not new and not self.complete
+        return not self.complete and (not new or len(listing.rows) < asked)
+
+    def is_partial(self, family: int) -> bool:
+        """Whether elements of an array may be on the next page."""
+        return not self.complete and family < self._oldest
 
     def rows(self) -> list[JobRow]:
         """The rows of all jobs that are known in full: of the oldest group, tasks may be on the next page."""
@@ -89,6 +99,7 @@ class HistoryPages:
         """Find where the next page begins."""
         plain = (row for parts in self._rows.values() for row in parts.values() if row.array_index is None)
         oldest = heapq.nsmallest(_OVERLAP, plain, key=lambda row: row.id)
+        self._oldest = oldest[0].id if oldest else 0
         times = [row.submitted_at for row in oldest if row.submitted_at is not None]
         if times:
             # The daemon's bound is not part of what it selects.

@@ -156,17 +156,35 @@ def spell_nodes(text: str) -> tuple[str, ...]:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def make_columns(width: int, with_gpus: bool, ascii_only: bool = False) -> list[Column[NodeLine]]:
-    """The columns for a table of so many cells; without GPUs anywhere, that column makes room."""
+class UseWidths(NamedTuple):
+    """The cells that the longest amounts take; 0 where there is nothing of a kind."""
+
+    cpus: int = 0
+    memory: int = 0
+    gpus: int = 0
+
+
+def measure_uses(lines: Iterable[NodeLine]) -> UseWidths:
+    """How long the amounts of these lines are."""
+    found = dict.fromkeys(UseWidths._fields, 0)
+    for line in lines:
+        for kind in found:
+            used, total = line.share(kind)
+            if total > 0:
+                found[kind] = max(found[kind], len(_write_use(kind, used, total)))
+    return UseWidths(**found)
+
+
+def make_columns(width: int, uses: UseWidths, ascii_only: bool = False) -> list[Column[NodeLine]]:
+    """The columns for a table of so many cells; what there is nothing of has none."""
     bar = 10 if width >= _WIDE_TABLE else 4
     columns: list[Column[NodeLine]] = [
         Column("name", "PARTITION, NODE", 22 if width >= _WIDE_TABLE else 17, _show_name(ascii_only)),
         Column("state", "STATE", 6, lambda line, now: Cell(clean_text(_show_state(line)), style_of(line))),
-        Column("cpus", "CPUS", bar + 9, _show_use("cpus", bar, ascii_only)),
-        Column("memory", "MEMORY", bar + 11, _show_use("memory", bar, ascii_only)),
     ]
-    if with_gpus:
-        columns.append(Column("gpus", "GPUS", bar + 6, _show_use("gpus", bar, ascii_only)))
+    for kind, size in uses._asdict().items():
+        if size:
+            columns.append(Column(kind, kind.upper(), bar + 1 + size, _show_use(kind, bar, ascii_only)))
     columns.append(Column("jobs", "JOBS", 4, _show_jobs, right=True))
     columns.append(Column("reason", "REASON", 4, _show_reason, wide=True, ticks=True))
     return columns
@@ -220,11 +238,16 @@ def _show_use(kind: str, width: int, ascii_only: bool) -> Callable[[NodeLine, fl
         used, total = line.share(kind)
         if total <= 0:
             return Cell("-" if line.row.nodes else "", "dim")
-        text = shorten_memory if kind == "memory" else "{:.4g}".format
         bar = draw_bar(used, total, width, ascii_only)
-        return Cell(f"{bar} {text(used)}/{text(total)}", _fade(line, style_use(used, total)))
+        return Cell(f"{bar} {_write_use(kind, used, total)}", _fade(line, style_use(used, total)))
 
     return show
+
+
+def _write_use(kind: str, used: float, total: float) -> str:
+    if kind == "memory":
+        return f"{shorten_memory(used)}/{shorten_memory(total)}"
+    return f"{used:.6g}/{total:.6g}"
 
 
 def _show_reason(line: NodeLine, now: float) -> Cell:

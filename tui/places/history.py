@@ -50,7 +50,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
     def make_columns(self, width: int) -> list[Column[Any]]:
         """The columns."""
-        return list(make_columns(width, self.top.options.ascii))
+        return list(make_columns(width, lambda family: self._pages.is_partial(family), self.top.options.ascii))
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -59,8 +59,10 @@ class HistoryPlace(ListPlace, JobPlace):
         asked = self._pages.ask_newest()
 
         def take(listing: Listing) -> None:
-            self._pages.take_newest(listing)
+            again = self._pages.take_newest(listing)
             self._show_pages()
+            if again:
+                self.ask_older()
 
         self._put(_NEWEST, asked, take)
 
@@ -68,12 +70,13 @@ class HistoryPlace(ListPlace, JobPlace):
         """Ask for the page before the oldest job that is known."""
         if self._pages.complete:
             return
-        asked = self._pages.ask_older()
+        asked, before = self._pages.ask_older(), len(self._tree)
 
         def take(listing: Listing) -> None:
             again = self._pages.take_older(listing)
             self._show_pages()
-            if again:
+            # A page may hold nothing but elements of an array that has its line already.
+            if again or len(self._tree) == before:
                 self.ask_older()
 
         self._put(_OLDER, asked, take)

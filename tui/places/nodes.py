@@ -27,10 +27,12 @@ from overspan.tui.nodes.lines import (
     NodeKey,
     NodeLine,
     NodeView,
+    UseWidths,
     count_jobs,
     describe,
     make_columns,
     make_lines,
+    measure_uses,
 )
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.places.text_filter import spell_word
@@ -53,12 +55,12 @@ class NodesPlace(ListPlace):
         self._known: dict[str, ClusterNodes] = {}
         self._next: dict[str, float] = {}
         self._folded: set[NodeKey] = set()
-        self._with_gpus = False
+        self._uses = UseWidths()
         self._jobs: JobCounts = {}
 
     def make_columns(self, width: int) -> list[Column[Any]]:
-        """The columns; GPUs have one where there are any."""
-        return list(make_columns(width, self._with_gpus, self.top.options.ascii))
+        """The columns, as wide as what they show."""
+        return list(make_columns(width, self._uses, self.top.options.ascii))
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -111,12 +113,13 @@ class NodesPlace(ListPlace):
 
     def draw(self) -> None:
         """Show what is known of all clusters."""
-        with_gpus = any(node.get("gpus") for cluster in self._known.values() for node in cluster.nodes)
-        if with_gpus != self._with_gpus:
-            self._with_gpus = with_gpus
-            self.table.set_columns(self.make_columns(self.size.width))
         view = NodeView(self.filter, self.sort, self.reverse, self._folded)
-        self.set_lines(make_lines(self._known.values(), self._jobs, view))
+        lines = make_lines(self._known.values(), self._jobs, view)
+        uses = measure_uses(lines)
+        if uses != self._uses:
+            self._uses = uses
+            self.table.set_columns(self.make_columns(self.size.width))
+        self.set_lines(lines)
 
     def describe_line(self, line: NodeLine) -> str:
         """The state of a node and why it takes no work; of a partition or a cluster what is known."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
+from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.dialogs.confirm import ConfirmDialog
 from overspan.tui.keys import bind
@@ -144,7 +145,7 @@ class SchedulesPlace(ListPlace):
             self.ask_again()
 
         def fail(error: OverspanError) -> None:
-            self.app.notify(f"{line.label}: {error.message}", severity="error", markup=False)
+            self.app.notify(clean_text(f"{line.label}: {error.message}"), severity="error", markup=False)
             self.ask_again()
 
         self.top.questions.ask("orders", ask, take, fail)

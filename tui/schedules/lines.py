@@ -38,8 +38,8 @@ class ScheduleLine(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The schedule as users write it, with its name."""
-        return f"c{self.key} {self.name}"
+        """The schedule as users write it, with its name, fit for a terminal."""
+        return clean_text(f"c{self.key} {self.name}")
 
     @property
     def paused(self) -> bool:

@@ -53,6 +53,13 @@ def test_a_short_history_is_complete_at_once() -> None:
     assert known.complete and len(known) == 1
 
 
+def test_a_page_that_is_not_full_asks_whether_there_is_more() -> None:
+    past = [ended(number, NOW + number) for number in range(1, PAGE - 20)]
+    known = HistoryPages()
+    assert known.take_newest(listing(past, known.ask_newest())) and not known.complete
+    assert not known.take_older(listing(past, known.ask_older())) and known.complete
+
+
 def test_what_was_submitted_at_once_is_no_obstacle() -> None:
     past = [ended(number, NOW) for number in range(1, 3 * PAGE)]
     known = HistoryPages()

@@ -72,8 +72,8 @@ def test_words_are_looked_at_at_once_and_asked_at_enter() -> None:
         await pilot.press("slash", *"user:bo")
         await settle(pilot, lambda: len(place.table.lines) == PAGE // 2 + 1)
         await pilot.press("enter")
-        await settle(pilot, lambda: len(place.table.lines) == 151)
-        assert source.asked[-1][1].users == ("bo",)
+        await settle(pilot, lambda: len(place.table.lines) == 150)
+        assert {about.users for _, about in source.asked[-2:]} == {("bo",)}
         await pilot.press("escape")
         await settle(pilot, lambda: len(place.table.lines) == PAGE + 1)
         assert source.asked[-1][1].users == ()
@@ -111,6 +111,26 @@ def test_a_failed_page_keeps_what_was_read_and_is_asked_again() -> None:
         source.lost = None
         await pilot.press("enter")
         await settle(pilot, lambda: len(place.table.lines) > PAGE + 1)
+
+    play(source, story)
+
+
+def test_an_array_that_fills_pages_says_that_it_is_not_read_in_full() -> None:
+    rows = [
+        job(2 + index, state="COMPLETED", array_id=2, array_index=index, ended_at=NOW - 5)._replace(
+            submitted_at=NOW - 50
+        )
+        for index in range(2 * PAGE)
+    ]
+    source = make_source([*past(1), *rows, job(2 * PAGE + 5)._replace(submitted_at=NOW - 1)])
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_history(app, pilot, 3)
+        assert f"fit: {PAGE - 1} CD + more" in read_frame(place)
+        # One key reads on until there is a line more, however many pages that takes.
+        await pilot.press("G")
+        await settle(pilot, lambda: refs(place) == [str(2 * PAGE + 5), "2", "1"])
+        assert f"fit: {2 * PAGE} CD" in read_frame(place) and "more" not in read_frame(place)
 
     play(source, story)
 

@@ -23,15 +23,18 @@ from overspan.tui.nodes.lines import (
     NodeKey,
     NodeLine,
     NodeView,
+    UseWidths,
     count_jobs,
     describe,
     make_columns,
     make_lines,
+    measure_uses,
     style_of,
 )
 from overspan.tui.places.text_filter import read_text_filter
 
 FIELDS = ("cluster", "node", "partition", "reason", "state")
+USES = UseWidths(7, 9, 3)
 LEO = ClusterNodes("leo", (node("n10"), node("n9", state="idle", cpus_used=0.0), node("c1", partition="cpu")), NOW)
 
 
@@ -44,7 +47,7 @@ def names(lines: list[NodeLine]) -> list[str]:
 
 
 def texts(line: NodeLine, now: float = NOW, width: int = 140) -> list[str]:
-    return [column.cell(line, now).text for column in make_columns(width, with_gpus=True)]
+    return [column.cell(line, now).text for column in make_columns(width, USES)]
 
 
 def test_nodes_stand_below_their_partitions_by_number() -> None:
@@ -59,6 +62,14 @@ def test_a_partition_sums_up_its_nodes_in_the_words_of_sinfo() -> None:
     head = make_lines([LEO], {}, view())[0]
     assert head.share("cpus") == (40.0, 128.0)
     assert texts(head)[-1] == "2 nodes, 1 in use, 1 idle; limit 1-00:00:00"
+
+
+def test_columns_are_as_wide_as_their_amounts_and_gpus_have_one_where_there_are_any() -> None:
+    lines = make_lines([LEO], {}, view())
+    assert measure_uses(lines) == UseWidths(len("40/128"), len("195G/512G"), len("12/16"))
+    bare = make_lines([ClusterNodes("leo", (node("n1", gpus=0, cpus=131072.0),))], {}, view())
+    assert measure_uses(bare) == UseWidths(len("40/131072"), len("98G/256G"), 0)
+    assert "gpus" not in [column.name for column in make_columns(80, measure_uses(bare))]
 
 
 def test_a_node_of_two_partitions_counts_once() -> None:
@@ -117,7 +128,7 @@ def test_a_silent_cluster_keeps_its_nodes_and_tells_their_age() -> None:
     assert (known["leo"].told_at, known["leo"].failures, len(known["leo"].nodes)) == (NOW, 1, 1)
     head, line = make_lines(known.values(), {}, view())
     assert texts(head, NOW + 125)[-1] == "2:05 old: ssh timed out" and style_of(head) == "bad"
-    assert {column.cell(line, NOW).style for column in make_columns(140, True)} == {"dim"}
+    assert {column.cell(line, NOW).style for column in make_columns(140, USES)} == {"dim"}
     known = note_answer(known, "leo", document)
     assert not known["leo"].old and known["leo"].failures == 0
 
@@ -156,5 +167,5 @@ def test_hostile_texts_are_clean_in_every_cell() -> None:
 
 def test_ascii_has_nothing_else() -> None:
     lines = make_lines([LEO], {}, view())
-    columns = make_columns(80, with_gpus=True, ascii_only=True)
+    columns = make_columns(80, USES, ascii_only=True)
     assert all(column.cell(line, NOW).text.isascii() for column in columns for line in lines)

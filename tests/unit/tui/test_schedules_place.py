@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from tests.unit.tui.frames import read_frame
-from tests.unit.tui.labs import Lab, make_lab, schedule
+from tests.unit.tui.labs import HOSTILE, Lab, make_lab, schedule
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
 
+from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.bridge.model.errors import Conflict
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.dialogs.confirm import ConfirmDialog
@@ -104,6 +105,24 @@ def test_a_refusal_is_told() -> None:
         await open_schedules(app, pilot)
         await pilot.press("n", "tab", "enter")
         await settle(pilot, lambda: "c3 nightly: a former run is not over" in read_notes(app))
+
+    play(source, story)
+
+
+def test_a_hostile_name_reaches_neither_dialog_nor_note() -> None:
+    source = make_lab()
+    source.schedule_list = [schedule(3, HOSTILE)]
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_schedules(app, pilot, 1)
+        source.refusal = Conflict(HOSTILE)
+        await pilot.press("n")
+        for widget in (app.screen, place):
+            text = read_frame(widget).replace("\n", "")
+            assert not UNSAFE.search(text) and "[bold]" in text
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(app._notifications))
+        assert not UNSAFE.search(read_notes(app)) and "[bold]" in read_notes(app)
 
     play(source, story)
 
