@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 FASTEST = 5.0
 """Seconds between two questions to a cluster that answers at once."""
+FASTEST_SLURM = 15.0
+"""The same where slurmctld is asked, which serves everybody and may limit calls."""
 SLOWEST = 60.0
 """Seconds between two questions to one that does not answer."""
 _SHARE = 10.0
@@ -32,6 +34,7 @@ class ClusterNodes(NamedTuple):
     failures: int = 0
     wanted: bool = False
     """Whether the user has asked for it, though nothing was sent there yet."""
+    kind: str = ""
     state: str = "up"
     """In the words of `span clusters`."""
 
@@ -57,7 +60,7 @@ def note_clusters(known: KnownNodes, clusters: Iterable[Mapping[str, Any]]) -> d
         name, state = str(cluster.get("name", "")), str(cluster.get("state", ""))
         # The default cluster is asked by `span sinfo` too, opened or not.
         state = "up" if state == "idle" and cluster.get("default") else state
-        one = known.get(name, ClusterNodes(name))._replace(state=state)
+        one = known.get(name, ClusterNodes(name))._replace(state=state, kind=str(cluster.get("kind", "")))
         if not one.asked and state != "idle":
             one = one._replace(trouble=str(cluster.get("message") or state))
         found[name] = one
@@ -87,9 +90,10 @@ def _put(known: KnownNodes, name: str, **changes: Any) -> dict[str, ClusterNodes
     return {**known, name: known[name]._replace(**changes)}
 
 
-def find_pause(took: float, failures: int) -> float:
+def find_pause(cluster: ClusterNodes, took: float) -> float:
     """Seconds until a cluster is asked again: longer for a slow one, and for one that fails."""
-    return min(SLOWEST, max(FASTEST * float(1 << min(failures, 5)), took * _SHARE))
+    least = FASTEST_SLURM if cluster.kind == "slurm" else FASTEST
+    return min(SLOWEST, max(least * float(1 << min(cluster.failures, 5)), took * _SHARE))
 
 
 def count_states(clusters: Iterable[ClusterNodes]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from overspan.tui.history.pages import HistoryPages
 from overspan.tui.history.words import read_history_filter
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
-from overspan.tui.places.list_place import ListPlace
+from overspan.tui.places.list_place import ListPlace, format_jobs
 from overspan.tui.places.text_filter import TextFilter
 from overspan.tui.queue.filters import Filter
 from overspan.tui.queue.tree import Key, Kind, Line, QueueTree, View
@@ -68,7 +68,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
     def ask_older(self) -> None:
         """Ask for the page before the oldest job that is known."""
-        if self._pages.complete:
+        if self._pages.complete or self._told_at is None:
             return
         asked, before = self._pages.ask_older(), len(self._tree)
 
@@ -117,7 +117,7 @@ class HistoryPlace(ListPlace, JobPlace):
         asked = [*wanted.users, *wanted.states, *wanted.names, *wanted.clusters, *wanted.partitions]
         asked += [f"since {format_end(wanted.since, now, True)}"] if wanted.since is not None else []
         asked += [f"until {format_end(wanted.until, now, True)}"] if wanted.until is not None else []
-        parts = [f"History: {len(self._tree)} jobs", *([" ".join(asked)] if asked else [])]
+        parts = [f"History: {format_jobs(len(self._tree))}", *([" ".join(asked)] if asked else [])]
         return "  │  ".join((*parts, back if self._told_at is not None else ""))
 
     # --- the filter ---------------------------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ _SLOW = 5.0
 """Seconds without an answer that are worth a word."""
 
 
+def format_jobs(count: int) -> str:
+    """A number of jobs in words."""
+    return f"{count} job{'' if count == 1 else 's'}"
+
+
 class ListPlace(Place):
     """A table that is asked for again every `PERIOD` seconds while it is in sight.
 

@@ -99,8 +99,8 @@ class NodesPlace(ListPlace):
         def settle(known: dict[str, ClusterNodes]) -> None:
             del self._under_way[kind]
             self._known = known
-            failures = known[name].failures if name in known else 0
-            self._next[name] = time.monotonic() + find_pause(time.monotonic() - began, failures)
+            cluster = known.get(name, ClusterNodes(name))
+            self._next[name] = time.monotonic() + find_pause(cluster, time.monotonic() - began)
             self.draw()
 
         self.top.questions.ask(kind, ask, take, fail)

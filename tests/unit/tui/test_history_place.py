@@ -99,6 +99,25 @@ def test_a_slow_answer_to_a_former_filter_changes_nothing() -> None:
     play(source, story)
 
 
+def test_an_older_page_of_a_former_filter_is_dropped() -> None:
+    rows = [row._replace(user="bo" if row.id == 300 else "ana") for row in past(2 * PAGE)]
+    source = make_source(rows)
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_history(app, pilot, PAGE + 1)
+        gate = source.gates["history"] = threading.Event()
+        await pilot.press("G")
+        await settle(pilot, lambda: source.count("history") == 2)
+        place.set_filter("user:bo")
+        await settle(pilot, lambda: source.count("history") == 3)
+        gate.set()
+        await settle(pilot, lambda: "that is all of it" in read_frame(place))
+        await pilot.pause(0.05)
+        assert refs(place) == ["300"] and "History: 1 job " in read_frame(place)
+
+    play(source, story)
+
+
 def test_a_failed_page_keeps_what_was_read_and_is_asked_again() -> None:
     source = make_source(past(2 * PAGE))
 

@@ -151,8 +151,11 @@ def test_clusters_come_and_go() -> None:
 
 
 def test_a_slow_or_failing_cluster_is_asked_less_often() -> None:
-    assert [find_pause(0.01, 0), find_pause(1.0, 0), find_pause(30.0, 0)] == [5.0, 10.0, 60.0]
-    assert [find_pause(0.0, failures) for failures in (1, 2, 9)] == [10.0, 20.0, 60.0]
+    kube, leo = ClusterNodes("kube", kind="kubernetes"), ClusterNodes("leo", kind="slurm")
+    assert [find_pause(kube, took) for took in (0.01, 1.0, 30.0)] == [5.0, 10.0, 60.0]
+    assert [find_pause(kube._replace(failures=failures), 0.0) for failures in (1, 2, 9)] == [10.0, 20.0, 60.0]
+    # slurmctld serves everybody.
+    assert [find_pause(leo, took) for took in (0.01, 2.0)] == [15.0, 20.0]
 
 
 def test_hostile_texts_are_clean_in_every_cell() -> None:
