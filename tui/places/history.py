@@ -43,6 +43,7 @@ class HistoryPlace(ListPlace, JobPlace):
         self._shown = Filter("")
         self._tree = QueueTree()
         self._unfolded: set[Key] = set()
+        self._matching = 0
 
     def compose_more(self) -> ComposeResult:
         """The details."""
@@ -101,6 +102,7 @@ class HistoryPlace(ListPlace, JobPlace):
         """Show what was read."""
         view = View(self._shown, sort_key(self.sort, self.now()), self.reverse, self._unfolded)
         lines: list[Line | OlderLine] = [*self._tree.lines(view)]
+        self._matching = sum(isinstance(line, Line) and not line.depth for line in lines)
         if self._told_at is not None and not self._pages.complete:
             lines.append(OlderLine(len(lines), self.is_asking(_OLDER)))
         self.set_lines(lines)
@@ -117,7 +119,8 @@ class HistoryPlace(ListPlace, JobPlace):
         asked = [*wanted.users, *wanted.states, *wanted.names, *wanted.clusters, *wanted.partitions]
         asked += [f"since {format_end(wanted.since, now, True)}"] if wanted.since is not None else []
         asked += [f"until {format_end(wanted.until, now, True)}"] if wanted.until is not None else []
-        parts = [f"History: {format_jobs(len(self._tree))}", *([" ".join(asked)] if asked else [])]
+        shown = f"{self._matching} of " if self.filter.source else ""
+        parts = [f"History: {shown}{format_jobs(len(self._tree))}", *([" ".join(asked)] if asked else [])]
         return "  │  ".join((*parts, back if self._told_at is not None else ""))
 
     # --- the filter ---------------------------------------------------------------------------------------------------

@@ -105,12 +105,12 @@ class SchedulesPlace(ListPlace):
 
     def _pause(self, targets: Sequence[ScheduleLine]) -> None:
         for line in targets:
-            self._order(line, lambda source, key=line.key: source.pause_schedule(key), "is paused")  # type: ignore[misc]
+            self._order(line, lambda source, key: source.pause_schedule(key), "is paused")
 
     def action_resume(self) -> None:
         """End a pause."""
         for line in self._may_order([line for line in self.list_targets() if line.paused], "is not paused"):
-            self._order(line, lambda source, key=line.key: source.resume_schedule(key), "goes on")  # type: ignore[misc]
+            self._order(line, lambda source, key: source.resume_schedule(key), "goes on")
 
     def action_run(self) -> None:
         """Make a run now; asks."""
@@ -121,7 +121,7 @@ class SchedulesPlace(ListPlace):
 
     def _run(self, targets: Sequence[ScheduleLine]) -> None:
         for line in targets:
-            self._order(line, lambda source, key=line.key: source.run_schedule(key), "runs as job")  # type: ignore[misc]
+            self._order(line, lambda source, key: source.run_schedule(key), "runs as job")
 
     def _may_order(self, targets: list[ScheduleLine], else_say: str) -> list[ScheduleLine]:
         """The targets, if orders may be given."""
@@ -139,7 +139,7 @@ class SchedulesPlace(ListPlace):
 
         self.app.push_screen(ConfirmDialog(title, names, verb), answered)
 
-    def _order(self, line: ScheduleLine, ask: Callable[[Source], object], done: str) -> None:
+    def _order(self, line: ScheduleLine, give: Callable[[Source, int], object], done: str) -> None:
         def take(answer: object) -> None:
             self.app.notify(f"{line.label} {done}{'' if answer is None else f' {answer}'}", markup=False)
             self.ask_again()
@@ -148,4 +148,4 @@ class SchedulesPlace(ListPlace):
             self.app.notify(clean_text(f"{line.label}: {error.message}"), severity="error", markup=False)
             self.ask_again()
 
-        self.top.questions.ask("orders", ask, take, fail)
+        self.top.questions.ask("orders", lambda source: give(source, line.key), take, fail)

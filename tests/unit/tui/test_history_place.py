@@ -71,6 +71,7 @@ def test_words_are_looked_at_at_once_and_asked_at_enter() -> None:
         place = await open_history(app, pilot, PAGE + 1)
         await pilot.press("slash", *"user:bo")
         await settle(pilot, lambda: len(place.table.lines) == PAGE // 2 + 1)
+        assert f"{PAGE // 2} of {PAGE} jobs" in read_frame(place)
         await pilot.press("enter")
         await settle(pilot, lambda: len(place.table.lines) == 150)
         assert {about.users for _, about in source.asked[-2:]} == {("bo",)}
@@ -113,7 +114,7 @@ def test_an_older_page_of_a_former_filter_is_dropped() -> None:
         gate.set()
         await settle(pilot, lambda: "that is all of it" in read_frame(place))
         await pilot.pause(0.05)
-        assert refs(place) == ["300"] and "History: 1 job " in read_frame(place)
+        assert refs(place) == ["300"] and "History: 1 of 1 job " in read_frame(place)
 
     play(source, story)
 
