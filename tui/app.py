@@ -49,8 +49,10 @@ class TopApp(App[int]):
         """The daemon's clock minus this machine's, seconds."""
         self.stale: tuple[Stale, ...] = ()
         self.lost: Lost | None = None
-        self.questions = Questions(open_source, self.call_later)
+        self.paused_since: float | None = None
+        """Since when the display stands still, by this machine's clock."""
         self._feed = QueueFeed(open_source, self.call_later, options.wanted, self._take, self._lose)
+        self.questions = Questions(open_source, self.call_later, self._feed.tried)
         self._head = ""
 
     def compose(self) -> ComposeResult:
@@ -88,8 +90,11 @@ class TopApp(App[int]):
 
     def _take(self, changes: QueueChanges) -> None:
         self.clock_offset = changes.now - time.time()
-        self.stale, self.lost = changes.stale, None
+        found, self.lost = self.lost is not None, None
+        self.stale = changes.stale
         self.queue.take(changes)
+        if found:
+            self.place.ask_again()
 
     def _lose(self, lost: Lost) -> None:
         self.lost = lost
@@ -106,6 +111,8 @@ class TopApp(App[int]):
         counts = self.queue.jobs.count_states()
         states = "  ".join(f"{count} {CODES.get(state, state)}" for state, count in sorted(counts.items()))
         parts = ["span top", states]
+        if self.paused_since is not None:
+            parts.append(f"paused for {time.time() - self.paused_since:.0f} s")
         if self.lost is not None:
             parts.append(f"no daemon for {time.time() - self.lost.since:.0f} s: {clean_text(self.lost.why)}")
         now = time.time() + self.clock_offset
@@ -128,6 +135,12 @@ class TopApp(App[int]):
         """Ask anew."""
         self._feed.retry()
         self.place.ask_again()
+
+    def action_pause(self) -> None:
+        """Let the display stand still, or follow again."""
+        self.paused_since = time.time() if self.paused_since is None else None
+        self._feed.pause(self.paused_since is not None)
+        self.refresh_head()
 
     def action_quit_top(self) -> None:
         """Close the filter, leave the place, or end."""

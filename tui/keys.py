@@ -31,6 +31,7 @@ APP: tuple[KeyAction, ...] = (
     ),
     KeyAction("app.quit", "q", "quit_top", "quit", "close what is open, then end"),
     KeyAction("app.again", "r", "again", "ask anew", "ask the daemon now; start one that does not run"),
+    KeyAction("app.pause", "p", "pause", "pause", "let the display stand still, or follow again"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
     KeyAction("app.place_4", "4", "place('nodes')", "Nodes"),
     KeyAction("app.place_5", "5", "place('history')", "History"),
