@@ -79,7 +79,9 @@ class QueuePlace(JobPlace):
         self._draw()
 
     def _tick(self) -> None:
-        if self.top.place is self:
+        if self.top.place is self and self.top.paused_since is None:
+            if self.jobs.find_next_end() < self.now() - ENDED_SECONDS:
+                self._draw()
             self.table.tick()
 
     def _draw(self) -> None:
@@ -91,6 +93,7 @@ class QueuePlace(JobPlace):
                 self._reverse,
                 self._unfolded,
                 0.0 if self._ended else self.now() - ENDED_SECONDS,
+                (self._filter, self._sort, self.now() // 10 if self._sort.startswith("time_") else 0),
             )
         )
         if self._owner:
