@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
+from rich.console import RenderableType
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
@@ -22,6 +24,7 @@ from overspan.tui.places.place import Place
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
+from overspan.tui.screen_changes import WrittenScreen
 from overspan.tui.source import OpenSource
 
 
@@ -54,6 +57,7 @@ class TopApp(App[int]):
         self._feed = QueueFeed(open_source, self.call_later, options.wanted, self._take, self._lose)
         self.questions = Questions(open_source, self.call_later, self._feed.tried)
         self._head = ""
+        self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -85,6 +89,10 @@ class TopApp(App[int]):
         found = self.query_one(ContentSwitcher).visible_content
         assert isinstance(found, Place)
         return found
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Write what differs from what the terminal shows; without this hook Textual writes more, not other things."""
+        super()._display(screen, cast("RenderableType | None", self._written.shorten(renderable)))
 
     # --- what the daemon tells ----------------------------------------------------------------------------------------
 

@@ -50,7 +50,9 @@ LIST: tuple[KeyAction, ...] = (
     KeyAction("list.last", "end,G", "last", "last line"),
     KeyAction("list.open", "enter", "open", "open"),
     KeyAction("list.mark", "space", "mark", "mark", "mark the line, or take its mark away"),
-    KeyAction("list.mark_range", "shift+down,V", "mark_range", "mark to here", "all from the last mark to the cursor"),
+    KeyAction("list.mark_down", "shift+down", "extend(1)", "mark downwards", "this line and the next"),
+    KeyAction("list.mark_up", "shift+up", "extend(-1)", "mark upwards", "this line and the one above"),
+    KeyAction("list.mark_range", "V", "mark_range", "mark to here", "all from the last mark to the cursor"),
     KeyAction("list.mark_all", "ctrl+a", "mark_all", "mark all", "all lines that are shown"),
     KeyAction("list.unmark", "backslash", "unmark", "clear marks"),
 )
