@@ -71,10 +71,7 @@ def find_runs(old: CellLine, new: CellLine) -> list[tuple[int, int]]:
     pairs = zip(old.texts, new.texts, old.looks, new.looks, strict=True)
     places = [place for place, (one, other, look, wanted) in enumerate(pairs) if one != other or look != wanted]
     if not (old.even and new.even):
-        begin = places[0]
-        while begin and new.texts[begin] == "":
-            begin -= 1
-        return [(begin, len(new.texts))]
+        return [(places[0], len(new.texts))]
     runs = [(places[0], places[0] + 1)]
     for place in places[1:]:
         begin, end = runs[-1]
@@ -83,6 +80,15 @@ def find_runs(old: CellLine, new: CellLine) -> list[tuple[int, int]]:
         else:
             runs.append((place, place + 1))
     return runs
+
+
+def widen(cells: CellLine, begin: int, end: int) -> tuple[int, int]:
+    """The range with both halves of the wide characters at its ends."""
+    if begin and cells.texts[begin] == "":
+        begin -= 1
+    if end < len(cells.texts) and cells.texts[end] == "":
+        end += 1
+    return begin, end
 
 
 class _Pen:
@@ -136,7 +142,7 @@ class WrittenScreen:
                 self._lines.pop(y, None)
                 pen.write(x, y, cells, 0, len(cells.texts))
             else:
-                begin, end = max(0, x1 - x), min(len(cells.texts), x2 - x)
+                begin, end = widen(cells, max(0, x1 - x), min(len(cells.texts), x2 - x))
                 new = CellLine(cells.texts[begin:end], cells.looks[begin:end], cells.even)
                 self._write_piece(pen, x + begin, y, new)
         return pen.finish()

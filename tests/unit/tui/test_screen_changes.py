@@ -143,6 +143,21 @@ def test_cells_outside_of_the_update_are_left_alone() -> None:
     assert text.startswith("\x1b[1;5H") and text.count("b") == 2
 
 
+def test_cells_far_from_each_other_are_written_apart_and_near_ones_together() -> None:
+    pair = Pair(30, 1)
+    pair.draw([strip_of([("a" + "-" * 20 + "b-c", "red")], 30)])
+    text = pair.change([strip_of([("x" + "-" * 20 + "y-z", "red")], 30)])
+    assert text == "\x1b[1;1H\x1b[31mx\x1b[1;22Hy-z\x1b[0m"
+
+
+def test_an_update_that_ends_in_a_wide_character_writes_all_of_it() -> None:
+    pair = Pair(8, 1)
+    pair.draw([strip_of([("abcdefgh", "red")], 8)])
+    pair.change([strip_of([("a模漢fgh", "red")], 8)], [(0, 2, 4)])
+    assert [char for char, _ in pair.terminal.cells[0]] == ["a", "模", "", "漢", "", "f", "g", "h"]
+    assert pair.change([strip_of([("a模漢fgh", "red")], 8)]) == ""
+
+
 def test_another_colour_is_a_change() -> None:
     pair = Pair(4, 1)
     pair.draw([strip_of([("abcd", "red")], 4)])
