@@ -212,9 +212,13 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
         return place is not None
 
     def tick(self) -> None:
-        """Paint what changes with the time: the lines in sight, where a column ticks."""
-        if any(column.ticks for column, _ in self._layout):
-            self.refresh_changed()
+        """Paint what changes with the time: the lines in sight of which a column that ticks reads otherwise."""
+        ticking = [(number, column) for number, (column, _) in enumerate(self._layout) if column.ticks]
+        top, now = self.scroll_offset.y, self._clock()
+        for y, line in enumerate(self._lines[top : top + self._room] if ticking else (), 1):
+            look = self._shown.get(y)
+            if isinstance(look, LineLook) and any(look.cells[at] != column.cell(line, now) for at, column in ticking):
+                self.refresh(Region(0, y, self.size.width, 1))
 
     # --- painting -----------------------------------------------------------------------------------------------------
 
