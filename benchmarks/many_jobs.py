@@ -29,8 +29,8 @@ class ManyJobs:
 
 
 def _make_row(number: int) -> list[Any]:
-    names = {"name": f"n{number % 97}", "user": f"u{number % 40}", "partition": "gpu", "cluster": "leo"}
-    row = JobRow(id=number, raw_id=number, submitted_at=1.7e9 + number, reason="Priority", **names)
+    name, user = f"n{number % 97}", f"u{number % 40}"
+    row = JobRow(id=number, raw_id=number, name=name, user=user, partition="gpu", cluster="leo", reason="Priority")
     return list(row[: len(CORE)])
 
 

@@ -48,7 +48,8 @@ def choose_retry(failures: int) -> float:
 class QueueFeed:
     """Calls `take` with every answer, and `lose` when there is none; both in the application's thread.
 
-    The first question may start a daemon. One that ends later was ended by somebody: then only `retry` starts another.
+    The first question may start a daemon, unless this is not the first feed: `may_start`. One that ends later was ended
+    by somebody: then only `retry` starts another.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class QueueFeed:
         wanted: JobFilter,
         take: Callable[[QueueChanges], None],
         lose: Callable[[Lost], None],
+        may_start: bool = True,
     ) -> None:
         self._open_source = open_source
         self._deliver = deliver
@@ -69,7 +71,7 @@ class QueueFeed:
         self._wake = threading.Event()
         self._closed = False
         self._paused = False
-        self._may_start = True
+        self._may_start = may_start
         self._lost: Lost | None = None
         self._start_failed = False
         self._version = ""

@@ -208,10 +208,10 @@ class QueueTree:
         place = bisect_left(children, _place_of(key), key=_place_of_node)
         return children[place] if place < len(children) and children[place].key == key else None
 
-    def lines(self, view: View) -> Sequence[Line]:
-        """The lines of a view; a family stays when it or one of its members matches. The same ones while none changes.
+    def lines(self, view: View) -> list[Line]:
+        """The lines of a view; a family stays when it or one of its members matches.
 
-        They are not to be changed.
+        While none of them changes it is the same list, which nobody else may change.
         """
         shown = self._shown
         if shown.view is None or not view.sorts_like(shown.view) or len(self._touched) * 4 > len(self._nodes):
@@ -244,8 +244,8 @@ class _ShownFamilies:
 
     def __init__(self, view: View | None, nodes: Mapping[int, Node] = MappingProxyType({})) -> None:
         self.view = view
-        self.lines: Sequence[Line] = ()
-        self._heads: dict[int, bool] = {}
+        self.lines: list[Line] = []
+        self._folded: dict[Key, bool] = {}
         """Whether each head that is shown is folded."""
         self._ends: list[tuple[float, int]] = []
         """A heap: when each ended family ended."""
@@ -265,7 +265,7 @@ class _ShownFamilies:
 
     def update(self, view: View, nodes: Mapping[int, Node], touched: set[int]) -> None:
         """Bring those up to date that were touched, have ended too long ago, or were folded or unfolded."""
-        turned = {family for family, folded in self._heads.items() if folded != (head_key(family) not in view.unfolded)}
+        turned = {key.job for key, folded in self._folded.items() if folded is (key in view.unfolded)}
         old = self.view
         self.view = view
         families = touched | turned | self._take_old(view)
@@ -276,7 +276,7 @@ class _ShownFamilies:
                 self._blocks.put(family, view.order(node.row), lines)
             else:
                 self._blocks.drop(family)
-                self._heads.pop(family, None)
+                self._folded.pop(head_key(family), None)
         if families or old is None or old.reverse != view.reverse:
             self.lines = self._blocks.list_lines(view.reverse)
 
@@ -296,7 +296,7 @@ class _ShownFamilies:
             heapq.heappush(self._ends, (node.row.ended_at or 0.0, node.key.job))
         if not node.children:
             return (Line(node, 0),)
-        folded = self._heads[node.key.job] = node.key not in view.unfolded
+        folded = self._folded[node.key] = node.key not in view.unfolded
         head = Line(node, 0, folded)
         if folded:
             return (head,)
