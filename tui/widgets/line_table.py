@@ -30,6 +30,9 @@ from overspan.tui.keys import bind
 _CACHED = 400
 """Painted lines that are kept: several screens."""
 
+_LEAST_WIDE = 8
+"""Cells that a wide column keeps while there is room for all columns."""
+
 
 class TableLine(Protocol):
     """What a line of the table has: a key that stays with it."""
@@ -230,10 +233,8 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
     def _lay_out(self) -> None:
         width = self.size.width
         shown = [column for column in self._columns if column.from_width <= width]
-        wide = [column for column in shown if column.wide]
-        rest = width - sum(column.width + 1 for column in shown)
-        extra = max(0, rest) // len(wide) if wide else 0
-        self._layout = tuple((column, column.width + (extra if column.wide else 0)) for column in shown)
+        sizes = share_width([column.width for column in shown], [column.wide for column in shown], width)
+        self._layout = tuple(zip(shown, sizes, strict=True))
         self._painted.clear()
         self._shown.clear()
         self.virtual_size = Size(width, len(self._lines) + 1)
@@ -449,6 +450,24 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
             if begin <= x <= begin + size:
                 self.post_message(self.Sorted(column.name))
             begin += size + 1
+
+
+def share_width(widths: Sequence[int], wide: Sequence[bool], width: int) -> list[int]:
+    """The widths of columns, each with a blank behind it, in so much room.
+
+    What is left goes to the wide ones. What is missing is taken from the wide ones, the last first, then from all.
+    """
+    sizes = list(widths)
+    rest = width - sum(sizes) - len(sizes)
+    givers = [number for number, is_wide in enumerate(wide) if is_wide]
+    for place, number in enumerate(givers if rest > 0 else ()):
+        sizes[number] += rest * (place + 1) // len(givers) - rest * place // len(givers)
+    for least, numbers in ((_LEAST_WIDE, givers), (0, range(len(sizes)))):
+        for number in reversed(numbers):
+            cut = min(max(0, -rest), max(0, sizes[number] - least))
+            sizes[number] -= cut
+            rest += cut
+    return sizes
 
 
 def _find_key(lines: Sequence[TableLine], key: Hashable, near: int) -> int | None:
