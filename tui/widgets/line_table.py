@@ -358,16 +358,18 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True):
             return
         before, place = self._cursor, max(0, min(place, len(self._lines) - 1))
         self._cursor, self._cursor_place = self._lines[place].key, place
-        self._bring_into_sight()
-        self.refresh_changed()
+        if not self._bring_into_sight():
+            self.refresh_changed()
         if before != self._cursor:
             self.post_message(self.Moved(self))
 
-    def _bring_into_sight(self) -> None:
-        """Scroll as far as it takes to see the cursor's line."""
+    def _bring_into_sight(self) -> bool:
+        """Scroll as far as it takes to see the cursor's line, which paints all lines; whether that was needed."""
         place, top, room = self._place(), self.scroll_offset.y, self._room
-        if place is not None and not top <= place < top + room:
+        hidden = place is not None and not top <= place < top + room
+        if place is not None and hidden:
             self.scroll_to(y=place if place < top else place - room + 1, animate=False, force=True)
+        return hidden
 
     def action_move(self, by: int) -> None:
         """Move the cursor by lines."""
