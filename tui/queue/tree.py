@@ -209,7 +209,7 @@ class QueueTree:
         return children[place] if place < len(children) and children[place].key == key else None
 
     def lines(self, view: View) -> list[Line]:
-        """The lines of a view; a family stays when it or one of its members matches.
+        """The lines of a view; a family stays when one of its members matches, and shows those that do.
 
         While none of them changes it is the same list, which nobody else may change.
         """
@@ -321,11 +321,11 @@ def facts_of(node: Node) -> Facts:
 
 
 def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
-    """The members that a filter shows of a family, all of them where it shows the head; a job stands for itself."""
+    """The members of a head that match; a node without members stands for itself."""
     members = node.children or (node,)
-    if not chosen.tests or chosen.matches(facts_of(node)):
+    if not chosen.tests:
         return members
-    return [member for member in members if chosen.matches(facts_of(member))] if node.children else ()
+    return [member for member in members if chosen.matches(facts_of(member))]
 
 
 def _is_old(node: Node, view: View) -> bool:
@@ -389,7 +389,7 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
     row = alike[0]._replace(
         name=name,
         nodes=sum([row.nodes for row in alike]),
-        ended_at=max(filter(None, [row.ended_at for row in rows]), default=None),
+        ended_at=_find_end(rows),
         started_at=min(filter(None, [row.started_at for row in rows]), default=None),
         task_offset=None,
         array_index=None,
@@ -397,6 +397,12 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
         node_list=",".join(filter(None, dict.fromkeys([row.node_list for row in rows]))),
     )
     return Node(key, kind, row, version, dict(+tally), tuple(children))
+
+
+def _find_end(rows: Sequence[JobRow]) -> float | None:
+    """When the last one ended; None while one has not."""
+    ends = [row.ended_at for row in rows]
+    return None if None in ends else max(end for end in ends if end is not None)
 
 
 def count_indices(text: str) -> int:

@@ -76,7 +76,7 @@ class LineLook(NamedTuple):
     marked: bool
 
 
-class LineTable(ScrollView, Generic[LineT], can_focus=True):
+class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=False):
     """A table of lines with a cursor and marks."""
 
     ALLOW_SELECT = True

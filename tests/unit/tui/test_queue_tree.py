@@ -80,6 +80,19 @@ def test_groups_and_arrays_are_heads_with_tallies() -> None:
     ]
 
 
+def test_a_head_sums_up_its_members() -> None:
+    tree = QueueTree()
+    ended = element(12, 10, 1, "COMPLETED", ended_at=NOW, node_list="n2")
+    tree.apply([element(11, 10, 0, started_at=NOW - 9, nodes=2), ended, element(13, 10, 2, nodes=3)], whole=True)
+    head = tree.find(Key(10, "job"))
+    assert head is not None and not head.over
+    assert (head.row.nodes, head.row.node_list, head.row.ended_at) == (5, "n1,n2", None)
+    assert (head.row.started_at, head.row.state, head.ref) == (NOW - 60, "RUNNING", "10")
+    tree.apply([ended._replace(id=11, array_index=0, ended_at=NOW - 5)], [11, 13])
+    head = tree.find(Key(10, "job"))
+    assert head is not None and head.over and head.row.ended_at == NOW
+
+
 def test_a_cancelled_array_shows_what_never_ran() -> None:
     tree = QueueTree()
     tree.apply([waiting(10, "0-9", "CANCELLED")._replace(ended_at=NOW)], whole=True)
