@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.filters import Facts, Filter
+from overspan.tui.queue.filters import Filter, FilterSubject
 
 _LIVELIEST = (
     "RUNNING",
@@ -100,7 +100,7 @@ class View(NamedTuple):
     filter: Filter
     order: Callable[[JobRow], Any]
     reverse: bool = False
-    unfolded: Collection[Key] = frozenset()
+    unfolded: Container[Key] = frozenset()
     ended_since: float = 0.0
     """What ended before this is not shown (epoch seconds)."""
 
@@ -170,21 +170,26 @@ class QueueTree:
         return next((child for child in node.children if child.key == key), None)
 
     def lines(self, view: View) -> list[Line]:
-        """The lines of a view; a family stays when it or one of its members matches."""
-        found = [node for node in self._nodes.values() if _stays(node, view)]
-        found.sort(key=lambda node: view.order(node.row), reverse=view.reverse)
+        """The lines of a view. A family stays when one of its members matches, and shows those that do."""
+        found = []
+        for node in self._nodes.values():
+            if not _is_old(node, view) and (members := _list_matches(node, view.filter)):
+                found.append((node, members))
+        found.sort(key=lambda pair: view.order(pair[0].row), reverse=view.reverse)
         lines: list[Line] = []
-        for node in found:
+        for node, members in found:
             if not node.children:
                 lines.append(Line(node, 0))
                 continue
             folded = node.key not in view.unfolded
             lines.append(Line(node, 0, folded))
             if not folded:
-                whole = view.filter.matches(facts_of(node))
-                chosen = [child for child in node.children if whole or view.filter.matches(facts_of(child))]
-                lines += [Line(child, 1, last=child is chosen[-1]) for child in chosen]
+                lines += [Line(member, 1, last=member is members[-1]) for member in members]
         return lines
+
+    def count(self, view: View) -> int:
+        """How many lines a view has when all is folded."""
+        return sum(not _is_old(node, view) and bool(_list_matches(node, view.filter)) for node in self._nodes.values())
 
     def count_states(self) -> Counter[str]:
         """How many jobs, tasks and elements are in each state."""
@@ -199,30 +204,17 @@ def family_of(row: JobRow) -> int:
     return row.array_id or row.id
 
 
-def facts_of(node: Node) -> Facts:
-    """What a filter is asked about a node."""
-    row = node.row
-    fields = {
-        "cluster": row.cluster,
-        "group": row.group,
-        "id": node.ref,
-        "name": row.name,
-        "node": row.node_list,
-        "partition": row.partition,
-        "reason": row.reason,
-        "state": row.state,
-        "user": row.user,
-    }
-    return Facts(fields, " ".join(fields.values()))
-
-
-def _stays(node: Node, view: View) -> bool:
-    if view.ended_since and node.over and (node.row.ended_at or 0.0) < view.ended_since:
-        return False
-    chosen = view.filter
+def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
+    """The members of a head that match; a node without members stands for itself."""
+    members = node.children or (node,)
     if not chosen.tests:
-        return True
-    return chosen.matches(facts_of(node)) or any(chosen.matches(facts_of(child)) for child in node.children)
+        return members
+    return [member for member in members if chosen.matches(FilterSubject(member.row, member.ref))]
+
+
+def _is_old(node: Node, view: View) -> bool:
+    """Whether it ended before the view begins."""
+    return bool(view.ended_since) and (node.row.ended_at or 0.0) < view.ended_since and node.over
 
 
 def _build(family: int, rows: Sequence[JobRow], version: int) -> Node:
