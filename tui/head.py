@@ -26,7 +26,8 @@ class HeadFacts(NamedTuple):
     """What the head tells."""
 
     tabs: Sequence[PlaceTab] = ()
-    counts: Mapping[str, int] = {}
+    counts: Mapping[str, int] | None = None
+    """By state; None where nothing is known."""
     ended: bool = False
     troubles: Sequence[str] = ()
     marks: Sequence[str] = ()

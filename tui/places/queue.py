@@ -40,6 +40,8 @@ _ATTRIBUTES = {"cluster": "cluster", "group": "group", "name": "name", "partitio
 class QueueTable(LineTable[Line]):
     """The lines of the queue; it tells when other lines are marked."""
 
+    DEFAULT_CSS = "QueueTable.-lost { text-opacity: 60%; }"
+
     class Marked(Message):
         """Other lines are marked."""
 
@@ -73,15 +75,15 @@ class QueuePlace(JobPlace):
     def __init__(self) -> None:
         super().__init__(id="place-queue")
         self.jobs = QueueTree()
-        self.counts: Counter[str] = Counter()
-        """How many jobs, tasks and elements are in each state."""
+        self.counts: Counter[str] | None = None
+        """How many jobs, tasks and elements are in each state, once that is known."""
         self._choice = QueueChoice(Scope(JobFilter()), DEFAULT)
         self._asked = JobFilter()
         self._folding = Folding()
         self._measured: dict[str, MeasuredColumn] = {}
         self._layout: tuple[tuple[str, int], ...] = ()
+        self._stale: frozenset[str] = frozenset()
         self._summary = QueueSummary(0, 0)
-        self._known = False
         self._next_draw = float("inf")
 
     def compose(self) -> ComposeResult:
@@ -131,8 +133,8 @@ class QueuePlace(JobPlace):
 
     def take(self, changes: QueueChanges) -> None:
         """Take an answer of the feed."""
-        self._known = True
         self.jobs.apply(changes.rows, changes.changed, whole=changes.whole)
+        self.counts = self.jobs.count_states()
         self._draw()
 
     def redraw(self) -> None:
@@ -158,11 +160,14 @@ class QueuePlace(JobPlace):
 
     def _draw(self) -> None:
         table, now = self.table, self.now()
+        first = self._choice.order[0] if self._choice.order else SortKey("")
+        table.sort_column, table.sort_reverse = first.field, first.falling
+        table.set_class(self.top.lost is not None, "-lost")
         shown = show_queue(self.jobs, self._choice, self._folding, self.now)
-        self.counts = self.jobs.count_states()
+        known = self.counts is not None
         hidden = self._lay_out(shown.lines, now)
-        self._summary = shown.summary._replace(hidden_columns=hidden)
-        table.empty = explain_emptiness(self._summary) if self._known else explain_silence(self.top.lost)
+        self._summary = shown.summary._replace(hidden_columns=hidden, known=known)
+        table.empty = explain_emptiness(self._summary) if known else explain_silence(self.top.lost)
         table.set_lines(shown.lines)
         self._next_draw = min(now + MEASURE_AGAIN, float("inf") if self.scope.ended else find_next_end(shown.lines))
         self._write_frame()
@@ -170,18 +175,20 @@ class QueuePlace(JobPlace):
 
     def _lay_out(self, lines: Sequence[Line], now: float) -> int:
         """Give the columns their widths; tells how many have no room."""
-        table, ascii_only = self.table, self.top.options.ascii
+        table = self.table
         if not table.size.width:
             return self._summary.hidden_columns
-        columns = make_columns(self._choice.columns, ascii_only)
+        stale = frozenset(one.cluster for one in self.top.stale if not one.partial)
+        columns = make_columns(self._choice.columns, stale, self.top.options.ascii)
         self._measured = measure_columns(columns, lines, now, self._choice.order, self._measured)
         fitted = fit_columns(columns, self._measured, table.size.width)
         layout = tuple((column.field, width) for column, width in fitted.widths)
-        if layout != self._layout:
-            self._layout = layout
+        if (layout, stale) != (self._layout, self._stale):
+            self._layout, self._stale = layout, stale
             last = fitted.widths[-1][0].field if fitted.widths else ""
             table.set_columns([_make_column(column, width, column.field == last) for column, width in fitted.widths])
-        return fitted.hidden
+        # Who has chosen columns expects to see them.
+        return 0 if self._choice.columns == DEFAULT else fitted.hidden
 
     def _write_frame(self) -> None:
         """Write the line above the table."""
@@ -279,8 +286,9 @@ class QueuePlace(JobPlace):
 
     def action_sort(self) -> None:
         """Choose what to sort by."""
-        shown = [field for field, _ in self._layout]
-        self.app.push_screen(OrderChooser(shown, self._choice.order, self.top.options.ascii), self._take_order)
+        self.app.push_screen(
+            OrderChooser(self._list_shown(), self._choice.order, self.top.options.ascii), self._take_order
+        )
 
     def action_reverse(self) -> None:
         """Turn the order round."""
@@ -288,7 +296,11 @@ class QueuePlace(JobPlace):
 
     def action_sort_beside(self, by: int) -> None:
         """Sort by the column to the right or left."""
-        self._sort_by(move_order(self._choice.order, [field for field, _ in self._layout], by))
+        self._sort_by(move_order(self._choice.order, self._list_shown(), by))
+
+    def _list_shown(self) -> Sequence[str]:
+        """The fields of the columns that have room."""
+        return [field for field, _ in self._layout] or self._choice.columns
 
     def on_line_table_sorted(self, event: LineTable.Sorted) -> None:
         """Sort by the column whose title was clicked; again, the other way round."""
@@ -299,10 +311,7 @@ class QueuePlace(JobPlace):
             self._sort_by(order)
 
     def _sort_by(self, order: SortOrder) -> None:
-        first = order[0] if order else SortKey("")
-        self.table.sort_column, self.table.sort_reverse = first.field, first.falling
         self._choose(self._choice._replace(order=order))
-        self.table.refresh()
 
     def action_columns(self) -> None:
         """Choose the columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
@@ -15,6 +15,7 @@ from overspan.bridge.listings.rows import JobRow, join_extents
 from overspan.bridge.listings.texts import job_id, planned_start
 from overspan.bridge.model.durations import DAY, WEEK
 from overspan.bridge.model.state_words import CODES
+from overspan.tui.queue.field_texts import make_text
 from overspan.tui.queue.styled_text import StyledText
 from overspan.tui.queue.tree import Kind, Line
 
@@ -55,18 +56,13 @@ def style_of(state: str) -> str:
     return _STYLES.get(state, "bad")
 
 
-def make_columns(names: Sequence[str], ascii_only: bool = False) -> list[QueueColumn]:
-    """The columns of these fields, in this order; the first has the tree."""
-    columns = [QueueColumn(name, title_of(FIELDS[name]), find_text(name)) for name in names]
+def make_columns(names: Sequence[str], stale: Collection[str] = (), ascii_only: bool = False) -> list[QueueColumn]:
+    """The columns of these fields, in this order; the first has the tree. `stale`: clusters that do not answer."""
+    columns = [QueueColumn(name, title_of(FIELDS[name]), _find_text(name, stale)) for name in names]
     first = columns[0]
     # Its title stands above the texts, behind the signs of the tree.
     tree = first._replace(title=f"  {first.title}", show=_show_tree(first.show, ascii_only))
     return [tree, *columns[1:]]
-
-
-def find_text(name: str) -> CellText:
-    """What the column of a field shows."""
-    return _SPECIAL.get(name) or _show_field(FIELDS[name])
 
 
 def title_of(field: Field) -> str:
@@ -90,8 +86,8 @@ def columns_extent(names: Iterable[str]) -> str:
 
 def read_columns(names: Iterable[str]) -> ReadColumns:
     """Columns by the names of their fields, or by squeue's long names, in any case."""
-    known = {name.lower(): name for name in FIELDS}
-    known |= {long: field.name for field in FIELDS.values() for long in map(str.lower, field.long_names)}
+    known = {long.lower(): field.name for field in FIELDS.values() for long in field.long_names}
+    known |= {name.lower(): name for name in FIELDS}
     found, troubles = [], []
     for name in names:
         field = known.get(name.strip().lower())
@@ -120,8 +116,25 @@ def _find_fields(layout: Layout) -> tuple[str, ...]:
 
 
 def _show_field(field: Field) -> CellText:
-    text = field.text
+    text = make_text(field)
     return lambda line, now: StyledText(clean_line(text(line.node.row, now)), "ended" if line.node.over else "")
+
+
+def _find_text(name: str, stale: Collection[str]) -> CellText:
+    if name == "cluster" and stale:
+        return _mark_stale(stale)
+    return _SPECIAL.get(name) or _show_field(FIELDS[name])
+
+
+def _mark_stale(stale: Collection[str]) -> CellText:
+    """The cluster, with a mark where the line tells what was."""
+    plain = _show_field(FIELDS["cluster"])
+
+    def show(line: Line, now: float) -> StyledText:
+        cell = plain(line, now)
+        return StyledText(f"{cell.text}?", "bad") if line.node.row.cluster in stale else cell
+
+    return show
 
 
 def clean_line(text: str) -> str:

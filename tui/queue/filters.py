@@ -11,6 +11,7 @@ import difflib
 import functools
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -193,7 +194,7 @@ def _read_field(word: str, note: Callable[[str], None]) -> tuple[str, str]:
 
 
 def _read_text(word: str) -> FilterTest:
-    search = re.compile(word, re.IGNORECASE).search
+    search = _compile(word).search
     return lambda subject: search(subject.text) is not None
 
 
@@ -201,10 +202,21 @@ def _read_value(name: str, text: str, note: Callable[[str], None]) -> FilterTest
     values = [value for value in text.split(",") if value]
     if name == "state":
         return _match_states(values, note)
-    patterns = [re.compile(value, re.IGNORECASE) for value in values]
+    patterns = [_compile(value) for value in values]
     finds = [pattern.fullmatch if name in _WHOLE else pattern.search for pattern in patterns]
     texts = _TEXTS[name]
     return (lambda subject: any(find(text) for text in texts(subject) for find in finds)) if finds else None
+
+
+def _compile(text: str) -> re.Pattern[str]:
+    """The regular expression. Raises re.error."""
+    with warnings.catch_warnings():
+        # Python warns of `[[`, on the terminal that the screen is on.
+        warnings.simplefilter("ignore")
+        try:
+            return re.compile(text, re.IGNORECASE)
+        except (OverflowError, RecursionError) as error:
+            raise re.error(str(error) or "it is too deep") from None
 
 
 def _match_states(values: Iterable[str], note: Callable[[str], None]) -> FilterTest | None:

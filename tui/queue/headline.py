@@ -34,6 +34,8 @@ class QueueSummary(NamedTuple):
     marked: int = 0
     marked_hidden: int = 0
     hidden_columns: int = 0
+    known: bool = True
+    """Whether the daemon has told anything yet."""
 
 
 def format_age(seconds: float) -> str:
@@ -46,8 +48,13 @@ def format_age(seconds: float) -> str:
     return f"{minutes // 60}h" if minutes < 48 * 60 else f"{minutes // 1440}d"
 
 
-def describe_counts(counts: Mapping[str, int], ended: bool) -> list[StyledText]:
-    """`12 R  40 PD  2 F`: what lives, then what failed; what ended well only where ended jobs are shown."""
+def describe_counts(counts: Mapping[str, int] | None, ended: bool) -> list[StyledText]:
+    """`12 R  40 PD  2 F`: what lives, then what failed; what ended well only where ended jobs are shown.
+
+    Nothing where nothing is known.
+    """
+    if counts is None:
+        return []
     quiet = _QUIET_ENDS if ended else ()
     bad = [state for state in CODES if state not in (*_STATES, *_QUIET_ENDS)]
     found = [state for state in (*_STATES, *bad, *quiet) if counts.get(state)]
@@ -80,12 +87,13 @@ def write_status(
         if width:
             sizes = cut_widths(sizes, [min(size, _LEAST_TROUBLE) for size in sizes], max(room, 0))
         for text, size in zip(troubles, sizes, strict=True):
-            parts += [bar, StyledText(cut_text(text, size, ellipsis), "bad")]
+            parts += [bar] if parts else []
+            parts += [StyledText(cut_text(text, size, ellipsis), "bad")]
     return cut_parts(parts, width, ellipsis) if width else parts
 
 
 def write_frame(summary: QueueSummary, width: int, ascii_only: bool = False) -> list[StyledText]:
-    """The line between head and table: how many jobs match what, and how they are sorted."""
+    """The line between head and table: how many jobs match what, and how they are sorted. `width` 0 is any number."""
     line, dot, ellipsis = ("-", " - ", "~") if ascii_only else ("─", " · ", "…")
     left = [StyledText(line * 2 + " ", "dim"), *_describe_matches(summary)]
     for text in filter(None, (summary.scope, _describe_marks(summary))):
@@ -93,15 +101,14 @@ def write_frame(summary: QueueSummary, width: int, ascii_only: bool = False) -> 
     right = _describe_order(summary.order, ascii_only)
     if summary.hidden_columns:
         right = f"{count_words(summary.hidden_columns, 'column')} hidden{dot}{right}"
-    room = width - measure(left) - measure([StyledText(right)]) - 6
-    if width and room < 0:
-        right = ""
-        room = width - measure(left) - 3
-    left = cut_parts(left, width - 3, ellipsis) if width and room < 0 else left
-    fill = line * max(1, room) if width else line * 4
-    end = [StyledText(f" {right} ", "dim"), StyledText(line * 2, "dim")] if right else [StyledText(line * 2, "dim")]
-    parts = [*left, StyledText(f" {fill}", "dim"), *end]
-    return cut_parts(parts, width, ellipsis) if width else parts
+    end = f" {right} {line * 2}"
+    if width and measure(left) + measure([StyledText(end)]) + 2 > width:
+        # What is shown counts more than its order.
+        end = ""
+        left = cut_parts(left, max(width - 3, 0), ellipsis)
+    room = width - measure(left) - measure([StyledText(end)]) - 1 if width else 4
+    fill = StyledText(f" {line * max(room, 0)}{end}", "dim")
+    return cut_parts([*left, fill], width, ellipsis) if width else [*left, fill]
 
 
 def explain_emptiness(summary: QueueSummary, keys: bool = True) -> str:
@@ -126,6 +133,8 @@ def count_words(number: int, noun: str) -> str:
 
 
 def _describe_matches(summary: QueueSummary) -> list[StyledText]:
+    if not summary.known:
+        return [StyledText("no answer yet", "dim")]
     if not summary.filter:
         return [StyledText(count_words(summary.matches, "job"))]
     return [StyledText(f"{summary.matches}/{summary.total} match "), StyledText("/" + summary.filter, "accent")]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.listings.fields import FIELDS
 from overspan.bridge.listings.rows import JobRow, join_extents
+from overspan.tui.queue.field_texts import make_text
 
 _PLACES = {"COMPLETING": 0, "RUNNING": 1, "CONFIGURING": 2, "SUSPENDED": 3, "PENDING": 4}
 _ENDED = 5
@@ -76,7 +77,7 @@ def choose_order(order: SortOrder, field: str) -> SortOrder:
 
 def _find_value(name: str) -> Callable[[JobRow, float], Any]:
     field = FIELDS[name]
-    return field.sort or field.text
+    return field.sort or make_text(field)
 
 
 def _by_state(row: JobRow) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from overspan.bridge.client.records import QueueChanges
 from overspan.tui.options import TopOptions
-from overspan.tui.queue.columns import RIGHT, QueueColumn, make_columns
+from overspan.tui.queue.columns import DEFAULT, RIGHT, QueueColumn, make_columns
 from overspan.tui.queue.headline import describe_counts, describe_troubles, explain_emptiness, write_frame, write_status
 from overspan.tui.queue.order import SortOrder
 from overspan.tui.queue.shown import Folding, make_choice, show_queue
@@ -24,12 +24,13 @@ def write_snapshot(changes: QueueChanges, options: TopOptions, width: int) -> li
     tree.apply(changes.rows, whole=True)
     choice = make_choice(options)
     shown = show_queue(tree, choice, Folding(options.unfolded), lambda: changes.now)
-    columns = make_columns(choice.columns, options.ascii)
+    stale = {one.cluster for one in changes.stale if not one.partial}
+    columns = make_columns(choice.columns, stale, options.ascii)
     measured = measure_columns(columns, shown.lines, changes.now, choice.order, {})
     fitted = fit_columns(columns, measured, width)
     counts = describe_counts(tree.count_states(), choice.scope.ended)
     troubles = describe_troubles(changes.stale, None, changes.now, changes.now)
-    summary = shown.summary._replace(hidden_columns=fitted.hidden)
+    summary = shown.summary._replace(hidden_columns=fitted.hidden if choice.columns != DEFAULT else 0)
     head = [
         write_status(counts, troubles, width, options.ascii),
         write_frame(summary, width, options.ascii),

@@ -252,7 +252,7 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
     row = shown._replace(
         name=name,
         nodes=sum(child.row.nodes for child in children if child.row.state == state),
-        ended_at=max((child.row.ended_at for child in children if child.row.ended_at), default=None),
+        ended_at=_find_end(children),
         started_at=min((child.row.started_at for child in children if child.row.started_at), default=None),
         task_offset=None,
         array_index=None,
@@ -260,6 +260,12 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
         node_list=",".join(dict.fromkeys(child.row.node_list for child in children if child.row.node_list)),
     )
     return Node(key, kind, row, version, dict(tally), tuple(children))
+
+
+def _find_end(members: Sequence[Node]) -> float | None:
+    """When the last one ended; None while one has not."""
+    ends = [member.row.ended_at for member in members]
+    return None if None in ends else max(end for end in ends if end is not None)
 
 
 def count_indices(text: str) -> int:

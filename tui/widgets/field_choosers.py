@@ -20,8 +20,10 @@ from overspan.tui.queue.order import SortOrder, choose_order
 
 _CSS = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 52; max-width: 100%; height: auto; max-height: 90%; padding: 0 1; border: solid $primary; }}
-{name} OptionList {{ height: auto; max-height: 20; border: none; padding: 0; }}
+{name} > Vertical {{
+    width: 52; max-width: 100%; height: 80%; padding: 0 1; border: solid $primary; background: $surface;
+}}
+{name} OptionList {{ height: 1fr; border: none; padding: 0; background: $surface; }}
 {name} .chooser-hint {{ color: $text-muted; }}
 """
 _QUEUE_ORDER = "queue"
@@ -118,7 +120,7 @@ class OrderChooser(ModalScreen[SortOrder | None]):
         with Vertical():
             yield Static("Sort by", markup=False)
             yield self._list
-            yield Static("Enter sorts; the same again turns it round", markup=False, classes="chooser-hint")
+            yield Static("enter sort, once more turn it round", markup=False, classes="chooser-hint")
 
     def on_mount(self) -> None:
         """Begin at what it is sorted by."""

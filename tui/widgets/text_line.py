@@ -29,6 +29,7 @@ class TextLine(Widget):
     TextLine .text-line--ended { color: $text-disabled; }
     TextLine .text-line--accent { color: $text-accent; }
     TextLine .text-line--chosen { color: $text-accent; text-style: bold; }
+    TextLine:ansi .text-line--dim, TextLine:ansi .text-line--ended { color: $foreground; text-style: dim; }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "text-line--" + name for name in ("dim", "good", "busy", "waiting", "bad", "ended", "accent", "chosen", "text")
