@@ -142,6 +142,8 @@ class QueuePlace(JobPlace):
         self._draw()
 
     def _tick(self) -> None:
+        if self.top.paused_since is not None:
+            return
         if self.now() >= self._next_draw:
             self._draw()
         elif self.top.place is self:

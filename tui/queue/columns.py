@@ -179,12 +179,12 @@ def _show_end(line: Line, now: float) -> StyledText:
 
 
 def _explain(row: JobRow, now: float) -> str:
-    """Why it waits, and when it starts as far as that is known: `by` is the cluster's word, `from` its own wish."""
+    """Why it waits, and when it starts where that is known: not before its own time, or by what its cluster says."""
     start = planned_start(row)
-    when = ""
-    if start is not None and start > now:
-        when = f"{'by' if row.expected_start else 'from'} {_format_moment(start, now)} "
-    return f"{when}({row.reason})"
+    if start is None or start <= now:
+        return f"({row.reason})"
+    word = "from" if row.begin is not None and start <= row.begin else "by"
+    return f"{word} {_format_moment(start, now)} ({row.reason})"
 
 
 def _format_moment(at: float, now: float) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from overspan.bridge.listings.rows import join_extents
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.options import TopOptions
-from overspan.tui.queue.columns import DEFAULT, columns_extent
+from overspan.tui.queue.columns import DEFAULT, TICKING, columns_extent
 from overspan.tui.queue.filters import Filter, read_filter
 from overspan.tui.queue.headline import QueueSummary
 from overspan.tui.queue.order import SortOrder, make_order, order_extent, read_order
@@ -17,6 +17,8 @@ from overspan.tui.queue.tree import Key, Line, QueueTree, View
 
 ENDED_SECONDS = 60.0
 """How long a job that has ended stays in the queue."""
+ORDER_SECONDS = 10.0
+"""How long an order by times that grow counts."""
 _LIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"))
 
 
@@ -59,11 +61,16 @@ class QueueChoice(NamedTuple):
     def make_view(self, folding: Folding, clock: Callable[[], float]) -> View:
         """The view that has it."""
         limited = self.scope.owners in (Owners.MINE, Owners.GROUP)
+        users = frozenset(self.scope.users) if limited else None
+        ticking = any(key.field in TICKING for key in self.order)
+        now = clock()
         return View(
-            self.filter.limit_users(self.scope.users) if limited else self.filter,
+            self.filter if users is None else self.filter.limit_users(users),
             make_order(self.order, clock),
             unfolded=folding,
-            ended_since=0.0 if self.scope.ended else clock() - ENDED_SECONDS,
+            ended_since=0.0 if self.scope.ended else now - ENDED_SECONDS,
+            # Times that grow change their order too, though seldom.
+            choice=(self.filter.source, users, self.order, now // ORDER_SECONDS if ticking else 0),
         )
 
 

@@ -103,6 +103,8 @@ class View(NamedTuple):
     unfolded: Container[Key] = frozenset()
     ended_since: float = 0.0
     """What ended before this is not shown (epoch seconds)."""
+    choice: object = None
+    """Views with equal choices, other than None, have the same filter and order."""
 
 
 class QueueTree:

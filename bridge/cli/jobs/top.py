@@ -71,7 +71,8 @@ def run(call: Invocation) -> int:
     """Show the queue until the user ends it, or print it once."""
     from overspan.bridge.cli.slurm.squeue import attach_values
 
-    words = read_words(call._replace(words=tuple(attach_values(call.words))), OPTIONS, _USAGE, _NOTES)
+    named = call._replace(verb="span top", words=tuple(attach_values(call.words)))
+    words = read_words(named, OPTIONS, _USAGE, _NOTES)
     if words.rest:
         raise InvalidRequest(f"{words.rest[0]!r} is no option", remedy="`span top --help` lists the options")
     options = read_options(call, words)

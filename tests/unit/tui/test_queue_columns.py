@@ -55,6 +55,14 @@ def show(field: str, row: JobRow, **options: Any) -> str:
         (job(1, state="PENDING", reason="Priority", expected_start=NOW - 1), "(Priority)"),
         (job(1, state="PENDING", reason="JobHeldUser", expected_start=NOW + HOUR), "(JobHeldUser)"),
         (job(1, state="PENDING", reason="BeginTime", begin=NOW + HOUR), "from 09:00 (BeginTime)"),
+        (
+            job(1, state="PENDING", reason="BeginTime", begin=NOW + HOUR, expected_start=NOW + HOUR),
+            "from 09:00 (BeginTime)",
+        ),
+        (
+            job(1, state="PENDING", reason="Priority", begin=NOW - HOUR, expected_start=NOW + HOUR),
+            "by 09:00 (Priority)",
+        ),
         (job(1, state="TIMEOUT", reason="TimeLimit", ended_at=NOW), "(TimeLimit)"),
         (job(1, state="COMPLETED", ended_at=NOW, node_list="n1"), "n1"),
         (job(1, state="PENDING", reason="\x1b]0;title\x07"), "(?]0;title?)"),
