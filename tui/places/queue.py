@@ -13,6 +13,7 @@ from textual.message import Message
 from overspan.bridge.client.records import JobFilter, QueueChanges
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import join_extents
+from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
@@ -268,7 +269,7 @@ class QueuePlace(JobPlace):
         if owners is Owners.GROUP:
             users = {node.row.user for node in self.jobs}
             self.top.questions.ask(
-                "people", lambda source: find_colleagues(users), self._show_colleagues, lambda error: None
+                "people", lambda source: find_colleagues(users), self._show_colleagues, self._miss_colleagues
             )
         else:
             self._show_owners(owners, (find_me(),) if owners is Owners.MINE else ())
@@ -276,6 +277,10 @@ class QueuePlace(JobPlace):
     def _show_colleagues(self, users: Collection[str]) -> None:
         if self.scope.owners is Owners.MINE:
             self._show_owners(Owners.GROUP, users)
+
+    def _miss_colleagues(self, error: OverspanError) -> None:
+        self.app.notify(clean_text(error.message), title="groups", severity="warning", markup=False)
+        self._show_owners(Owners.ALL, ())
 
     def _show_owners(self, owners: Owners, users: Collection[str]) -> None:
         self._choose(self._choice._replace(scope=self.scope._replace(owners=owners, users=users)))
@@ -345,7 +350,7 @@ class QueuePlace(JobPlace):
 
     def _filter_by(self, source: str) -> None:
         if source != self.filter_source:
-            self._choose(self._choice._replace(filter=read_filter(source)))
+            self._choose(self._choice._replace(filter=read_filter(clean_text(source))))
 
     def close_open(self) -> bool:
         """Close the filter, then the details; False where neither is open."""

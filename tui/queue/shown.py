@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
+from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import join_extents
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.options import TopOptions
@@ -79,7 +80,7 @@ def make_choice(options: TopOptions) -> QueueChoice:
     return QueueChoice(
         Scope(options.wanted, ended=shows_ended(options.wanted.states)),
         options.columns or DEFAULT,
-        read_filter(options.filter),
+        read_filter(clean_text(options.filter)),
         read_order(options.sort),
     )
 
@@ -99,7 +100,7 @@ def show_queue(tree: QueueTree, choice: QueueChoice, folding: Folding, clock: Ca
     total = matches
     if choice.filter.tests:
         total = tree.count(choice._replace(filter=Filter("")).make_view(folding, clock))
-    text = " ".join(choice.filter.source.split())
+    text = clean_text(" ".join(choice.filter.source.split()))
     return ShownQueue(lines, QueueSummary(matches, total, text, choice.scope.describe(), choice.order))
 
 

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.keys import bind
 from overspan.tui.queue.filters import FilterHistory, read_filter
 
@@ -96,7 +97,7 @@ class FilterBox(Vertical):
     def __init__(self, suggest: Callable[[str], str | None], source: str = "") -> None:
         super().__init__()
         self._input = FilterInput(suggest)
-        self._input.value = source
+        self._input.value = clean_text(source)
 
     def compose(self) -> ComposeResult:
         yield Static(id="filter-trouble", markup=False)
@@ -121,8 +122,8 @@ class FilterBox(Vertical):
 
     def set_source(self, source: str) -> None:
         """Have this filter, as if it had been typed and kept."""
-        self._input.value = source
-        self._input.history.add(source)
+        self._input.value = clean_text(source)
+        self._input.history.add(self.source)
 
     def close(self, kept: bool) -> None:
         """Put the line away."""
@@ -136,6 +137,10 @@ class FilterBox(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell of each letter, and of what cannot be read."""
         event.stop()
+        if event.value != clean_text(event.value):
+            # What was pasted may hold anything.
+            self._input.value = clean_text(event.value)
+            return
         trouble = self.query_one("#filter-trouble", Static)
         text = read_filter(event.value).trouble
         trouble.update(text)

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from overspan.bridge.client.records import JobFilter, QueueChanges
 from overspan.bridge.listings.rows import EXTENTS, JobRow
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.head import Head
 from overspan.tui.places import queue
@@ -197,6 +197,39 @@ def test_a_filter_is_completed_from_what_there_is() -> None:
         assert refs(app) == ["2"]
 
     play(FakeSource([job(1), job(2, user="bob")]), story)
+
+
+HOSTILE = "x\x1b[2J\x9b1m\x07[red]\u202e"
+
+
+def test_a_hostile_filter_reaches_no_terminal() -> None:
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot, 0)
+        for set_it in (app.queue.set_filter, lambda text: setattr(app.query_one(FilterInput), "value", text)):
+            set_it("name:fit")
+            await pilot.pause()
+            set_it(f"( {HOSTILE}")
+            await settle(pilot, lambda: "[2J" in frame(app))
+            await press(pilot, "slash")
+            assert not set(read_screen(app)) & set("\x1b\x9b\x07\u202e")
+            assert "[red]" in read_screen(app)
+
+    play_with(TopOptions(filter="name:fit"), FakeSource([job(1)]), story)
+
+
+def test_groups_that_cannot_be_found_are_told_and_all_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(users: Collection[str]) -> frozenset[str]:
+        raise OverspanError("the directory does not answer")
+
+    monkeypatch.setattr(queue, "find_me", lambda: "ana")
+    monkeypatch.setattr(queue, "find_colleagues", find)
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot, 2)
+        await press(pilot, "f", "f")
+        await settle(pilot, lambda: len(refs(app)) == 2 and app.queue.scope.owners is Owners.ALL)
+
+    play(FakeSource([job(1, user="ana"), job(2, user="bob")]), story)
 
 
 def test_no_letter_of_a_filter_is_an_order() -> None:
