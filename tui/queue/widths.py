@@ -12,7 +12,7 @@ from overspan.tui.queue.columns import TICKING, QueueColumn
 from overspan.tui.queue.order import SortOrder
 from overspan.tui.queue.tree import Line
 
-SAMPLED = 600
+SAMPLED = 300
 """Lines that are measured at most: of more, each n-th one."""
 _HOUR = 3600.0
 _MOST = {"id": 30, "name": 40, "user": 20, "partition": 20, "cluster": 20, "nodes_or_reason": 400}

@@ -94,9 +94,7 @@ class ColumnChooser(ModalScreen[tuple[str, ...] | None]):
         with Vertical():
             yield Static("Columns", markup=False)
             yield self._list
-            yield Static(
-                "space chooses, shift+arrows move, 0 default, Enter, Esc", markup=False, classes="chooser-hint"
-            )
+            yield Static("space choose  J K move  0 default  enter take", markup=False, classes="chooser-hint")
 
     def on_option_list_option_selected(self) -> None:
         """Take the columns."""
