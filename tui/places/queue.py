@@ -24,7 +24,7 @@ from overspan.tui.queue.filters import read_filter, suggest_word
 from overspan.tui.queue.headline import QueueSummary, explain_emptiness, explain_silence, write_frame
 from overspan.tui.queue.order import SortKey, SortOrder, choose_order, move_order, turn_order
 from overspan.tui.queue.scope import Owners, Scope, find_colleagues, find_me, next_owners
-from overspan.tui.queue.shown import Folding, QueueChoice, find_next_end, make_choice, show_queue
+from overspan.tui.queue.shown import Folding, QueueChoice, count_shown, find_next_end, make_choice, show_queue
 from overspan.tui.queue.tree import Key, Line, QueueTree
 from overspan.tui.queue.widths import MeasuredColumn, fit_columns, measure_columns
 from overspan.tui.widgets.field_choosers import ColumnChooser, OrderChooser
@@ -41,7 +41,10 @@ _ATTRIBUTES = {"cluster": "cluster", "group": "group", "name": "name", "partitio
 class QueueTable(LineTable[Line]):
     """The lines of the queue; it tells when other lines are marked."""
 
-    DEFAULT_CSS = "QueueTable.-lost { text-opacity: 60%; }"
+    DEFAULT_CSS = """
+    QueueTable.-lost { text-opacity: 60%; }
+    QueueTable.-lost:ansi { text-opacity: 100%; }
+    """
 
     class Marked(Message):
         """Other lines are marked."""
@@ -135,7 +138,7 @@ class QueuePlace(JobPlace):
     def take(self, changes: QueueChanges) -> None:
         """Take an answer of the feed."""
         self.jobs.apply(changes.rows, changes.changed, whole=changes.whole)
-        self.counts = self.jobs.count_states()
+        self.counts = Counter()
         self._draw()
 
     def redraw(self) -> None:
@@ -168,6 +171,7 @@ class QueuePlace(JobPlace):
         table.set_class(self.top.lost is not None, "-lost")
         shown = show_queue(self.jobs, self._choice, self._folding, self.now)
         known = self.counts is not None
+        self.counts = count_shown(self.jobs, self.scope.ended, now) if known else None
         hidden = self._lay_out(shown.lines, now)
         self._summary = shown.summary._replace(hidden_columns=hidden, known=known)
         table.empty = explain_emptiness(self._summary) if known else explain_silence(self.top.lost)
@@ -195,7 +199,9 @@ class QueuePlace(JobPlace):
 
     def _write_frame(self) -> None:
         """Write the line above the table."""
-        marks, ascii_only = self.table.marks, self.top.options.ascii
+        ascii_only = self.top.options.ascii
+        # A job that is gone can be marked still, but nothing can be done about it.
+        marks = {key for key in self.table.marks if isinstance(key, Key) and self.jobs.find(key) is not None}
         hidden = len(marks - {line.key for line in self.table.lines}) if marks else 0
         summary = self._summary._replace(marked=len(marks), marked_hidden=hidden)
         self.query_one("#queue-frame", TextLine).show(lambda width: write_frame(summary, width, ascii_only))

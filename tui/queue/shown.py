@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
@@ -102,6 +103,17 @@ def show_queue(tree: QueueTree, choice: QueueChoice, folding: Folding, clock: Ca
         total = tree.count(choice._replace(filter=Filter("")).make_view(folding, clock))
     text = clean_text(" ".join(choice.filter.source.split()))
     return ShownQueue(lines, QueueSummary(matches, total, text, choice.scope.describe(), choice.order))
+
+
+def count_shown(tree: QueueTree, ended: bool, now: float) -> Counter[str]:
+    """How many jobs, tasks and elements are in each state, without jobs that ended too long ago to be shown."""
+    counts = tree.count_states()
+    oldest = 0.0 if ended else now - ENDED_SECONDS
+    for node in tree:
+        end = node.row.ended_at
+        if end is not None and end < oldest and node.over:
+            counts.subtract(node.tally or {node.row.state: 1})
+    return counts
 
 
 def shows_ended(states: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, RIGHT, QueueColumn, make_columns
 from overspan.tui.queue.headline import describe_counts, describe_troubles, explain_emptiness, write_frame, write_status
 from overspan.tui.queue.order import SortOrder
-from overspan.tui.queue.shown import Folding, make_choice, show_queue
+from overspan.tui.queue.shown import Folding, count_shown, make_choice, show_queue
 from overspan.tui.queue.styled_text import StyledText, fill_text
 from overspan.tui.queue.tree import Line, QueueTree
 from overspan.tui.queue.widths import fit_columns, measure_columns
@@ -28,7 +28,7 @@ def write_snapshot(changes: QueueChanges, options: TopOptions, width: int) -> li
     columns = make_columns(choice.columns, stale, options.ascii)
     measured = measure_columns(columns, shown.lines, changes.now, choice.order, {})
     fitted = fit_columns(columns, measured, width)
-    counts = describe_counts(tree.count_states(), choice.scope.ended)
+    counts = describe_counts(count_shown(tree, choice.scope.ended, changes.now), choice.scope.ended)
     troubles = describe_troubles(changes.stale, None, changes.now, changes.now)
     summary = shown.summary._replace(hidden_columns=fitted.hidden if choice.columns != DEFAULT else 0)
     head = [

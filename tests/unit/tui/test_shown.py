@@ -11,7 +11,7 @@ from overspan.bridge.client.records import JobFilter
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.filters import read_filter
 from overspan.tui.queue.scope import Owners
-from overspan.tui.queue.shown import Folding, find_next_end, make_choice, show_queue, shows_ended
+from overspan.tui.queue.shown import Folding, count_shown, find_next_end, make_choice, show_queue, shows_ended
 from overspan.tui.queue.tree import Key, QueueTree
 
 TREE = QueueTree()
@@ -83,6 +83,21 @@ def test_the_time_of_an_array_that_lives_goes_on() -> None:
     tree.apply([job(46, state="FAILED", array_id=44, array_index=1, ended_at=NOW - 5)], [46])
     head = tree.find(Key(44, "job"))
     assert head is not None and head.row.ended_at == NOW - 5 and head.over
+
+
+def test_counts_are_those_of_what_can_be_shown() -> None:
+    assert count_shown(TREE, False, NOW) == {
+        "RUNNING": 6,
+        "PENDING": 999,
+        "SUSPENDED": 1,
+        "FAILED": 1,
+        "CANCELLED": 1,
+        "COMPLETED": 0,
+    }
+    assert count_shown(TREE, True, NOW)["COMPLETED"] == 1
+    # The failed element counts as long as its array lives.
+    assert count_shown(TREE, False, NOW + 3600)["FAILED"] == 1
+    assert count_shown(TREE, False, NOW + 3600)["CANCELLED"] == 0
 
 
 def test_states_in_which_jobs_end_show_those_that_ended() -> None:
