@@ -22,6 +22,7 @@ from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
 from overspan.tui.queue.headline import describe_troubles
+from overspan.tui.queue.shown import ask_enough
 from overspan.tui.source import OpenSource
 
 
@@ -35,7 +36,7 @@ class TopApp(App[int]):
 
     def __init__(self, open_source: OpenSource, options: TopOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = ask_enough(options)
         self.clock_offset = 0.0
         """The daemon's clock minus this machine's, seconds."""
         self.stale: tuple[Stale, ...] = ()
@@ -44,7 +45,7 @@ class TopApp(App[int]):
         self.paused_since: float | None = None
         """Since when the display stands still, by this machine's clock."""
         self._open_source = open_source
-        self._feed = self._make_feed(options.wanted)
+        self._feed = self._make_feed(self.options.wanted)
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -133,8 +134,14 @@ class TopApp(App[int]):
         self.place.ask_again()
 
     def action_quit_top(self) -> None:
-        """Close what is open, leave the place, or end."""
+        """Close what is open, else end."""
+        if not self._close_open():
+            self.exit(0)
+
+    def _close_open(self) -> bool:
+        if self.place.close_open():
+            return True
         if self.place is not self.queue:
             self.action_place("queue")
-        elif not self.queue.close_open():
-            self.exit(0)
+            return True
+        return False

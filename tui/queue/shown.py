@@ -86,6 +86,12 @@ def make_choice(options: TopOptions) -> QueueChoice:
     )
 
 
+def ask_enough(options: TopOptions) -> TopOptions:
+    """The options with as much of each row asked for as their columns and their order need."""
+    extent = join_extents((options.wanted.extent, make_choice(options).extent))
+    return options._replace(wanted=options.wanted._replace(extent=extent))
+
+
 class ShownQueue(NamedTuple):
     """The lines in their order, and what is said of them."""
 

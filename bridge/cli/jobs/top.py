@@ -15,6 +15,7 @@ from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
 if TYPE_CHECKING:
     from overspan.tui.options import TopOptions
     from overspan.tui.queue.styled_text import StyledText
+    from overspan.tui.source import OpenSource
 
 _CHOOSING = (
     Option("account", "A", VALUE, "jobs of these accounts"),
@@ -77,7 +78,7 @@ def run(call: Invocation) -> int:
         raise InvalidRequest(f"{words.rest[0]!r} is no option", remedy="`span top --help` lists the options")
     options = read_options(call, words)
     if words.has("once"):
-        return _print_once(call, options)
+        return _print_once(call, options, call.client)
     check_terminal(call.environment, sys.stdin.isatty() and sys.stdout.isatty())
     # Textual costs a quarter of a second of imports, which no other command needs.
     from overspan.tui.app import TopApp
@@ -101,15 +102,14 @@ def read_options(call: Invocation, words: Words) -> TopOptions:
     """What the words choose. What chooses jobs has to be right; what only shows them is told, and the rest counts."""
     from overspan.bridge.cli.slurm.squeue import make_filter
     from overspan.tui.options import TopOptions
-    from overspan.tui.queue.shown import make_choice
 
     troubles: list[str] = []
     wanted = make_filter(words, dict(call.environment))
     wanted = wanted._replace(users=_read_users(wanted.users, troubles))
     if wanted.clusters:
         _check_clusters(call, wanted.clusters)
-    options = TopOptions(
-        wanted=wanted,
+    return TopOptions(
+        wanted=wanted._replace(extent="core"),
         filter=" ".join(filter(None, (_filter_nodes(words.listed("nodelist")), words.last("filter")))),
         columns=_read_columns(words, troubles),
         sort=_read_sort(words.last("sort"), troubles),
@@ -120,7 +120,6 @@ def read_options(call: Invocation, words: Words) -> TopOptions:
         theme=words.last("theme"),
         troubles=tuple(troubles),
     )
-    return options._replace(wanted=wanted._replace(extent=make_choice(options).extent))
 
 
 def _read_users(words: tuple[str, ...], troubles: list[str]) -> tuple[str, ...]:
@@ -184,14 +183,17 @@ def _filter_nodes(names: tuple[str, ...]) -> str:
     return f"node:{','.join(map(quote_node, nodes))}"
 
 
-def _print_once(call: Invocation, options: TopOptions) -> int:
+def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) -> int:
     """Print what the screen would show, all lines of it."""
+    from contextlib import closing
+
+    from overspan.tui.queue.shown import ask_enough
     from overspan.tui.queue.snapshot import join_line, write_snapshot
 
     for trouble in options.troubles:
         say(call, trouble)
-    with call.client() as client:
-        changes = client.queue_changes("", options.wanted)
+    with closing(open_source()) as source:
+        changes = source.queue_changes("", ask_enough(options).wanted)
     width = find_width(call.environment)
     colour = use_colour(sys.stdout, call.environment)
 

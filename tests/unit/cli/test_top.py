@@ -19,6 +19,7 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.getopt import parse
 from overspan.tui.options import TopOptions
+from overspan.tui.queue.shown import ask_enough
 
 NOW = 1_800_000_000.0
 ROWS = [
@@ -38,6 +39,9 @@ class OneAnswer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, place: TracebackType | None) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def clusters(self) -> list[dict[str, Any]]:
@@ -64,7 +68,7 @@ def read(*words: str, environment: Mapping[str, str] | None = None) -> TopOption
     return read_options(call, parse(squeue.attach_values(words), OPTIONS))
 
 
-def test_nothing_asks_for_everything_that_the_columns_need() -> None:
+def test_without_options_all_jobs_are_asked_for() -> None:
     assert read() == TopOptions(wanted=JobFilter(tasks=True, extent="core"))
 
 
@@ -129,7 +133,8 @@ def test_columns_and_order_ask_for_what_they_need(
     words: list[str], columns: tuple[str, ...], sort: str, extent: str
 ) -> None:
     found = read(*words)
-    assert (found.columns, found.sort, found.wanted.extent) == (columns, sort, extent)
+    assert (found.columns, found.sort, found.wanted.extent) == (columns, sort, "core")
+    assert ask_enough(found).wanted.extent == extent
     assert found.troubles == ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.tui.fake_source import NOW
-from tests.unit.tui.labs import STALE
+from tests.unit.tui.queue_lab import STALE
 
 from overspan.bridge.client.records import Stale
 from overspan.tui.feed import Lost

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tui.fake_source import NOW, job
-from tests.unit.tui.labs import HOUR, make_array, make_lab
+from tests.unit.tui.queue_lab import HOUR, make_array, make_lab
 
 from overspan.bridge.listings.fields import FIELDS
 from overspan.bridge.listings.rows import JobRow

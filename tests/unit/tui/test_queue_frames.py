@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.tui.fake_source import NOW, FakeSource
-from tests.unit.tui.frames import check_frame, read_screen, still
-from tests.unit.tui.labs import STALE, make_lab
+from tests.unit.tui.queue_frames import check_frame, read_screen, still
+from tests.unit.tui.queue_lab import STALE, make_lab
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
 

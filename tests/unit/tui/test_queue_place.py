@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.unit.tui.fake_source import ANY, FakeSource, job
-from tests.unit.tui.frames import read_screen
-from tests.unit.tui.labs import STALE, make_array, make_group, make_lab
+from tests.unit.tui.queue_frames import read_screen
+from tests.unit.tui.queue_lab import STALE, make_array, make_group, make_lab
 from tests.unit.tui.stories import Story, play, settle
 from textual.pilot import Pilot
 

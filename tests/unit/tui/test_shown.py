@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tui.fake_source import NOW, job
-from tests.unit.tui.labs import make_array, make_lab
+from tests.unit.tui.queue_lab import make_array, make_lab
 
 from overspan.bridge.client.records import JobFilter
 from overspan.tui.options import TopOptions
