@@ -72,7 +72,7 @@ QUEUE: tuple[KeyAction, ...] = (
 
 FILTER: tuple[KeyAction, ...] = (
     KeyAction("filter.keep", "enter", "keep", "keep", "go back to the lines with the filter"),
-    KeyAction("filter.drop", "escape", "drop", "drop", "go back to the lines without it"),
+    KeyAction("filter.close", "escape", "drop", "drop", "go back to the lines without it"),
     KeyAction("filter.older", "up", "older", "an earlier filter"),
     KeyAction("filter.newer", "down", "newer", "a later filter"),
     KeyAction("filter.complete", "tab", "complete", "complete", "take the field or value that is proposed"),
@@ -85,7 +85,7 @@ CHOICE: tuple[KeyAction, ...] = (
     KeyAction("choice.first", "home,g", "first", "first line"),
     KeyAction("choice.last", "end,G", "last", "last line"),
     KeyAction("choice.take", "enter", "select", "take it"),
-    KeyAction("choice.drop", "escape,q", "drop", "change nothing"),
+    KeyAction("choice.close", "escape,q", "drop", "change nothing"),
 )
 """In a dialog that offers fields."""
 

@@ -220,8 +220,9 @@ class QueuePlace(JobPlace):
         return [make_target(node) for node in nodes] or ([current] if current is not None else [])
 
     def on_line_table_moved(self) -> None:
-        """Another line has the cursor."""
+        """Another line has the cursor, and the one before may be marked now."""
         self.describe_current()
+        self._write_frame()
 
     def on_queue_table_marked(self) -> None:
         """Other lines are marked."""
