@@ -113,6 +113,8 @@ def top_running() -> list[Row]:
         until(lambda: span.run("squeue", "--noheader", "-t", "R").count("\n") == VISIBLE, 120)
         with Terminal([span.program, "top"], span.environment) as terminal:
             terminal.wait_for(f" {VISIBLE} ")
+            # The first screens are no part of it, and times that change each second never let it be quiet.
+            time.sleep(3)
             used, written = _watch(terminal)
             return [
                 Row("`span top`, a screen of running jobs: processor", used, Bar(starts=2), "% of a core"),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 from rich.console import RenderableType
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.widgets import ContentSwitcher, Footer
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
-from overspan.bridge.client.terminal_texts import clean_text
-from overspan.bridge.model.state_words import CODES
 from overspan.tui.feed import Lost, QueueFeed
-from overspan.tui.keys import bind
+from overspan.tui.head import Head, HeadFacts, PlaceTab
+from overspan.tui.keys import bind, find_keys
+from overspan.tui.options import TopOptions as TopOptions
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
@@ -24,17 +23,10 @@ from overspan.tui.places.place import Place
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
+from overspan.tui.queue.headline import describe_troubles
+from overspan.tui.queue.shown import ask_enough
 from overspan.tui.screen_changes import WrittenScreen
 from overspan.tui.source import OpenSource
-
-
-class TopOptions(NamedTuple):
-    """What the command line and the configuration choose."""
-
-    wanted: JobFilter = JobFilter()
-    filter: str = ""
-    read_only: bool = False
-    ascii: bool = False
 
 
 class TopApp(App[int]):
@@ -47,20 +39,20 @@ class TopApp(App[int]):
 
     def __init__(self, open_source: OpenSource, options: TopOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = ask_enough(options)
         self.clock_offset = 0.0
         """The daemon's clock minus this machine's, seconds."""
         self.stale: tuple[Stale, ...] = ()
         self.lost: Lost | None = None
         self.paused_since: float | None = None
         """Since when the display stands still, by this machine's clock."""
-        self._feed = QueueFeed(open_source, self.call_later, options.wanted, self._take, self._lose)
+        self._open_source = open_source
+        self._feed = self._make_feed(self.options.wanted)
         self.questions = Questions(open_source, self.call_later, self._feed.tried)
-        self._head = ""
         self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head")
+        yield Head()
         with ContentSwitcher(initial="place-queue"):
             for make in self.PLACES:
                 yield make()
@@ -90,44 +82,49 @@ class TopApp(App[int]):
         assert isinstance(found, Place)
         return found
 
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Write what differs from what the terminal shows; without this hook Textual writes more, not other things."""
-        super()._display(screen, cast("RenderableType | None", self._written.shorten(renderable)))
-
     # --- what the daemon tells ----------------------------------------------------------------------------------------
 
     def _take(self, changes: QueueChanges) -> None:
         self.clock_offset = changes.now - time.time()
-        found, self.lost = self.lost is not None, None
-        self.stale = changes.stale
+        self.stale, self.lost = changes.stale, None
         self.queue.take(changes)
-        if found:
-            self.place.ask_again()
 
     def _lose(self, lost: Lost) -> None:
         self.lost = lost
-        self.refresh_head()
+        self.queue.redraw()
+
+    def now(self) -> float:
+        """The daemon's time."""
+        return time.time() + self.clock_offset
+
+    def _make_feed(self, wanted: JobFilter, may_start: bool = True) -> QueueFeed:
+        return QueueFeed(self._open_source, self.call_later, wanted, self._take, self._lose, may_start)
+
+    def follow(self, wanted: JobFilter) -> None:
+        """Ask for other jobs, or for more of each row; what is shown stays until the answer is there."""
+        self._feed.close()
+        self._feed = self._make_feed(wanted, may_start=False)
+        self._feed.pause(self.paused_since is not None)
+        self._feed.start()
 
     def refresh_head(self) -> None:
-        """Write the head again, where it is another one."""
-        text = self._describe()
-        if text != self._head:
-            self._head = text
-            self.query_one("#head", Static).update(Content(text))
-
-    def _describe(self) -> str:
-        counts = self.queue.jobs.count_states()
-        states = "  ".join(f"{count} {CODES.get(state, state)}" for state, count in sorted(counts.items()))
-        parts = ["span top", states]
-        if self.paused_since is not None:
-            parts.append(f"paused for {time.time() - self.paused_since:.0f} s")
-        if self.lost is not None:
-            parts.append(f"no daemon for {time.time() - self.lost.since:.0f} s: {clean_text(self.lost.why)}")
-        now = time.time() + self.clock_offset
-        parts += [
-            f"{clean_text(one.cluster)} {now - one.since:.0f} s old: {clean_text(one.message)}" for one in self.stale
+        """Write the head again, where it reads otherwise."""
+        tabs = [
+            PlaceTab(key.keys, key.title, f"app.{key.action}", key.action == f"place({self.place.name_of_place!r})")
+            for key in find_keys("app")
+            if any(key.action == f"place({make.name_of_place!r})" for make in self.PLACES)
         ]
-        return "  │  ".join(part for part in parts if part)
+        marks = [
+            *(["read-only"] if self.options.read_only else []),
+            *(["paused"] if self.paused_since is not None else []),
+        ]
+        troubles = describe_troubles(self.stale, self.lost, self.now(), time.time())
+        facts = HeadFacts(tabs, self.queue.counts, self.queue.scope.ended, troubles, marks, self.options.ascii)
+        self.query_one(Head).show(facts)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Write what differs from what the terminal shows; without this hook Textual writes more, not other things."""
+        super()._display(screen, cast("RenderableType | None", self._written.shorten(renderable)))
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -138,6 +135,7 @@ class TopApp(App[int]):
             self.place.leave()
             switcher.current = f"place-{name}"
             self.place.show()
+            self.refresh_head()
 
     def action_again(self) -> None:
         """Ask anew."""
@@ -151,8 +149,14 @@ class TopApp(App[int]):
         self.refresh_head()
 
     def action_quit_top(self) -> None:
-        """Close the filter, leave the place, or end."""
+        """Close what is open, else end."""
+        if not self._close_open():
+            self.exit(0)
+
+    def _close_open(self) -> bool:
+        if self.place.close_open():
+            return True
         if self.place is not self.queue:
             self.action_place("queue")
-        elif not self.queue.close_filter():
-            self.exit(0)
+            return True
+        return False

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.filters import Facts, Filter
+from overspan.tui.queue.filters import Filter, FilterSubject
 from overspan.tui.queue.sorted_blocks import SortedBlocks
 
 _LIVELIEST = (
@@ -303,29 +303,12 @@ class _ShownFamilies:
         return (head, *(Line(member, 1) for member in members[:-1]), Line(members[-1], 1, last=True))
 
 
-def facts_of(node: Node) -> Facts:
-    """What a filter is asked about a node."""
-    row = node.row
-    fields = {
-        "cluster": row.cluster,
-        "group": row.group,
-        "id": node.ref,
-        "name": row.name,
-        "node": row.node_list,
-        "partition": row.partition,
-        "reason": row.reason,
-        "state": row.state,
-        "user": row.user,
-    }
-    return Facts(fields, " ".join(fields.values()))
-
-
 def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
     """The members of a head that match; a node without members stands for itself."""
     members = node.children or (node,)
     if not chosen.tests:
         return members
-    return [member for member in members if chosen.matches(facts_of(member))]
+    return [member for member in members if chosen.matches(FilterSubject(member.row, member.ref))]
 
 
 def _is_old(node: Node, view: View) -> bool:
