@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, cast
 
+from rich.console import RenderableType
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.content import Content
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
-from overspan.bridge.client.terminal_texts import clean_text
-from overspan.bridge.model.state_words import CODES
 from overspan.tui.feed import Lost, QueueFeed
-from overspan.tui.keys import bind
+from overspan.tui.head import Head, HeadFacts, PlaceTab
+from overspan.tui.keys import bind, find_keys
+from overspan.tui.options import TopOptions as TopOptions
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
@@ -22,16 +23,10 @@ from overspan.tui.places.place import Place
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
+from overspan.tui.queue.headline import describe_troubles
+from overspan.tui.queue.shown import ask_enough
+from overspan.tui.screen_changes import WrittenScreen
 from overspan.tui.source import OpenSource
-
-
-class TopOptions(NamedTuple):
-    """What the command line and the configuration choose."""
-
-    wanted: JobFilter = JobFilter()
-    filter: str = ""
-    read_only: bool = False
-    ascii: bool = False
 
 
 class TopApp(App[int]):
@@ -44,17 +39,20 @@ class TopApp(App[int]):
 
     def __init__(self, open_source: OpenSource, options: TopOptions) -> None:
         super().__init__()
-        self.options = options
+        self.options = ask_enough(options)
         self.clock_offset = 0.0
         """The daemon's clock minus this machine's, seconds."""
         self.stale: tuple[Stale, ...] = ()
         self.lost: Lost | None = None
-        self.questions = Questions(open_source, self.call_later)
-        self._feed = QueueFeed(open_source, self.call_later, options.wanted, self._take, self._lose)
-        self._head = ""
+        self.paused_since: float | None = None
+        """Since when the display stands still, by this machine's clock."""
+        self._open_source = open_source
+        self._feed = self._make_feed(self.options.wanted)
+        self.questions = Questions(open_source, self.call_later, self._feed.tried)
+        self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head")
+        yield Head()
         with ContentSwitcher(initial="place-queue"):
             for make in self.PLACES:
                 yield make()
@@ -93,26 +91,40 @@ class TopApp(App[int]):
 
     def _lose(self, lost: Lost) -> None:
         self.lost = lost
-        self.refresh_head()
+        self.queue.redraw()
+
+    def now(self) -> float:
+        """The daemon's time."""
+        return time.time() + self.clock_offset
+
+    def _make_feed(self, wanted: JobFilter, may_start: bool = True) -> QueueFeed:
+        return QueueFeed(self._open_source, self.call_later, wanted, self._take, self._lose, may_start)
+
+    def follow(self, wanted: JobFilter) -> None:
+        """Ask for other jobs, or for more of each row; what is shown stays until the answer is there."""
+        self._feed.close()
+        self._feed = self._make_feed(wanted, may_start=False)
+        self._feed.pause(self.paused_since is not None)
+        self._feed.start()
 
     def refresh_head(self) -> None:
-        """Write the head again, where it is another one."""
-        text = self._describe()
-        if text != self._head:
-            self._head = text
-            self.query_one("#head", Static).update(Content(text))
-
-    def _describe(self) -> str:
-        counts = self.queue.jobs.count_states()
-        states = "  ".join(f"{count} {CODES.get(state, state)}" for state, count in sorted(counts.items()))
-        parts = ["span top", states]
-        if self.lost is not None:
-            parts.append(f"no daemon for {time.time() - self.lost.since:.0f} s: {clean_text(self.lost.why)}")
-        now = time.time() + self.clock_offset
-        parts += [
-            f"{clean_text(one.cluster)} {now - one.since:.0f} s old: {clean_text(one.message)}" for one in self.stale
+        """Write the head again, where it reads otherwise."""
+        tabs = [
+            PlaceTab(key.keys, key.title, f"app.{key.action}", key.action == f"place({self.place.name_of_place!r})")
+            for key in find_keys("app")
+            if any(key.action == f"place({make.name_of_place!r})" for make in self.PLACES)
         ]
-        return "  │  ".join(part for part in parts if part)
+        marks = [
+            *(["read-only"] if self.options.read_only else []),
+            *(["paused"] if self.paused_since is not None else []),
+        ]
+        troubles = describe_troubles(self.stale, self.lost, self.now(), time.time())
+        facts = HeadFacts(tabs, self.queue.counts, self.queue.scope.ended, troubles, marks, self.options.ascii)
+        self.query_one(Head).show(facts)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Write what differs from what the terminal shows; without this hook Textual writes more, not other things."""
+        super()._display(screen, cast("RenderableType | None", self._written.shorten(renderable)))
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -123,15 +135,24 @@ class TopApp(App[int]):
             self.place.leave()
             switcher.current = f"place-{name}"
             self.place.show()
+            self.refresh_head()
 
     def action_again(self) -> None:
         """Ask anew."""
         self._feed.retry()
         self.place.ask_again()
 
+<<<<<<< HEAD
     def action_close_open(self) -> None:
         """Close what is open, the innermost first; on the queue alone there is nothing."""
         self._close_open()
+=======
+    def action_pause(self) -> None:
+        """Let the display stand still, or follow again."""
+        self.paused_since = time.time() if self.paused_since is None else None
+        self._feed.pause(self.paused_since is not None)
+        self.refresh_head()
+>>>>>>> trial
 
     def action_quit_top(self) -> None:
         """Close what is open, else end."""

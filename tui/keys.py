@@ -32,6 +32,7 @@ APP: tuple[KeyAction, ...] = (
     KeyAction("app.back", "escape", "close_open", "back", "close what is open"),
     KeyAction("app.quit", "q", "quit_top", "quit", "close what is open, then end"),
     KeyAction("app.again", "r", "again", "ask anew", "ask the daemon now; start one that does not run"),
+    KeyAction("app.pause", "p", "pause", "pause", "let the display stand still, or follow again"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
     KeyAction("app.place_4", "4", "place('nodes')", "Nodes"),
     KeyAction("app.place_5", "5", "place('history')", "History"),
@@ -50,7 +51,9 @@ LIST: tuple[KeyAction, ...] = (
     KeyAction("list.last", "end,G", "last", "last line"),
     KeyAction("list.open", "enter", "open", "open"),
     KeyAction("list.mark", "space", "mark", "mark", "mark the line, or take its mark away"),
-    KeyAction("list.mark_range", "shift+down,V", "mark_range", "mark to here", "all from the last mark to the cursor"),
+    KeyAction("list.mark_down", "shift+down", "extend(1)", "mark downwards", "this line and the next"),
+    KeyAction("list.mark_up", "shift+up", "extend(-1)", "mark upwards", "this line and the one above"),
+    KeyAction("list.mark_range", "V", "mark_range", "mark to here", "all from the last mark to the cursor"),
     KeyAction("list.mark_all", "ctrl+a", "mark_all", "mark all", "all lines that are shown"),
     KeyAction("list.unmark", "backslash", "unmark", "clear marks"),
 )
@@ -59,14 +62,44 @@ QUEUE: tuple[KeyAction, ...] = (
     KeyAction(
         "queue.filter", "slash", "filter", "filter", "words, `state:r`, `user:ana`; `!` in front inverts", hint=True
     ),
-    KeyAction("queue.fold", "left,minus", "fold", "fold", "of a member: its group or array"),
+    KeyAction("queue.fold", "left,minus", "fold", "fold", "of a member: go to its group or array"),
     KeyAction("queue.unfold", "right,plus", "unfold", "unfold"),
     KeyAction("queue.fold_all", "asterisk", "fold_all", "fold or unfold all"),
-    KeyAction("queue.owner", "f", "owner", "mine / all", "whose jobs are shown", hint=True),
-    KeyAction("queue.ended", "e", "ended", "ended too", "jobs that ended a short while ago", hint=True),
-    KeyAction("queue.sort", "s", "sort", "sort", "by the next column", hint=True),
+    KeyAction("queue.owner", "f", "owner", "mine / all", "whose jobs: mine, my groups', all", hint=True),
+    KeyAction("queue.ended", "e", "ended", "ended too", "jobs that ended a while ago", hint=True),
+    KeyAction("queue.sort", "s", "sort", "sort", "by any field", hint=True),
     KeyAction("queue.reverse", "S", "reverse", "reverse the order"),
+    KeyAction("queue.sort_left", "shift+left", "sort_beside(-1)", "sort by the column to the left"),
+    KeyAction("queue.sort_right", "shift+right", "sort_beside(1)", "sort by the column to the right"),
+    KeyAction("queue.columns", "C", "columns", "columns", "choose them, and their order"),
 )
+
+FILTER: tuple[KeyAction, ...] = (
+    KeyAction("filter.keep", "enter", "keep", "keep", "go back to the lines with the filter"),
+    KeyAction("filter.close", "escape", "drop", "drop", "go back to the lines without it"),
+    KeyAction("filter.older", "up", "older", "an earlier filter"),
+    KeyAction("filter.newer", "down", "newer", "a later filter"),
+    KeyAction("filter.complete", "tab", "complete", "complete", "take the field or value that is proposed"),
+)
+"""While a filter is typed."""
+
+CHOICE: tuple[KeyAction, ...] = (
+    KeyAction("choice.down", "down,j", "cursor_down", "down"),
+    KeyAction("choice.up", "up,k", "cursor_up", "up"),
+    KeyAction("choice.first", "home,g", "first", "first line"),
+    KeyAction("choice.last", "end,G", "last", "last line"),
+    KeyAction("choice.take", "enter", "select", "take it"),
+    KeyAction("choice.close", "escape,q", "drop", "change nothing"),
+)
+"""In a dialog that offers fields."""
+
+COLUMNS: tuple[KeyAction, ...] = (
+    KeyAction("columns.choose", "space", "choose", "choose", "show the field as a column, or not"),
+    KeyAction("columns.left", "shift+up,K", "shift(-1)", "to the left"),
+    KeyAction("columns.right", "shift+down,J", "shift(1)", "to the right"),
+    KeyAction("columns.default", "0", "default", "default", "the queue's own columns"),
+)
+"""In the dialog of the columns, besides."""
 
 JOB: tuple[KeyAction, ...] = (
     KeyAction("job.logs", "o", "logs", "log", "what the job prints", hint=True),
@@ -126,6 +159,9 @@ KEYS = (
     *APP,
     *LIST,
     *QUEUE,
+    *FILTER,
+    *CHOICE,
+    *COLUMNS,
     *JOB,
     *DETAIL,
     *LOGS,

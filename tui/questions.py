@@ -12,6 +12,19 @@ from overspan.tui.source import OpenSource, Source
 T = TypeVar("T")
 Deliver = Callable[[Callable[[], None]], object]
 """Calls a function in the thread of the application; safe from any thread."""
+ORDERS = "orders"
+"""The kind of questions that are all asked, one after another, those too that still wait when the application ends."""
+
+
+def ask_safely(ask: Callable[[], T]) -> T | OverspanError:
+    """The answer, or the error in its place."""
+    try:
+        return ask()
+    except OverspanError as error:
+        return error
+    except Exception as error:
+        # A thread that ended here would leave the application waiting without a word.
+        return OverspanError(f"the daemon's answer cannot be read: {error!r}")
 
 
 class _Question(NamedTuple):
@@ -24,15 +37,17 @@ class _Question(NamedTuple):
 class _Asker:
     """The thread of one kind of question."""
 
-    def __init__(self, open_source: OpenSource, deliver: Deliver, keep_all: bool) -> None:
+    def __init__(self, open_source: OpenSource, deliver: Deliver, ready: threading.Event | None, keep_all: bool):
         self._open_source = open_source
         self._deliver = deliver
+        self._may_ask = ready
         self._keep_all = keep_all
         self._ready = threading.Condition()
         self._waiting: list[_Question] = []
         self._newest = 0
         self._closed = False
-        threading.Thread(target=self._run, daemon=True).start()
+        # The process does not end before an order was given: nobody would know of it.
+        threading.Thread(target=self._run, daemon=not keep_all).start()
 
     def put(
         self, ask: Callable[[Source], Any], take: Callable[[Any], None], fail: Callable[[OverspanError], None]
@@ -46,40 +61,50 @@ class _Asker:
     def close(self) -> None:
         with self._ready:
             self._closed = True
-            self._waiting.clear()
             self._ready.notify()
 
     def _run(self) -> None:
+        if self._may_ask is not None:
+            self._may_ask.wait()
         source = self._open_source()
+        # A daemon that somebody ended stays so: only the feed starts one.
+        source.autostart = False
         while (question := self._next()) is not None:
-            try:
-                answer = question.ask(source)
-            except OverspanError as error:
-                self._give(question, question.fail, error)
-            else:
-                self._give(question, question.take, answer)
+            self._answer(question, source)
         source.close()
 
     def _next(self) -> _Question | None:
         with self._ready:
             while not self._waiting and not self._closed:
                 self._ready.wait()
-            return None if self._closed else self._waiting.pop(0)
+            return self._waiting.pop(0) if self._waiting and (self._keep_all or not self._closed) else None
+
+    def _answer(self, question: _Question, source: Source) -> None:
+        answer = ask_safely(lambda: question.ask(source))
+        self._give(question, question.fail if isinstance(answer, OverspanError) else question.take, answer)
 
     def _give(self, question: _Question, to: Callable[[Any], None], value: object) -> None:
         def give() -> None:
             if not self._closed and (self._keep_all or question.number == self._newest):
                 to(value)
 
-        self._deliver(give)
+        try:
+            self._deliver(give)
+        except RuntimeError:
+            # The application's event loop has ended.
+            self.close()
 
 
 class Questions:
-    """All kinds; each has a connection of its own, so that a slow one delays no other."""
+    """All kinds; each has a connection of its own, so that a slow one delays no other.
 
-    def __init__(self, open_source: OpenSource, deliver: Deliver) -> None:
+    None is asked before `ready`: the feed's first question may still be starting the daemon.
+    """
+
+    def __init__(self, open_source: OpenSource, deliver: Deliver, ready: threading.Event | None = None) -> None:
         self._open_source = open_source
         self._deliver = deliver
+        self._ready = ready
         self._askers: dict[str, _Asker] = {}
 
     def ask(
@@ -90,10 +115,10 @@ class Questions:
         Questions of the kind `orders` are all asked, one after another, and all answered.
         """
         if kind not in self._askers:
-            self._askers[kind] = _Asker(self._open_source, self._deliver, kind == "orders")
+            self._askers[kind] = _Asker(self._open_source, self._deliver, self._ready, kind == ORDERS)
         self._askers[kind].put(ask, take, fail)
 
     def close(self) -> None:
-        """Answer nothing any more."""
+        """Answer nothing any more; orders that wait are still given."""
         for asker in self._askers.values():
             asker.close()

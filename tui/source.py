@@ -12,6 +12,9 @@ from overspan.bridge.client.records import JobFilter, Listing, QueueChanges
 class Source(Protocol):
     """The methods of `overspan.bridge.client.Client` that are used here, with their errors. For one thread alone."""
 
+    autostart: bool
+    """Whether a call starts a daemon that does not run."""
+
     def queue_changes(self, version: str = "", wanted: JobFilter = ..., wait: float = 0) -> QueueChanges: ...
     def history(self, wanted: JobFilter = ...) -> Listing: ...
     def show(self, ref: str) -> dict[str, Any]: ...

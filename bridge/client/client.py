@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
-from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
+from overspan.bridge.client.transport import CUT, DaemonTransport, foreign, make_query, quote_part
 from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_document, steps_from_document
-from overspan.bridge.model.errors import InvalidRequest, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
@@ -128,20 +128,18 @@ class Client(DaemonTransport):
     def queue_changes(self, version: str = "", wanted: JobFilter = _ALL_JOBS, wait: float = 0) -> QueueChanges:
         """The rows that changed since a version, which an earlier answer had; waits for a change up to `wait` seconds.
 
-        Everything, ended jobs too, for a version that the daemon does not know (`whole`).
+        Everything, ended jobs too, for a version that the daemon does not know (`whole`). Raises Conflict for a daemon
+        of another version that does not keep what changes.
         """
         asked = {name: ",".join(value) for name, value in wanted._asdict().items() if isinstance(value, tuple)}
         query = make_query({**asked, "extent": wanted.extent, "version": version, "wait": f"{wait:.3f}"})
-        answer = self._request("GET", f"/v1/queue/changes{query}", timeout=self.timeout + wait)
-        document = self._read(answer, listed=True)
-        return QueueChanges(
-            float(document["now"]),
-            str(document["version"]),
-            bool(document["whole"]),
-            tuple(document["changed"]),
-            rows_from_document(document["columns"], document["rows"]),
-            _read_stale(document),
-        )
+        try:
+            answer = self._request("GET", f"/v1/queue/changes{query}", timeout=self.timeout + wait)
+            return _read_changes(self._read(answer, listed=True))
+        except NotFound:
+            raise foreign("it does not tell what changes in the queue") from None
+        except (LookupError, TypeError, ValueError) as error:
+            raise foreign(f"its answer about the queue cannot be read: {error!r}") from None
 
     def history(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
         """All jobs, finished ones too, newest last."""
@@ -471,9 +469,20 @@ class Client(DaemonTransport):
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""
-        sibling = Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
+        sibling = Client(environment=self.environment, autostart=self.autostart, timeout=self.timeout)
         sibling.for_terminal = self.for_terminal
         return sibling
+
+
+def _read_changes(document: Mapping[str, Any]) -> QueueChanges:
+    return QueueChanges(
+        float(document["now"]),
+        str(document["version"]),
+        bool(document["whole"]),
+        tuple(document["changed"]),
+        rows_from_document(document["columns"], document["rows"]),
+        _read_stale(document),
+    )
 
 
 def _read_stale(document: Mapping[str, Any]) -> tuple[Stale, ...]:

@@ -44,7 +44,7 @@ from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
-from overspan.bridge.controller.views.queue_changes import QueueFeed
+from overspan.bridge.controller.views.queue_changes import ChangeFeed
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
@@ -107,8 +107,13 @@ class Controller:
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
+<<<<<<< HEAD
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
         self.feed = QueueFeed(self.recorder.registry, self.health, self._settle, parts.clock)
+=======
+        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock())
+        self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
+>>>>>>> trial
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)

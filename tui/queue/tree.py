@@ -1,19 +1,25 @@
 """The queue as a tree: jobs, groups above their tasks, arrays above their elements; rebuilt a family at a time.
 
-A family is a job with its tasks, or an array with its elements. Its rows come together, so a change of one job
-rebuilds one family and no other; the list of lines is made anew from the families that there are.
+A family is a job with its tasks, or an array with its elements. A change of one job rebuilds one family and no other,
+and of an array only the lines of that job and the head; the families keep their order, and their lines, until they
+change themselves.
 """
 
 from __future__ import annotations
 
 import enum
+import heapq
 import itertools
+import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.filters import Facts, Filter
+from overspan.tui.queue.filters import Filter, FilterSubject
+from overspan.tui.queue.sorted_blocks import SortedBlocks
 
 _LIVELIEST = (
     "RUNNING",
@@ -56,7 +62,7 @@ class Key(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A row with what is below it. `version` grows with each change of the family."""
+    """A row with what is below it. `version` grows with each change of it."""
 
     key: Key
     kind: Kind
@@ -67,11 +73,14 @@ class Node(NamedTuple):
     children: tuple[Node, ...] = ()
 
     @property
+    def states(self) -> Mapping[str, int]:
+        """How many jobs, tasks or elements it stands for, by state."""
+        return self.tally or {self.row.state: 1}
+
+    @property
     def over(self) -> bool:
         """Whether it, and all that is below it, has ended."""
-        if self.children:
-            return all(child.over for child in self.children)
-        return self.row.ended_at is not None and self.row.state not in _LIVE
+        return self.row.ended_at is not None and _LIVE.isdisjoint(self.states)
 
     @property
     def ref(self) -> str:
@@ -95,25 +104,45 @@ class Line(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is chosen of the queue, and in which order."""
+    """What is chosen of the queue, and in which order.
+
+    Views with equal choices, other than None, have the same filter and order; only what is unfolded, and
+    `ended_since`, may differ. Without a choice these are compared themselves, and two functions are never equal.
+    """
 
     filter: Filter
     order: Callable[[JobRow], Any]
     reverse: bool = False
-    unfolded: Collection[Key] = frozenset()
+    unfolded: Container[Key] = frozenset()
     ended_since: float = 0.0
     """What ended before this is not shown (epoch seconds)."""
+    choice: object = None
+
+    def sorts_like(self, other: View) -> bool:
+        """Whether what the other view has put in order is in order for this one, too."""
+        mine = (self.filter, self.order) if self.choice is None else self.choice
+        its = (other.filter, other.order) if other.choice is None else other.choice
+        return (
+            mine == its and bool(self.ended_since) == bool(other.ended_since) and self.ended_since >= other.ended_since
+        )
 
 
 class QueueTree:
-    """All jobs that are known, as families; it holds the rows of each job apart, because they change apart."""
+    """All jobs that are known, as families; what a change costs does not depend on how many others there are.
+
+    The order of the last view is kept: the next one like it only moves what has changed.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[JobRow, ...]] = {}
-        self._family: dict[int, int] = {}
-        self._members: dict[int, dict[int, None]] = {}
+        self._arrays: dict[int, dict[int, tuple[Node, ...]]] = {}
+        """By array, the lines of each of its jobs: the elements, and the array itself for those that wait."""
         self._nodes: dict[int, Node] = {}
+        self._tally: Counter[str] = Counter()
         self._versions = itertools.count(1)
+        self._touched: set[int] = set()
+        """Families that changed since the lines were asked for."""
+        self._shown = _ShownFamilies(None)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -124,157 +153,249 @@ class QueueTree:
     def apply(self, rows: Sequence[JobRow], changed: Iterable[int] = (), *, whole: bool = False) -> None:
         """Take the rows that the changed jobs have now; those without rows are gone. `whole`: nothing else is known.
 
-        Families that stay the same keep their version.
+        Lines that stay the same keep their version.
         """
         grouped: dict[int, list[JobRow]] = {}
         for row in rows:
             grouped.setdefault(row.id, []).append(row)
-        families = set()
+        arrays: set[int] = set()
         for job_id in {**self._rows, **grouped} if whole else dict.fromkeys(changed):
-            families |= self._replace(job_id, tuple(grouped.get(job_id, ())))
-        for family in families:
-            self._rebuild(family)
+            new, old = tuple(grouped.get(job_id, ())), self._rows.get(job_id, ())
+            if new != old:
+                arrays |= self._replace(job_id, old, new)
+        for family in arrays:
+            leaves = self._arrays[family]
+            if not leaves:
+                del self._arrays[family]
+            self._set(family, _build_array(family, leaves.values(), next(self._versions)) if leaves else None)
 
-    def _replace(self, job_id: int, rows: tuple[JobRow, ...]) -> set[int]:
-        """Set a job's rows; gives the families that have to be built again."""
-        if rows == self._rows.get(job_id, ()):
-            return set()
+    def _replace(self, job_id: int, old: Sequence[JobRow], new: tuple[JobRow, ...]) -> set[int]:
+        """Set a job's rows; gives the arrays that have to be built again."""
         touched = set()
-        old = self._family.pop(job_id, None)
-        if old is not None:
-            self._members[old].pop(job_id)
-            touched.add(old)
-        if rows:
-            family = family_of(rows[0])
-            self._rows[job_id] = rows
-            self._family[job_id] = family
-            self._members.setdefault(family, {})[job_id] = None
-            touched.add(family)
+        if new:
+            self._rows[job_id] = new
         else:
-            self._rows.pop(job_id, None)
+            del self._rows[job_id]
+        if old and (family := old[0].array_id) is not None:
+            self._arrays[family].pop(job_id)
+            touched.add(family)
+        elif old and (not new or new[0].array_id is not None):
+            self._set(job_id, None)
+        if new and (family := new[0].array_id) is not None:
+            leaves = _list_elements(family, new, next(self._versions))
+            self._arrays.setdefault(family, {})[job_id] = leaves
+            touched.add(family)
+        elif new:
+            self._set(job_id, _build_job(new, next(self._versions)))
         return touched
 
-    def _rebuild(self, family: int) -> None:
-        rows = [row for job_id in self._members.get(family, ()) for row in self._rows[job_id]]
-        if rows:
-            self._nodes[family] = _build(family, rows, next(self._versions))
-        else:
-            self._members.pop(family, None)
-            self._nodes.pop(family, None)
+    def _set(self, family: int, node: Node | None) -> None:
+        old = self._nodes.pop(family, None) if node is None else self._nodes.get(family)
+        for state, count in old.states.items() if old is not None else ():
+            self._tally[state] -= count
+        for state, count in node.states.items() if node is not None else ():
+            self._tally[state] += count
+        if node is not None:
+            self._nodes[family] = node
+        self._touched.add(family)
 
     def find(self, key: Key) -> Node | None:
         """The node of a line, if it is still there."""
         node = self._nodes.get(key.job)
         if node is None or node.key == key:
             return node
-        return next((child for child in node.children if child.key == key), None)
+        children = node.children
+        place = bisect_left(children, _place_of(key), key=_place_of_node)
+        return children[place] if place < len(children) and children[place].key == key else None
 
     def lines(self, view: View) -> list[Line]:
-        """The lines of a view; a family stays when it or one of its members matches."""
-        found = [node for node in self._nodes.values() if _stays(node, view)]
-        found.sort(key=lambda node: view.order(node.row), reverse=view.reverse)
-        lines: list[Line] = []
-        for node in found:
-            if not node.children:
-                lines.append(Line(node, 0))
-                continue
-            folded = node.key not in view.unfolded
-            lines.append(Line(node, 0, folded))
-            if not folded:
-                whole = view.filter.matches(facts_of(node))
-                chosen = [child for child in node.children if whole or view.filter.matches(facts_of(child))]
-                lines += [Line(child, 1, last=child is chosen[-1]) for child in chosen]
-        return lines
+        """The lines of a view; a family stays when one of its members matches, and shows those that do.
+
+        While none of them changes it is the same list, which nobody else may change.
+        """
+        shown = self._shown
+        if shown.view is None or not view.sorts_like(shown.view) or len(self._touched) * 4 > len(self._nodes):
+            shown = self._shown = _ShownFamilies(view, self._nodes)
+        else:
+            shown.update(view, self._nodes, self._touched)
+        self._touched = set()
+        return shown.lines
+
+    def count(self, view: View) -> int:
+        """How many lines a view has when all is folded."""
+        if self._shown.view is not None and not self._touched and view == self._shown.view:
+            return len(self._shown)
+        return sum(not _is_old(node, view) and bool(_list_matches(node, view.filter)) for node in self._nodes.values())
+
+    def find_next_end(self) -> float:
+        """When the next of the ended jobs among the lines will have ended before the view begins; infinity for none.
+
+        To be compared with `ended_since`.
+        """
+        return self._shown.next_end
 
     def count_states(self) -> Counter[str]:
         """How many jobs, tasks and elements are in each state."""
-        total: Counter[str] = Counter()
-        for node in self._nodes.values():
-            total.update(node.tally or {node.row.state: 1})
-        return total
+        return +self._tally
 
 
-def family_of(row: JobRow) -> int:
-    """The number of the array that an element belongs to, else the job's own."""
-    return row.array_id or row.id
+class _ShownFamilies:
+    """The families that a view shows, in its order, each with its lines."""
+
+    def __init__(self, view: View | None, nodes: Mapping[int, Node] = MappingProxyType({})) -> None:
+        self.view = view
+        self.lines: list[Line] = []
+        self._folded: dict[Key, bool] = {}
+        """Whether each head that is shown is folded."""
+        self._ends: list[tuple[float, int]] = []
+        """A heap: when each ended family ended."""
+        self._blocks = SortedBlocks[Line]()
+        if view is not None:
+            found = ((family, node, self._list_lines(node, view)) for family, node in nodes.items())
+            self._blocks = SortedBlocks((family, view.order(node.row), lines) for family, node, lines in found if lines)
+            self.lines = self._blocks.list_lines(view.reverse)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @property
+    def next_end(self) -> float:
+        """When the one ended that will leave the view first; infinity where none is over."""
+        return self._ends[0][0] if self._ends and self.view is not None and self.view.ended_since else math.inf
+
+    def update(self, view: View, nodes: Mapping[int, Node], touched: set[int]) -> None:
+        """Bring those up to date that were touched, have ended too long ago, or were folded or unfolded."""
+        turned = {key.job for key, folded in self._folded.items() if folded is (key in view.unfolded)}
+        old = self.view
+        self.view = view
+        families = touched | turned | self._take_old(view)
+        for family in families:
+            node = nodes.get(family)
+            lines = () if node is None else self._list_lines(node, view)
+            if node is not None and lines:
+                self._blocks.put(family, view.order(node.row), lines)
+            else:
+                self._blocks.drop(family)
+                self._folded.pop(head_key(family), None)
+        if families or old is None or old.reverse != view.reverse:
+            self.lines = self._blocks.list_lines(view.reverse)
+
+    def _take_old(self, view: View) -> set[int]:
+        """The families that ended before the view begins now."""
+        found = set()
+        while view.ended_since and self._ends and self._ends[0][0] < view.ended_since:
+            found.add(heapq.heappop(self._ends)[1])
+        return found
+
+    def _list_lines(self, node: Node, view: View) -> Sequence[Line]:
+        """The lines of a family; none where the view leaves it out."""
+        members = () if _is_old(node, view) else _list_matches(node, view.filter)
+        if not members:
+            return ()
+        if view.ended_since and node.over:
+            heapq.heappush(self._ends, (node.row.ended_at or 0.0, node.key.job))
+        if not node.children:
+            return (Line(node, 0),)
+        folded = self._folded[node.key] = node.key not in view.unfolded
+        head = Line(node, 0, folded)
+        if folded:
+            return (head,)
+        return (head, *(Line(member, 1) for member in members[:-1]), Line(members[-1], 1, last=True))
 
 
-def facts_of(node: Node) -> Facts:
-    """What a filter is asked about a node."""
-    row = node.row
-    fields = {
-        "cluster": row.cluster,
-        "group": row.group,
-        "id": node.ref,
-        "name": row.name,
-        "node": row.node_list,
-        "partition": row.partition,
-        "reason": row.reason,
-        "state": row.state,
-        "user": row.user,
-    }
-    return Facts(fields, " ".join(fields.values()))
-
-
-def _stays(node: Node, view: View) -> bool:
-    if view.ended_since and node.over and (node.row.ended_at or 0.0) < view.ended_since:
-        return False
-    chosen = view.filter
+def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
+    """The members of a head that match; a node without members stands for itself."""
+    members = node.children or (node,)
     if not chosen.tests:
-        return True
-    return chosen.matches(facts_of(node)) or any(chosen.matches(facts_of(child)) for child in node.children)
+        return members
+    return [member for member in members if chosen.matches(FilterSubject(member.row, member.ref))]
 
 
-def _build(family: int, rows: Sequence[JobRow], version: int) -> Node:
-    if rows[0].array_id is not None:
-        return _build_array(family, rows, version)
-    if len(rows) > 1 or rows[0].task_offset is not None:
-        ordered = sorted(rows, key=lambda row: row.task_offset or 0)
-        children = [_leaf(row, Kind.TASK, Key(family, "task", row.task_offset or 0), version) for row in ordered]
-        name = ordered[0].group or ordered[0].name
-        return _head(Key(family, "job"), Kind.GROUP, name, children, version)
-    return _leaf(rows[0], Kind.JOB, Key(family, "job"), version)
+def _is_old(node: Node, view: View) -> bool:
+    """Whether it ended before the view begins."""
+    return bool(view.ended_since) and (node.row.ended_at or 0.0) < view.ended_since and node.over
 
 
-def _build_array(family: int, rows: Sequence[JobRow], version: int) -> Node:
-    elements = sorted((row for row in rows if row.array_index is not None), key=lambda row: row.array_index or 0)
-    children = [_leaf(row, Kind.ELEMENT, Key(family, "element", row.array_index or 0), version) for row in elements]
-    waiting = next((row for row in rows if row.array_index is None), None)
-    if waiting is not None:
-        tally = {waiting.state: count_indices(waiting.array_waiting) or 1}
-        children.append(Node(Key(family, "waiting"), Kind.WAITING, waiting, version, tally))
-    return _head(Key(family, "job"), Kind.ARRAY, children[0].row.name, children, version)
+def head_key(family: int) -> Key:
+    """The key of a family's first line."""
+    return Key(family, "job")
 
 
-def _leaf(row: JobRow, kind: Kind, key: Key, version: int) -> Node:
-    return Node(key, kind, row, version)
+def _build_job(rows: Sequence[JobRow], version: int) -> Node:
+    """A job of one task, or a group with its tasks."""
+    job = rows[0].id
+    if len(rows) == 1 and rows[0].task_offset is None:
+        return Node(head_key(job), Kind.JOB, rows[0], version)
+    ordered = sorted(rows, key=lambda row: row.task_offset or 0)
+    children = [Node(Key(job, "task", row.task_offset or 0), Kind.TASK, row, version) for row in ordered]
+    return _head(head_key(job), Kind.GROUP, ordered[0].group or ordered[0].name, children, version)
+
+
+def _list_elements(array: int, rows: Sequence[JobRow], version: int) -> tuple[Node, ...]:
+    """The lines of a job of an array: an element, or the array's own rows for elements that wait or never ran."""
+    found = []
+    for row in rows:
+        if row.array_index is not None:
+            found.append(Node(Key(array, "element", row.array_index), Kind.ELEMENT, row, version))
+        else:
+            kind = "waiting" if row.state == "PENDING" else "cancelled"
+            tally = {row.state: count_indices(row.array_waiting) or 1}
+            found.append(Node(Key(array, kind), Kind.WAITING, row, version, tally))
+    return tuple(found)
+
+
+def _build_array(array: int, leaves: Iterable[Sequence[Node]], version: int) -> Node:
+    children = sorted(itertools.chain.from_iterable(leaves), key=_place_of_node)
+    return _head(head_key(array), Kind.ARRAY, children[0].row.name, children, version)
+
+
+def _place_of(key: Key) -> tuple[bool, int, str]:
+    """Where a line stands below its head: tasks and elements by number, then those that wait or never ran."""
+    return key.kind in ("waiting", "cancelled"), key.part, key.kind
+
+
+def _place_of_node(node: Node) -> tuple[bool, int, str]:
+    return _place_of(node.key)
 
 
 def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: int) -> Node:
     """What stands for all members: their liveliest state, and extremes or sums of the rest."""
-    tally: Counter[str] = Counter()
-    for child in children:
-        tally.update(child.tally or {child.row.state: 1})
-    state = next((each for each in _LIVELIEST if tally[each]), children[0].row.state)
-    shown = next(child.row for child in children if child.row.state == state)
-    row = shown._replace(
+    rows = [child.row for child in children]
+    tally = Counter([row.state for row in rows])
+    for child in children[-2:]:
+        # Only the last ones may stand for several.
+        if child.tally:
+            tally.update(child.tally)
+            tally[child.row.state] -= 1
+    state = next((each for each in _LIVELIEST if tally[each]), rows[0].state)
+    alike = [row for row in rows if row.state == state]
+    row = alike[0]._replace(
         name=name,
-        nodes=sum(child.row.nodes for child in children if child.row.state == state),
-        ended_at=max((child.row.ended_at for child in children if child.row.ended_at), default=None),
-        started_at=min((child.row.started_at for child in children if child.row.started_at), default=None),
+        nodes=sum([row.nodes for row in alike]),
+        ended_at=_find_end(rows),
+        started_at=min(filter(None, [row.started_at for row in rows]), default=None),
         task_offset=None,
         array_index=None,
         array_waiting="",
-        node_list=",".join(dict.fromkeys(child.row.node_list for child in children if child.row.node_list)),
+        node_list=",".join(filter(None, dict.fromkeys([row.node_list for row in rows]))),
     )
-    return Node(key, kind, row, version, dict(tally), tuple(children))
+    return Node(key, kind, row, version, dict(+tally), tuple(children))
+
+
+def _find_end(rows: Sequence[JobRow]) -> float | None:
+    """When the last one ended; None while one has not."""
+    ends = [row.ended_at for row in rows]
+    return None if None in ends else max(end for end in ends if end is not None)
 
 
 def count_indices(text: str) -> int:
-    """How many indices `0-9:2,20%4` names."""
+    """How many indices `0-9:2,20%4` names; a part that cannot be read counts as one."""
     total = 0
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
         first, dash, last = span.partition("-")
-        total += (int(last) - int(first)) // int(step or 1) + 1 if dash else 1
+        try:
+            total += (int(last) - int(first)) // int(step or 1) + 1 if dash else 1
+        except (ValueError, ZeroDivisionError):
+            total += 1
     return total

@@ -1,23 +1,204 @@
-"""`span top`: the queue of all clusters, live, in the terminal."""
+"""`span top`: the queue of all clusters, live, in the terminal; `--once` prints it once."""
 
 from __future__ import annotations
 
-from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.usage import read_words
-from overspan.bridge.model.getopt import Option
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-OPTIONS = (
+from overspan.bridge.cli.invocation import Invocation
+from overspan.bridge.cli.output import find_width, paint, say, use_colour, write
+from overspan.bridge.cli.usage import check_clusters, read_words
+from overspan.bridge.model.errors import InvalidRequest, Unreachable
+from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+
+if TYPE_CHECKING:
+    from overspan.tui.options import TopOptions
+    from overspan.tui.queue.styled_text import StyledText
+    from overspan.tui.source import OpenSource
+
+_CHOOSING = (
+    Option("account", "A", VALUE, "jobs of these accounts"),
+    Option("array", "r", help="array elements and tasks unfolded"),
+    Option("clusters", "M", VALUE, "jobs on these clusters; `all`"),
+    Option("jobs", "j", OPTIONAL, "these ids", "ID,..."),
+    Option("me", help="own jobs"),
+    Option("name", "n", VALUE, "jobs of these names"),
+    Option("nodelist", "w", VALUE, "jobs on these nodes"),
+    Option("partition", "p", VALUE, "jobs in these partitions"),
+    Option("qos", "q", VALUE, "jobs of these qualities of service"),
+    Option("states", "t", VALUE, "jobs in these states; `all`"),
+    Option("user", "u", VALUE, "jobs of these users"),
+)
+"""As squeue has them."""
+_SHOWING = (
+    Option("Format", "O", VALUE, "columns by long names: JobID,Name,State"),
+    Option("format", "o", VALUE, 'columns by letters: "%i %P %R"'),
+    Option("long", "l", help="more columns"),
+    Option("sort", "S", VALUE, "letters of -o, with - for falling", "KEYS"),
+    Option("start", help="pending jobs, and when they are expected to start"),
+)
+"""As squeue has them, but that widths and literal texts of formats do not count."""
+_OWN = (
+    Option("once", help="print the queue once, for scripts and plain terminals", own=True),
+    Option("filter", "", VALUE, "begin with this filter: `state:r user:ana !debug`", "TEXT", own=True),
+    Option("read-only", help="change nothing: no order can be given", own=True),
+    Option("ascii", help="no characters beyond ASCII", own=True),
+    Option("no-mouse", help="leave the mouse to the terminal", own=True),
+    Option("theme", "", VALUE, "other colours", "NAME", own=True),
+)
+_USUAL = (
     Option("help", help="this text"),
     Option("usage"),
     Option("version", "V"),
 )
+OPTIONS = (*_CHOOSING, *_SHOWING, *_OWN, *_USUAL)
 _USAGE = "usage: span top [OPTION...]"
+_NOTES = "On the screen, ? lists the keys."
+_COLOURS = {
+    "good": "green",
+    "busy": "cyan",
+    "waiting": "yellow",
+    "bad": "red",
+    "ended": "faint",
+    "dim": "faint",
+    "accent": "blue",
+    "title": "bold",
+}
+"""The terminal's own colours for the styles of the screen."""
 
 
 def run(call: Invocation) -> int:
-    """Show the queue until the user ends it."""
-    read_words(call, OPTIONS, _USAGE)
-    # Textual costs a quarter of a second of imports, which no other command needs.
-    from overspan.tui.app import TopApp, TopOptions
+    """Show the queue until the user ends it, or print it once."""
+    from overspan.bridge.cli.slurm.squeue import attach_values
 
-    return TopApp(call.client, TopOptions()).run() or 0
+    named = call._replace(verb="span top", words=tuple(attach_values(call.words)))
+    words = read_words(named, OPTIONS, _USAGE, _NOTES)
+    if words.rest:
+        raise InvalidRequest(f"{words.rest[0]!r} is no option", remedy="`span top --help` lists the options")
+    options = read_options(call, words)
+    if words.has("once"):
+        return _print_once(call, options, call.client)
+    check_terminal(call.environment, sys.stdin.isatty() and sys.stdout.isatty())
+    # Textual costs a quarter of a second of imports, which no other command needs.
+    from overspan.tui.app import TopApp
+
+    return TopApp(call.client, options).run(mouse=options.mouse) or 0
+
+
+def check_terminal(environment: Mapping[str, str], terminal: bool) -> None:
+    """Raise InvalidRequest where no screen can be shown."""
+    name = environment.get("TERM", "")
+    if not terminal:
+        message = "the screen needs a terminal for its input and output"
+    elif name in ("", "dumb"):
+        message = f"the screen needs a terminal that can move its cursor, and TERM is {name!r}"
+    else:
+        return
+    raise InvalidRequest(message, remedy="`span top --once` prints the queue once")
+
+
+def read_options(call: Invocation, words: Words) -> TopOptions:
+    """What the words choose. What chooses jobs has to be right; what only shows them is told, and the rest counts."""
+    from overspan.bridge.cli.slurm.squeue import make_filter
+    from overspan.tui.options import TopOptions
+
+    troubles: list[str] = []
+    wanted = make_filter(words, dict(call.environment))
+    wanted = wanted._replace(users=_read_users(wanted.users, troubles))
+    if wanted.clusters:
+        _check_clusters(call, wanted.clusters)
+    return TopOptions(
+        wanted=wanted._replace(extent="core"),
+        filter=" ".join(filter(None, (_filter_nodes(words.listed("nodelist")), words.last("filter")))),
+        columns=_read_columns(words, troubles),
+        sort=_read_sort(words.last("sort"), troubles),
+        unfolded=words.has("array"),
+        read_only=words.has("read-only"),
+        ascii=words.has("ascii"),
+        mouse=not words.has("no-mouse"),
+        theme=words.last("theme"),
+        troubles=tuple(troubles),
+    )
+
+
+def _read_users(words: tuple[str, ...], troubles: list[str]) -> tuple[str, ...]:
+    """The users by name; one whom this machine does not know may still have jobs on a cluster."""
+    from overspan.bridge.cli.references import find_user
+
+    names = [find_user(word) for word in words]
+    troubles += [f"this machine knows no user {word!r}" for word, name in zip(words, names, strict=True) if not name]
+    return tuple(name or word for word, name in zip(words, names, strict=True))
+
+
+def _check_clusters(call: Invocation, names: tuple[str, ...]) -> None:
+    """Raise InvalidRequest for a cluster that there is not. A daemon that does not answer is told on the screen."""
+    try:
+        with call.client() as client:
+            check_clusters(client, names)
+    except Unreachable:
+        pass
+
+
+def _read_columns(words: Words, troubles: list[str]) -> tuple[str, ...]:
+    from overspan.bridge.listings.fields import LONG_FORMAT, START_FORMAT
+    from overspan.tui.queue.columns import read_format
+
+    given = [(name, value) for name, value in words.options if name in ("Format", "format")]
+    given += [("format", LONG_FORMAT)] if words.has("long") else []
+    given += [("format", START_FORMAT)] if words.has("start") else []
+    if not given:
+        return ()
+    name, text = given[0]
+    found = read_format(text, letters=name == "format")
+    troubles += [found.trouble] if found.trouble else []
+    return found.fields
+
+
+def _read_sort(text: str, troubles: list[str]) -> str:
+    """The fields of squeue's letters: `P,-p` is `partition,-priority_fraction`."""
+    from overspan.bridge.listings.fields import SORTED
+
+    found = []
+    for word in filter(None, text.replace(" ", "").split(",")):
+        letter = word.lstrip("+-")
+        if letter in SORTED:
+            found.append(("-" if word.startswith("-") else "") + SORTED[letter].name)
+        else:
+            troubles.append(f"--sort: there is no letter {letter!r} to sort by; those of -o are meant")
+    return ",".join(found)
+
+
+def _filter_nodes(names: tuple[str, ...]) -> str:
+    """The filter that -w stands for."""
+    if not names:
+        return ""
+    from overspan.bridge.model.hostlists import expand
+    from overspan.tui.queue.filters import quote_node
+
+    try:
+        nodes = expand(",".join(names))
+    except ValueError as error:
+        raise InvalidRequest(f"--nodelist={','.join(names)}: {error}") from None
+    return f"node:{','.join(map(quote_node, nodes))}"
+
+
+def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) -> int:
+    """Print what the screen would show, all lines of it."""
+    from contextlib import closing
+
+    from overspan.tui.queue.shown import ask_enough
+    from overspan.tui.queue.snapshot import join_line, write_snapshot
+
+    for trouble in options.troubles:
+        say(call, trouble)
+    with closing(open_source()) as source:
+        changes = source.queue_changes("", ask_enough(options).wanted)
+    width = find_width(call.environment)
+    colour = use_colour(sys.stdout, call.environment)
+
+    def print_part(part: StyledText) -> str:
+        return paint(part.text, _COLOURS[part.style], colour) if part.style in _COLOURS else part.text
+
+    write("".join(join_line(line, print_part) + "\n" for line in write_snapshot(changes, options, width)))
+    return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from overspan.bridge.controller.core.wakeups import Wakeup
 
 REMEMBERED = 50_000
@@ -15,18 +17,18 @@ class ListingChanges:
         self.revision = 0
         """Grows with every change that the listings show."""
         self.wakeup = Wakeup()
-        self._revisions: dict[int, int] = {}
+        # An OrderedDict: the first key of a dict is found only behind all that were taken out before it.
+        self._revisions: OrderedDict[int, int] = OrderedDict()
         self._forgotten = 0
         """The newest revision that is not remembered any more."""
 
     def note(self, job_id: int) -> None:
         """The job's rows are new, others or gone."""
         self.revision += 1
-        self._revisions.pop(job_id, None)
         self._revisions[job_id] = self.revision
+        self._revisions.move_to_end(job_id)
         if len(self._revisions) > REMEMBERED:
-            oldest = next(iter(self._revisions))
-            self._forgotten = self._revisions.pop(oldest)
+            _, self._forgotten = self._revisions.popitem(last=False)
         self.wakeup.wake()
 
     def list_since(self, revision: int) -> list[int] | None:

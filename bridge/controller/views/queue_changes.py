@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.controller.core.recording import Clock
-from overspan.bridge.controller.core.registry import Registry
+from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
-from overspan.bridge.controller.views.listing import ALL, RowView, Selection, read_choices
+from overspan.bridge.controller.views.listing import ALL, RowChoices, RowView, Selection, read_choices
 from overspan.bridge.controller.views.rows import send_rows
 
 LOOK_AT_CLUSTERS = 5.0
@@ -45,7 +45,7 @@ def sum_up_clusters(stale: Sequence[Mapping[str, Any]]) -> int:
     return zlib.crc32(json.dumps(stale, sort_keys=True).encode())
 
 
-class QueueFeed:
+class ChangeFeed:
     """Answers clients that hold the queue and ask for what is new; a version counts for this run of the daemon only."""
 
     def __init__(self, registry: Registry, health: ClusterHealth, settle: Callable[[], None], clock: Clock) -> None:
@@ -96,18 +96,24 @@ class QueueFeed:
             "whole": found is None,
             "changed": found or [],
         }
-        ids = [entry.job.id for entry in self._registry] if found is None else found
-        rows = send_rows(list_rows(self._registry, selection, ids), selection.extent)
+        entries = iter(self._registry) if found is None else filter(None, map(self._registry.get, found))
+        rows = send_rows(list_rows(self._registry, selection, entries), selection.extent)
         return json.dumps(head).encode()[:-1] + b', "rows":[' + b",".join(rows) + b"]}"
 
 
-def list_rows(registry: Registry, selection: Selection, job_ids: Iterable[int]) -> list[bytes]:
-    """The encoded rows of these jobs; without states in the selection, ended ones have rows too."""
+def list_rows(registry: Registry, selection: Selection, entries: Iterable[JobEntry]) -> list[bytes]:
+    """The encoded rows of those entries that fit; without states in the selection, ended ones have rows too."""
     states = selection.states or frozenset((ALL,))
-    view = RowView(selection, states, read_choices(registry, selection.ids), registry)
+    choices = read_choices(registry, selection.ids)
+    view = RowView(selection, states, choices, registry)
     rows: list[bytes] = []
-    for job_id in job_ids:
-        entry = registry.get(job_id)
-        if entry is not None and selection.fits(entry):
+    for entry in entries:
+        if _is_chosen(entry, choices) and selection.fits(entry):
             rows.extend(view.rows(entry))
     return rows
+
+
+def _is_chosen(entry: JobEntry, choices: RowChoices | None) -> bool:
+    """Whether the ids asked for name the job, or the array that it is an element of."""
+    element = entry.job.element
+    return choices is None or entry.job.id in choices or (element is not None and element.array in choices)

@@ -72,6 +72,23 @@ def test_a_job_through_the_api() -> None:
     serve(scene)
 
 
+def test_the_changes_of_the_queue_behind_a_version() -> None:
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        path = "/v1/queue/changes"
+        first = (await client.get(path)).json()
+        assert first["whole"] and first["rows"] == []
+        asked = asyncio.ensure_future(client.get(path, params={"version": first["version"], "wait": 60}))
+        await turn()
+        assert not asked.done()
+        await run_job(bench, client, "a b")
+        told = (await asked).json()
+        assert not told["whole"] and told["changed"] == [1] and len(told["rows"]) == 2
+        assert (await client.get(path, params={"wait": 601})).status_code == 400
+        assert (await client.get(path, params={"version": "v" * 65})).status_code == 400
+
+    serve(scene)
+
+
 def test_the_queue_as_lines_unless_only_the_command_can_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # `squeue -r` sets it for its process.
     monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
@@ -365,7 +382,7 @@ def test_ping_clusters_nodes_plan_and_schema() -> None:
 def test_openapi_names_every_route_and_its_failures() -> None:
     async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
         paths = (await client.get("/v1/openapi.json")).json()["paths"]
-        assert len(paths) == 40
+        assert len(paths) == 41
         for operations in paths.values():
             for operation in operations.values():
                 assert set(operation["responses"]) == {"200", "default"}

@@ -33,6 +33,7 @@ class FakeSource:
         self._rows: dict[int, list[JobRow]] = {}
         self._revisions: dict[int, int] = {}
         self._revision = 0
+        self.autostart = True
         self.stale: tuple[Stale, ...] = ()
         self.lost: OverspanError | None = None
         self.now = NOW
