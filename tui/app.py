@@ -142,17 +142,15 @@ class TopApp(App[int]):
         self._feed.retry()
         self.place.ask_again()
 
-<<<<<<< HEAD
     def action_close_open(self) -> None:
         """Close what is open, the innermost first; on the queue alone there is nothing."""
         self._close_open()
-=======
+
     def action_pause(self) -> None:
         """Let the display stand still, or follow again."""
         self.paused_since = time.time() if self.paused_since is None else None
         self._feed.pause(self.paused_since is not None)
         self.refresh_head()
->>>>>>> trial
 
     def action_quit_top(self) -> None:
         """Close what is open, else end."""

@@ -107,13 +107,8 @@ class Controller:
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
-<<<<<<< HEAD
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
-        self.feed = QueueFeed(self.recorder.registry, self.health, self._settle, parts.clock)
-=======
-        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock())
         self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
->>>>>>> trial
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)

@@ -342,23 +342,12 @@ class QueuePlace(JobPlace):
         """Type a filter."""
         self.query_one(FilterBox).open()
 
-<<<<<<< HEAD
-    def set_filter(self, text: str) -> None:
-        """Filter by a text, as if it had been typed."""
-        box = self.query_one("#filter", Input)
-        box.value = text
-        box.display = bool(text)
-        self.table.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-=======
     def set_filter(self, source: str) -> None:
         """Show what matches this filter."""
         self.query_one(FilterBox).set_source(source)
         self._filter_by(source)
 
     def on_filter_box_changed(self, event: FilterBox.Changed) -> None:
->>>>>>> trial
         """Filter while it is typed."""
         self._filter_by(event.source)
 
@@ -366,12 +355,6 @@ class QueuePlace(JobPlace):
         """Go back to the lines."""
         self.table.focus()
 
-<<<<<<< HEAD
-    def close_open(self) -> bool:
-        """Drop the filter; False where there was none."""
-        box = self.query_one("#filter", Input)
-        if not box.display:
-=======
     def _filter_by(self, source: str) -> None:
         if source != self.filter_source:
             self._choose(self._choice._replace(filter=read_filter(clean_text(source))))
@@ -384,7 +367,6 @@ class QueuePlace(JobPlace):
             self.table.focus()
             return True
         if not box.typing and not box.source:
->>>>>>> trial
             return False
         box.close(kept=False)
         return True
