@@ -6,17 +6,19 @@ does not change when more is read.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from overspan.bridge.client.log_reading import find_since, key_of, order_pieces
 from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 from overspan.tui.logs.window import KEPT, PART, LogLine, LogWindow, Wanted
 
 LEAST_PART = 16 * 1024
-LEAST_KEPT = 256 * 1024
+LEAST_KEPT = 64 * 1024
+MERGED_KEPT = 2 * 1024 * 1024
+"""Bytes of all logs that are merged: their lines are sorted anew with each change."""
 
 
 class LogRow(NamedTuple):
@@ -33,6 +35,52 @@ class LogRow(NamedTuple):
         return same and (self.line.begin == other.line.begin or 0 < self.line.end == other.line.end)
 
 
+class WindowRows(Sequence[LogRow]):
+    """The lines of a window: each is made when it is looked at, since few of them are."""
+
+    def __init__(self, key: StreamKey, window: LogWindow, marks: Sequence[tuple[float, int]]) -> None:
+        self._key = key
+        # A copy: what is on the screen is to stay the same until it is drawn anew.
+        self._lines = window.lines.copy()
+        self._tail = window.tail
+        self._count = len(window.lines) + (window.tail is not None)
+        self._marks = marks
+        self._before = window.before
+        self._remarks = [place for place, line in enumerate(window.lines) if line.mark]
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> LogRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[LogRow]: ...
+    def __getitem__(self, place: int | slice) -> LogRow | list[LogRow]:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(self._count))]
+        if not -self._count <= place < self._count:
+            raise IndexError(place)
+        place %= self._count
+        line = self._lines[place] if place < len(self._lines) or self._tail is None else self._tail
+        number = None
+        if self._before is not None and not line.mark:
+            number = self._before + place + 1 - bisect_left(self._remarks, place)
+        return LogRow(self._key, line, find_mark(self._marks, line.end), number)
+
+
+def find_mark(marks: Sequence[tuple[float, int]], end: int) -> float | None:
+    """When a log had so many bytes."""
+    return marks[min(bisect_left(marks, end, key=_size_of), len(marks) - 1)][0] if marks else None
+
+
+def _end_of(line: LogLine) -> int:
+    return line.end
+
+
+def _size_of(mark: tuple[float, int]) -> int:
+    return mark[1]
+
+
 class Asked(NamedTuple):
     """A part to read of one of the logs."""
 
@@ -47,8 +95,11 @@ class LogDocument:
         self.windows: dict[StreamKey, LogWindow] = {}
         self._marks: dict[StreamKey, list[tuple[float, int]]] = {}
         self._streams: dict[StreamKey, Stream] = {}
-        count = max(1, len(streams))
-        self._part, self._kept = max(LEAST_PART, PART // count), max(LEAST_KEPT, KEPT // count)
+        count = len(streams)
+        self._part = max(LEAST_PART, PART // max(1, count))
+        self._kept = KEPT if count < 2 else max(LEAST_KEPT, MERGED_KEPT // count)
+        self._rows: Sequence[LogRow] = ()
+        self._versions: tuple[int, ...] | None = None
         for stream in streams:
             self.add(stream)
 
@@ -67,20 +118,22 @@ class LogDocument:
         """Bytes that are not read yet, behind all that is."""
         return sum(window.behind for window in self.windows.values())
 
-    def add(self, stream: Stream) -> LogWindow:
-        """One more log."""
+    def add(self, stream: Stream, at: float | None = None) -> LogWindow:
+        """One more log; of one that was not there before, what there is came at that time."""
         key = key_of(stream)
         window = self.windows[key] = LogWindow(self._part, self._kept)
         window.size = stream.size
         self._streams[key] = stream
-        self._marks[key] = list(stream.marks or ())
+        self._marks[key] = list(stream.marks or ([(at, stream.size)] if at is not None and stream.size else ()))
         return window
 
     def note_size(self, stream: Stream, now: float) -> None:
         """What the daemon tells of a log's size; what is new came by now."""
         key = key_of(stream)
+        # The cluster's clock may be ahead of the daemon's.
+        now = max([now, *(marks[-1][0] for marks in self._marks.values() if marks)])
         if key not in self.windows:
-            self.add(stream)
+            self.add(stream, now)
         marks = self._marks[key]
         if marks and stream.size < marks[-1][1]:
             marks.clear()
@@ -105,7 +158,7 @@ class LogDocument:
         if not self.merged:
             window = self.windows[key]
             return [Asked(key, window.want_at(max(0, offset - self._part // 2), window.size))]
-        at = self._find_time(key, offset)
+        at = self.find_time(key, offset)
         return self.want_time(at) if at is not None else self._want_parts(offset / max(1, self.windows[key].size))
 
     def want_percent(self, percent: float) -> list[Asked]:
@@ -113,7 +166,7 @@ class LogDocument:
         if not self.merged:
             return self._want_parts(percent / 100)
         left = self.size * percent / 100
-        for piece in order_pieces(self._streams.values(), dict.fromkeys(self._streams, 0)):
+        for piece in order_pieces(self.streams, dict.fromkeys(self._streams, 0)):
             left -= piece.end - piece.begin
             if left <= 0 and piece.at is not None:
                 return self.want_time(piece.at)
@@ -157,6 +210,13 @@ class LogDocument:
             if key in self.windows:
                 self.windows[key].take(part.offset, part.data, part.size, part.gap)
 
+    def count_behind(self, seen: Mapping[StreamKey, int]) -> int:
+        """How many lines that are here end behind these places."""
+        return sum(
+            len(window.lines) - bisect_right(window.lines, seen.get(key, 0), key=_end_of)
+            for key, window in self.windows.items()
+        )
+
     def mark(self, text: str) -> None:
         """Put a remark below all that there is."""
         newest = max(self.windows, key=self._last_time, default=None)
@@ -165,49 +225,36 @@ class LogDocument:
 
     # --- what is shown ------------------------------------------------------------------------------------------------
 
-    def rows(self) -> list[LogRow]:
-        """The lines in their order."""
-        if not self.merged:
-            return [row for key, window in self.windows.items() for row in self._list_rows(key, window)]
+    def rows(self) -> Sequence[LogRow]:
+        """The lines in their order; the same object while nothing changes."""
+        versions = tuple(window.version for window in self.windows.values())
+        if versions != self._versions:
+            self._versions = versions
+            parts = [WindowRows(key, window, self._marks[key]) for key, window in self.windows.items()]
+            self._rows = self._merge(parts) if self.merged else next(iter(parts), ())
+        return self._rows
+
+    def _merge(self, parts: Sequence[WindowRows]) -> list[LogRow]:
+        """Lines by their times, as far as all windows reach."""
         floor = max((self._first_time(key) for key, one in self.windows.items() if one.want_before()), default=-inf)
         ceiling = min((self._last_time(key) for key, one in self.windows.items() if one.behind), default=inf)
-        found = [
-            row
-            for key, window in self.windows.items()
-            for row in self._list_rows(key, window)
-            if floor <= _time_of(row) <= ceiling
-        ]
+        found = [row for part in parts for row in part if floor <= _time_of(row) <= ceiling]
         found.sort(key=_time_of)
         return found
 
-    def _list_rows(self, key: StreamKey, window: LogWindow) -> list[LogRow]:
-        marks = self._marks[key]
-        times, sizes = [at for at, _ in marks], [size for _, size in marks]
-        tail, number = window.tail, window.before
-        rows, last = [], len(sizes) - 1
-        for line in (*window.lines, tail) if tail is not None else window.lines:
-            number = None if number is None else number + (not line.mark)
-            at = times[min(bisect_left(sizes, line.end), last)] if times else None
-            rows.append(LogRow(key, line, at, None if line.mark else number))
-        return rows
-
     def find_time(self, key: StreamKey, end: int) -> float | None:
         """When a line that ends there came."""
-        return self._find_time(key, end)
-
-    def _find_time(self, key: StreamKey, end: int) -> float | None:
-        marks = self._marks.get(key)
-        return marks[min(bisect_left(marks, end, key=lambda mark: mark[1]), len(marks) - 1)][0] if marks else None
+        return find_mark(self._marks.get(key, ()), end)
 
     def _first_time(self, key: StreamKey) -> float:
         window = self.windows[key]
         line = window.lines[0] if window.lines else window.tail
-        at = self._find_time(key, line.end if line is not None else window.begin)
+        at = self.find_time(key, line.end if line is not None else window.begin)
         return -inf if at is None else at
 
     def _last_time(self, key: StreamKey) -> float:
         window = self.windows[key]
-        at = self._find_time(key, window.end)
+        at = self.find_time(key, window.end)
         return -inf if at is None else at
 
     def locate(self, row: LogRow) -> float:
@@ -217,8 +264,8 @@ class LogDocument:
 
     @property
     def streams(self) -> list[Stream]:
-        """The logs, with what is known of when they grew."""
-        return list(self._streams.values())
+        """The logs with something in them, and what is known of when they grew."""
+        return [stream for stream in self._streams.values() if stream.size]
 
     @property
     def whole(self) -> bool:
@@ -228,7 +275,7 @@ class LogDocument:
     @property
     def timed(self) -> bool:
         """Whether it is known of all logs when they grew."""
-        return all(self._marks.values())
+        return all(self._marks[key] or not window.size for key, window in self.windows.items())
 
     def sizes(self) -> Mapping[StreamKey, int]:
         """The size of each log."""

@@ -116,10 +116,9 @@ class LogLayout:
 
 def find_row(rows: Sequence[LogRow], wanted: LogRow, near: int) -> int:
     """Where a line is in a list that may have changed; the place of the one that is nearest if it is gone."""
-    if near < len(rows) and rows[near].is_same(wanted):
-        return near
-    for place, row in enumerate(rows):
-        if row.is_same(wanted):
-            return place
+    for away in range(len(rows)):
+        for place in {near - away, near + away}:
+            if 0 <= place < len(rows) and rows[place].is_same(wanted):
+                return place
     same = [(abs(row.line.begin - wanted.line.begin), place) for place, row in enumerate(rows) if row.key == wanted.key]
     return min(same)[1] if same else max(0, min(near, len(rows) - 1))

@@ -34,7 +34,8 @@ def find_program(names: Sequence[str], others: Sequence[str], environment: Mappi
 
 def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], others: Sequence[str]) -> None:
     """Hand the terminal to a program that shows the log, until it ends."""
-    if session.document is None:
+    if session.document is None or not session.document.streams:
+        screen.notify("the log is empty", markup=False)
         return
     words = find_program(names, others, os.environ)
     if not words:

@@ -143,7 +143,7 @@ class LogScreen(Screen[None]):
         document = self.session.document
         if document is None:
             return
-        if self.session.only or any(row.is_same(one) for one in self.view.rows):
+        if self.session.only or self.view.has(row):
             self.view.show_row(row, hit=True)
         else:
             self.view.following = False
@@ -167,9 +167,8 @@ class LogScreen(Screen[None]):
 
     def _show_members(self) -> None:
         document = self.session.document
-        keys = list(document.windows) if document is not None else []
-        several = len({(member_of(key), key.stream) for key in keys}) > 1
-        names = count_name_cells([member_of(key) for key in keys]) if several else 0
+        logs = {(member_of(one), one.stream) for one in (document.streams if document is not None else ())}
+        names = count_name_cells([member for member, _ in logs]) if len(logs) > 1 else 0
         if names != self.view.options.names:
             self.view.set_options(self.view.options._replace(names=names))
 
@@ -178,7 +177,7 @@ class LogScreen(Screen[None]):
     def _describe(self) -> None:
         session, view, document = self.session, self.view, self.session.document
         if view.following or view.at_end:
-            session.new_lines = 0
+            session.note_seen()
         first, last = view.first_row, view.last_row
         begin = end = 1.0
         if document is not None and first is not None and last is not None:
@@ -190,7 +189,7 @@ class LogScreen(Screen[None]):
             share=end,
             following=view.following,
             over=session.over,
-            new_lines=session.new_lines,
+            new_lines=session.count_new(),
             bytes_below=document.behind if document is not None else 0,
             search=describe_search(facts) if facts is not None else "",
             trouble=session.trouble,
@@ -199,7 +198,7 @@ class LogScreen(Screen[None]):
         self._say("#log-status", describe_place(place) if document is not None else session.trouble)
         self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")
         choice = describe_choice(session.choice, session.streams)
-        paths = {stream.path for stream in document.streams} if document is not None else set()
+        paths = {stream.path for stream in (document.streams if document is not None else ())}
         path = next(iter(paths)) if len(paths) == 1 else ""
         self._say("#log-head", "  │  ".join(filter(None, (self.target.label, choice, path))))
 
@@ -431,7 +430,8 @@ class LogScreen(Screen[None]):
 
     def _save(self, path: str) -> None:
         document, reader = self.session.document, self.session.reader
-        if document is None:
+        if document is None or not document.streams:
+            self.notify("the log is empty", markup=False)
             return
         streams, stopped, shown = document.streams, self._stopped, clean_text(path)
         self.notify(f"saving to {shown}", markup=False)

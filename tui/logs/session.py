@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from overspan.bridge.client.log_reading import key_of
 from overspan.bridge.client.messages import LogFinds, LogPart, LogSearch, Stream, StreamKey
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
@@ -65,7 +66,7 @@ class LogSession:
         self.trouble = ""
         self.kind = ""
         """Of the cluster."""
-        self.new_lines = 0
+        self._seen: dict[StreamKey, int] = {}
         self.search: LogSearching | None = None
         self.only = False
         """Whether only lines that match are shown."""
@@ -96,10 +97,10 @@ class LogSession:
         """Whether nothing more can come."""
         return bool(self._over) and all(self._over.values())
 
-    def rows(self) -> list[LogRow]:
+    def rows(self) -> Sequence[LogRow]:
         """The lines to show."""
         if self.document is None:
-            return []
+            return ()
         if self.only and self.search is not None:
             return self.search.rows(self.document)
         return self.document.rows()
@@ -109,7 +110,7 @@ class LogSession:
     def choose(self, choice: Choice) -> None:
         """Read other logs."""
         self.choice, self.document = choice, None
-        self.new_lines, self._over, self._fills = 0, {}, 0
+        self._seen, self._over, self._fills = {}, {}, 0
         self.end_search()
         self._scene.following = True
         self.silence = "asking the daemon..."
@@ -151,15 +152,17 @@ class LogSession:
             return
         now = self._clock()
         for stream in chosen:
-            self._note_attempt(self.document, stream)
+            begins = self._begins_attempt(self.document, stream)
             self.document.note_size(stream, now)
+            if begins:
+                name = member_of(stream).name
+                self.document.windows[key_of(stream)].mark(f"{name}: attempt {stream.attempt} begins")
         self._read_growth(self.document)
 
-    def _note_attempt(self, document: LogDocument, stream: Stream) -> None:
-        """Say in the log where another attempt begins."""
+    @staticmethod
+    def _begins_attempt(document: LogDocument, stream: Stream) -> bool:
         attempts = [key.attempt or 0 for key in document.windows if member_of(key) == member_of(stream)]
-        if attempts and stream.attempt > max(attempts):
-            document.add(stream).mark(f"{member_of(stream).name}: attempt {stream.attempt} begins")
+        return bool(attempts) and stream.attempt > max(attempts)
 
     def _read_growth(self, document: LogDocument) -> None:
         self._grow_search(document)
@@ -192,21 +195,22 @@ class LogSession:
     def _take_parts(self, parts: Parts) -> None:
         if self.document is None:
             return
-        before = self._count_ends(self.document)
         self.document.take(parts)
         self._over.update((key, part.over) for key, part in parts)
-        if not self._scene.following:
-            self.new_lines += max(0, self._count_ends(self.document) - before)
         then, self._then = self._then, None
         self._grow_search(self.document)
         self._scene.draw()
         if then is not None:
             then()
 
-    @staticmethod
-    def _count_ends(document: LogDocument) -> int:
-        """Lines that are read at the ends of the logs."""
-        return sum(window.taken for window in document.windows.values())
+    def note_seen(self) -> None:
+        """The end is in sight: what is written from now on is new."""
+        self._seen = dict(self.document.sizes()) if self.document is not None else {}
+
+    def count_new(self) -> int:
+        """Lines that were written since the end was in sight, as far as they are here."""
+        document = self.document
+        return document.count_behind(self._seen) if document is not None and not self.only else 0
 
     def go_on(self) -> None:
         """Read what the screen has room for, or what the reader goes towards."""

@@ -30,9 +30,9 @@ def format_bytes(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def count_lines(count: int) -> str:
+def count_lines(count: int, which: str = "") -> str:
     """A number of lines in words."""
-    return f"{count:,} line{'' if count == 1 else 's'}"
+    return f"{count:,} {which}line{'' if count == 1 else 's'}"
 
 
 def describe_place(facts: LogPlaceFacts) -> str:
@@ -43,7 +43,7 @@ def describe_place(facts: LogPlaceFacts) -> str:
     else:
         words.append(f"{facts.share:.0%}")
         if facts.new_lines:
-            words.append(f"+{count_lines(facts.new_lines)} new, F follows")
+            words.append(f"+{count_lines(facts.new_lines, 'new ')}, F follows")
         if facts.bytes_below:
             words.append(f"{format_bytes(facts.bytes_below)} below")
     words.append(format_bytes(facts.size))

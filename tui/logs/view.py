@@ -150,11 +150,18 @@ class LogView(Widget, can_focus=True):
     def set_rows(self, rows: Sequence[LogRow]) -> None:
         """Show these lines; what is at the top stays there, or at the bottom where the end is followed."""
         top = self.first_row
+        if rows is self._rows and rows:
+            return
         self._rows = rows
         if top is not None and not self.following:
             place = find_row(rows, top, self._top.row)
             self._top = ViewPlace(max(0, place), self._top.part)
         self._lay_out()
+
+    def has(self, row: LogRow) -> bool:
+        """Whether a line is among them."""
+        place = find_row(self._rows, row, self._top.row)
+        return 0 <= place < len(self._rows) and self._rows[place].is_same(row)
 
     def set_options(self, options: ViewOptions) -> None:
         """Show more, or less, of each line."""

@@ -7,7 +7,6 @@ part belongs to the part that has its beginning; of a line that is longer than a
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 from overspan.bridge.model.log_matching import LONGEST, keep_last
@@ -64,14 +63,15 @@ class LogWindow:
 
     def __init__(self, part: int = 0, kept: int = 0) -> None:
         self._part, self._kept = part or PART, kept or KEPT
+        self.version = 0
+        """Grows with each change of the lines."""
         self._clear(0, 0)
         self.first = 0
         """The first byte that there is still."""
-        self.taken = 0
-        """Lines that were added at the end, ever."""
 
     def _clear(self, begin: int, size: int) -> None:
-        self.lines: deque[LogLine] = deque()
+        self.lines: list[LogLine] = []
+        self.version += 1
         self.begin = self.end = self._open_begin = begin
         self.size = size
         self.before: int | None = None if begin else 0
@@ -186,6 +186,7 @@ class LogWindow:
     def _extend(self, data: bytes) -> None:
         """Add to the line that has no end yet; what it writes over goes."""
         self._open += data
+        self.version += 1
         body = self._open.rstrip(b"\r")
         place = body.rfind(b"\r") + 1
         if place:
@@ -197,12 +198,14 @@ class LogWindow:
 
     def _push(self, line: LogLine) -> None:
         self.lines.append(line)
-        self.taken += not line.mark
+        self.version += 1
         self._held += len(line.data) + LINE_COST
 
     def _trim_front(self) -> None:
-        while self._held > self._kept and len(self.lines) > 1:
-            line = self.lines.popleft()
+        surplus = 0
+        while self._held > self._kept and surplus < len(self.lines) - 1:
+            line = self.lines[surplus]
+            surplus += 1
             self._held -= len(line.data) + LINE_COST
             if self._old:
                 self._old -= 1
@@ -210,6 +213,7 @@ class LogWindow:
             self.begin = line.end
             if self.before is not None and not line.mark:
                 self.before += 1
+        del self.lines[:surplus]
 
     # --- towards the beginning ----------------------------------------------------------------------------------------
 
@@ -228,7 +232,8 @@ class LogWindow:
             found[-1] = found[-1]._replace(end=self.begin)
             if self._is_overwritten():
                 self._widen(found.pop().begin)
-        self.lines.extendleft(reversed(found))
+        self.lines[:0] = found
+        self.version += 1
         self._held += sum(len(line.data) + LINE_COST for line in found)
         self.begin = offset
         self.before = 0 if offset <= self.first and not self.first else self.before and self.before - len(found)

@@ -78,6 +78,8 @@ class FakeSource:
         self.searches: list[tuple[StreamKey, LogSearch]] = []
         self.search_block = 1 << 20
         """Bytes that one search goes through."""
+        self.search_seconds = 0.0
+        """How long it takes."""
         self.details: dict[str, dict[str, Any]] = {}
         self.scripts: dict[str, str] = {}
         self.timelines: dict[str, list[Transition]] = {}
@@ -181,6 +183,7 @@ class FakeSource:
         """As the client."""
         self._check_logs()
         self.searches.append((key, wanted))
+        time.sleep(self.search_seconds)
         file = self.files[ref, key]
         end = file.size if wanted.end is None else min(wanted.end, file.size)
         begin = max(wanted.begin, end - self.search_block)
