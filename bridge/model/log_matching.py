@@ -19,8 +19,15 @@ LONGEST = 16 * 1024
 """Bytes of a line that are passed on."""
 LONGEST_PATTERN = 1000
 
-Matcher = Callable[[str], bool]
-"""Whether a line, as it is shown, is wanted."""
+_SPECIAL = frozenset(".^$*+?{}[]\\|()")
+"""Characters that mean something in a regular expression."""
+
+
+class Matcher(NamedTuple):
+    """Which lines, as they are shown, are wanted. `literal` is in all of them, where that is known: small letters."""
+
+    wants: Callable[[str], bool]
+    literal: str = ""
 
 
 class LineMatch(NamedTuple):
@@ -46,9 +53,12 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 
 def make_matcher(pattern: str, invert: bool = False) -> Matcher:
-    """Whether a line matches, or with `invert` does not. Raises ValueError."""
+    """What matches, or with `invert` what does not. Raises ValueError."""
     search = compile_pattern(pattern).search
-    return (lambda line: search(line) is None) if invert else (lambda line: search(line) is not None)
+    if invert:
+        return Matcher(lambda line: search(line) is None)
+    literal = pattern.lower() if pattern.isascii() and not _SPECIAL & set(pattern) else ""
+    return Matcher(lambda line: search(line) is not None, literal)
 
 
 def keep_last(line: bytes) -> bytes:
@@ -57,20 +67,23 @@ def keep_last(line: bytes) -> bytes:
     return line[line.rfind(b"\r") + 1 :]
 
 
-def find_lines(data: bytes, offset: int, matches: Matcher) -> Iterator[LineMatch]:
+def find_lines(data: bytes, offset: int, matcher: Matcher) -> Iterator[LineMatch]:
     """The lines that match, first to last. `data` stands at `offset`, and begins where a line does."""
-    raw = data.split(b"\n")
-    if not raw[-1]:
-        raw.pop()
-    last = [keep_last(line) for line in raw] if b"\r" in data else raw
-    text = b"\n".join(last).decode("utf-8", "replace")
+    overwritten = b"\r" in data
+    text = (b"\n".join(map(keep_last, data.split(b"\n"))) if overwritten else data).decode("utf-8", "replace")
     # Neither of these adds or takes line breaks.
     if "\x1b" in text:
         text = SEQUENCES.sub("", text)
     if "\t" in text:
         text = text.expandtabs()
-    end = offset
-    for part, shown, line in zip(raw, last, text.split("\n")):
+    if matcher.literal and text.isascii() and matcher.literal not in text.lower():
+        # Most parts of a large log: ten times as quick as line by line.
+        return
+    raw = data.split(b"\n")
+    if not raw[-1]:
+        raw.pop()
+    end, wants = offset, matcher.wants
+    for part, line in zip(raw, text.split("\n")):
         begin, end = end, end + len(part) + 1
-        if matches(line):
-            yield LineMatch(begin, min(end, offset + len(data)), shown[: LONGEST + 1])
+        if wants(line):
+            yield LineMatch(begin, min(end, offset + len(data)), keep_last(part)[: LONGEST + 1])

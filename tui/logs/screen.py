@@ -135,6 +135,8 @@ class LogScreen(Screen[None]):
         self._show_members()
         if session.awaited is not None:
             session.find_hit(session.awaited, self._find_near())
+            if session.hit is None and session.awaited is None and session.search is not None and session.search.count:
+                self.notify("no older match: `N` goes to newer ones", markup=False)
         self._turn_over()
         self._describe()
 
@@ -398,7 +400,7 @@ class LogScreen(Screen[None]):
         elif not text:
             self._end_search()
         else:
-            self.session.begin_search(text, only)
+            self.session.begin_search(text, only, self._find_near())
             search = self.session.search
             self.view.set_pattern(None if search is None or search.inverted else search.expression)
             if only:

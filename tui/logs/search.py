@@ -32,13 +32,19 @@ class _Span(NamedTuple):
 class SearchedLog:
     """One log: what is left to search, and what was found."""
 
-    def __init__(self, size: int) -> None:
-        self.left = [_Span(0, size)] if size else []
-        """The newest last."""
+    def __init__(self, size: int, place: int | None = None) -> None:
+        """It is searched from `place` to its beginning first, then from its end."""
+        place = size if place is None else min(place, size)
+        self.left = [span for span in (_Span(place, size), _Span(0, place)) if span.end > span.begin]
+        """The next one last."""
         self.end = self.size = size
         self.first = 0
         self.lines: dict[int, FoundLine] = {}
         self.trouble = ""
+
+    def misses(self, begin: int, end: int) -> bool:
+        """Whether some of these bytes are left."""
+        return any(span.begin < end and begin < span.end for span in self.left)
 
     @property
     def missing(self) -> int:
@@ -49,12 +55,13 @@ class SearchedLog:
 class LogSearching:
     """What is searched for: a regular expression; `!` in front wants lines without it."""
 
-    def __init__(self, text: str, sizes: Mapping[StreamKey, int]) -> None:
+    def __init__(self, text: str, sizes: Mapping[StreamKey, int], place: int | None = None) -> None:
+        """`place` is where the reader is, of a log that is read alone: what is older is searched first."""
         self.text = text
         self.inverted = text.startswith(INVERSE) and len(text) > 1
         self.pattern = text[1:] if self.inverted else text
         self.expression: re.Pattern[str] = compile_pattern(self.pattern)
-        self.logs = {key: SearchedLog(size) for key, size in sizes.items()}
+        self.logs = {key: SearchedLog(size, place if len(sizes) == 1 else None) for key, size in sizes.items()}
         self._rows: list[LogRow] | None = None
         self._places: dict[StreamKey, int] = {}
 
@@ -82,7 +89,6 @@ class LogSearching:
         log.left = [span for span in log.left if span != (asked.begin, asked.end)]
         if finds.begin > max(asked.begin, log.first) and not finds.trouble and finds.begin < (asked.end or inf):
             log.left.append(_Span(asked.begin, finds.begin))
-            log.left.sort()
 
     def fail(self, key: StreamKey, why: str) -> None:
         """A log cannot be searched any further."""
@@ -133,13 +139,18 @@ class LogSearching:
         return self._rows
 
     def find_next(self, document: LogDocument, row: LogRow | None, older: bool) -> LogRow | None:
-        """The line before, or behind, a row (None: all); None where there is none."""
+        """The line before, or behind, a row (None: all). None: there is none, or what is between is not searched."""
         rows = self.rows(document)
         if row is None:
             return rows[-1] if older and rows else None
         order = self._order(row)
         place = bisect_left(rows, order, key=self._order) - 1 if older else bisect_right(rows, order, key=self._order)
-        return rows[place] if 0 <= place < len(rows) else None
+        found = rows[place] if 0 <= place < len(rows) else None
+        if found is not None and found.key == row.key:
+            begin, end = sorted((found.line.begin, row.line.begin))
+            if self.logs[row.key].misses(begin, end):
+                return None
+        return found
 
     def _order(self, row: LogRow) -> tuple[float, int, int]:
         at = -inf if row.at is None or len(self.logs) < 2 else row.at

@@ -229,11 +229,12 @@ class LogSession:
 
     # --- searching ----------------------------------------------------------------------------------------------------
 
-    def begin_search(self, text: str, only: bool) -> None:
-        """Search all of the chosen logs, the newest lines first. Raises ValueError for a wrong pattern."""
+    def begin_search(self, text: str, only: bool, near: LogRow | None = None) -> None:
+        """Search all of the chosen logs, the newest lines first, or those before a line. ValueError: wrong pattern."""
         if self.document is None:
             return
-        self.search = LogSearching(text, self.document.sizes())
+        place = near.line.end if near is not None and not only else None
+        self.search = LogSearching(text, self.document.sizes(), place)
         self.only, self.hit = only, None
         self.awaited = None if only else True
         self._searching = False

@@ -17,12 +17,12 @@ from overspan.bridge.model.log_matching import find_lines, make_matcher
 def serve(source: BinaryIO, target: BinaryIO) -> None:
     """Answer blocks until the input ends."""
     asked = json.loads(source.readline())
-    matches = make_matcher(asked["pattern"], asked["invert"])
+    matcher = make_matcher(asked["pattern"], asked["invert"])
     for head in source:
         offset, size = map(int, head.split())
         found = [
             [match.begin, match.end, match.data.decode("latin-1")]
-            for match in find_lines(source.read(size), offset, matches)
+            for match in find_lines(source.read(size), offset, matcher)
         ]
         target.write(json.dumps(found[::-1]).encode() + b"\n")
         target.flush()

@@ -109,10 +109,17 @@ def test_lines_match_as_they_are_shown(line: bytes, pattern: str) -> None:
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), min_size=1, max_size=20))
 def test_lines_are_where_they_are(lines: list[bytes]) -> None:
     log = b"\n".join(lines)
-    found = list(find_lines(log, 0, lambda line: True)) if log else []
+    found = list(find_lines(log, 0, make_matcher(""))) if log else []
     expected = lines if lines[-1] else lines[:-1]
     assert [log[one.begin : one.end].removesuffix(b"\n") for one in found] == (expected if log else [])
     assert all(one.data == keep_last(log[one.begin : one.end].removesuffix(b"\n")) for one in found)
+
+
+def test_a_literal_is_looked_for_whatever_its_case_and_its_letters() -> None:
+    log = "one\nTWO\ngröße two\nthree\n".encode()
+    for pattern, count in (("two", 2), ("TWO", 1), ("zz", 0), ("größe", 1), ("t.o", 2), ("", 4)):
+        assert len(list(find_lines(log, 0, make_matcher(pattern)))) == count, pattern
+    assert len(list(find_lines(log, 0, make_matcher("zz", invert=True)))) == 4
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,29 @@ def test_a_search_reaches_what_is_not_here_and_is_left_at_any_time() -> None:
     read_log(source, story)
 
 
+def test_a_search_in_the_middle_goes_up_from_there() -> None:
+    count = 4 * PART // 100
+    lines = [f"{number:06d} {'x' * 92}" for number in range(count)]
+    for number in (100, count // 2 - 3000, count // 2 + 3000, count - 2):
+        lines[number] = f"{number:06d} here"
+    source = make_source(*lines)
+    source.search_block = PART // 4
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(shown(screen)) > 5)
+        await pilot.press("percent_sign", "5", "0", "enter")
+        await settle(pilot, lambda: abs(int(shown(screen)[0][:6]) - count // 2) < 9)
+        await pilot.press("slash", *"here", "enter")
+        await settle(pilot, lambda: f"{count // 2 - 3000:06d} here" in shown(screen))
+        assert source.searches[0][1].end is not None and source.searches[0][1].end < 51 * count
+        await pilot.press("N")
+        await settle(pilot, lambda: f"{count // 2 + 3000:06d} here" in shown(screen))
+        await pilot.press("n", "n")
+        await settle(pilot, lambda: f"{100:06d} here" in shown(screen))
+
+    read_log(source, story)
+
+
 def test_only_matching_lines_are_shown_and_followed() -> None:
     source = make_source(*[f"step {number}" for number in range(50)], "an error", "step 50")
 
