@@ -42,8 +42,9 @@ class WindowRows(Sequence[LogRow]):
         self._key = key
         # A copy: what is on the screen is to stay the same until it is drawn anew.
         self._lines = window.lines.copy()
-        self._tail = window.tail
-        self._count = len(window.lines) + (window.tail is not None)
+        # Of a line that goes on behind the window, the end is not known.
+        self._tail = None if window.behind else window.tail
+        self._count = len(window.lines) + (self._tail is not None)
         self._marks = marks
         self._before = window.before
         self._remarks = [place for place, line in enumerate(window.lines) if line.mark]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from overspan.bridge.cli.jobs.logs import read_since
+from overspan.bridge.client.messages import Stream
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
@@ -41,7 +45,13 @@ if TYPE_CHECKING:
 TICK_SECONDS = 1.0
 MOST_READS = 8
 """Parts that one key may have read, where they bring no lines."""
-_PROMPTS = {"search": "/", "only": "&", "place": "%", "save": "save as "}
+_SIGNS = {"search": "/", "only": "&", "place": "go to ", "save": "save as "}
+_EXAMPLES = {
+    "search": "a regular expression",
+    "only": "a regular expression, !inverse; nothing shows all lines",
+    "place": "50 (per cent), 14:05, 10m (ago)",
+    "save": "a name",
+}
 
 
 class LogScreen(Screen[None]):
@@ -52,7 +62,9 @@ class LogScreen(Screen[None]):
     LogScreen #log-head, LogScreen #log-status { height: 1; background: $panel; color: $foreground; padding: 0 1;
         text-wrap: nowrap; text-overflow: ellipsis; }
     LogScreen #log-status.-trouble { color: $text-error; }
-    LogScreen #log-prompt { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
+    LogScreen #log-ask { height: 1; background: $surface; display: none; }
+    LogScreen #log-sign { width: auto; height: 1; padding: 0 0 0 1; color: $text-accent; text-style: bold; }
+    LogScreen #log-prompt { width: 1fr; height: 1; border: none; padding: 0; background: $surface; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("logs")]
     AUTO_FOCUS = "LogView"
@@ -63,7 +75,7 @@ class LogScreen(Screen[None]):
         self.wants = 0
         self._reads = 0
         self._prompted = ""
-        self._texts: dict[str, str] = {}
+        self._streams: Sequence[Stream] = ()
         self._stopped = threading.Event()
         self._shown: dict[str, str] = {}
 
@@ -71,7 +83,9 @@ class LogScreen(Screen[None]):
         yield Static(id="log-head", markup=False)
         yield LogView(ascii=self.top.options.ascii, id="log-view")
         yield Static(id="log-status", markup=False)
-        yield Input(id="log-prompt", compact=True)
+        with Horizontal(id="log-ask"):
+            yield Static(id="log-sign", markup=False)
+            yield Input(id="log-prompt", compact=True)
         yield Footer(compact=True, show_command_palette=False)
 
     @property
@@ -92,9 +106,13 @@ class LogScreen(Screen[None]):
         """Where a pattern, a place or a name is typed."""
         return self.query_one("#log-prompt", Input)
 
+    @cached_property
+    def session(self) -> LogSession:
+        """What is read."""
+        return LogSession(self.target, self.top.questions, self, self.now)
+
     def on_mount(self) -> None:
         """Read the end of the newest logs."""
-        self.session = LogSession(self.target, self.top.questions, self, self.now)
         self.session.choose(Choice())
         self.set_interval(TICK_SECONDS, self._tick)
 
@@ -199,6 +217,9 @@ class LogScreen(Screen[None]):
         )
         self._say("#log-status", describe_place(place) if document is not None else session.trouble)
         self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")
+        if session.streams is not self._streams:
+            self._streams = session.streams
+            self.refresh_bindings()
         choice = describe_choice(session.choice, session.streams)
         paths = {stream.path for stream in (document.streams if document is not None else ())}
         path = next(iter(paths)) if len(paths) == 1 else ""
@@ -297,10 +318,16 @@ class LogScreen(Screen[None]):
             self.view.set_pattern(None)
             self.session.choose(choice)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have something to do; the footer shows no others."""
+        if action == "member":
+            return len(list_members(self.session.streams)) > 1
+        if action == "stream":
+            return len({stream.stream for stream in self.session.streams}) > 1
+        return True
+
     def action_member(self, by: int) -> None:
         """Another task, node or element; or all."""
-        if len(list_members(self.session.streams)) < 2:
-            self.notify("this is the only one that has a log", markup=False)
         self._choose(choose_member(self.session.choice, self.session.streams, by))
 
     def action_attempt(self, by: int) -> None:
@@ -312,10 +339,7 @@ class LogScreen(Screen[None]):
 
     def action_stream(self) -> None:
         """Output, error, or both."""
-        wanted = choose_kind(self.session.choice, self.session.streams)
-        if wanted == self.session.choice:
-            self.notify("output and error are one log", markup=False)
-        self._choose(wanted)
+        self._choose(choose_kind(self.session.choice, self.session.streams))
 
     def _set_options(self, options: ViewOptions) -> None:
         self.view.set_options(options)
@@ -351,11 +375,10 @@ class LogScreen(Screen[None]):
             return
         self._prompted = what
         prompt = self.prompt
-        prompt.placeholder = _PROMPTS[what] + {"place": " 50, 14:05, 10m", "save": ""}.get(
-            what, " a regular expression"
-        )
+        self._say("#log-sign", _SIGNS[what])
+        prompt.placeholder = _EXAMPLES[what]
         prompt.value = suggest_name(self.target, self.session.choice) if what == "save" else ""
-        prompt.display = True
+        self.query_one("#log-ask").display = True
         prompt.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -391,7 +414,7 @@ class LogScreen(Screen[None]):
 
     def _close_prompt(self) -> None:
         self._prompted = ""
-        self.prompt.display = False
+        self.query_one("#log-ask").display = False
         self.view.focus()
 
     def _search(self, text: str, *, only: bool) -> None:
