@@ -105,8 +105,11 @@ class LogReader:
             with open(fd, "wb") as file:
                 self._copy(source, streams, file.write, stopped, most)
                 return file.tell()
-        except OSError as error:
-            raise OverspanError(f"{path} is not whole: {error.strerror}") from None
+        except (OSError, OverspanError) as error:
+            # Half a log is no log: nobody would know which half.
+            os.unlink(path)
+            why = error.message if isinstance(error, OverspanError) else error.strerror
+            raise OverspanError(f"{path} was not saved: {why}") from None
 
     def _copy(
         self,
@@ -120,7 +123,7 @@ class LogReader:
 
         def read(key: StreamKey, offset: int, limit: int) -> LogPart:
             if stopped.is_set():
-                raise OverspanError("the log was closed before all of it was saved")
+                raise OverspanError("the log was closed before all of it was there")
             return source.log_part(key.job or self.target.ref, key, offset, limit)
 
         width = max(len(prefix(stream)) for stream in streams)

@@ -22,11 +22,14 @@ from overspan.tui.logs.search import MOST, LogSearching
 from overspan.tui.logs.status import SearchFacts, format_bytes
 from overspan.tui.logs.window import PART
 from overspan.tui.questions import Questions
+from overspan.tui.source import Source
 
 FAR = 16 * PART
 """Bytes that were written since the last look, beyond which following leaves out what is not the newest."""
 SLOW_TICKS = 5
 """A log that nothing is added to any more is looked at each so many seconds."""
+RESTS = 5
+"""A look at many logs, or ones far away, is followed by a rest of so many times its duration."""
 FILLS = 8
 """Parts that are read by themselves to fill the screen."""
 
@@ -83,6 +86,7 @@ class LogSession:
         self._ticks = 0
         self._fills = 0
         self._over: dict[StreamKey, bool] = {}
+        self._rested = 0.0
         self._then: Callable[[], None] | None = None
 
     # --- what there is ------------------------------------------------------------------------------------------------
@@ -120,6 +124,8 @@ class LogSession:
     def tick(self) -> None:
         """A second has passed: look for what was written."""
         self._ticks += 1
+        if time.monotonic() < self._rested:
+            return
         if not self._asking and (not self.over or self._ticks % SLOW_TICKS == 0):
             self._look()
 
@@ -130,7 +136,16 @@ class LogSession:
 
     def _look(self, *, force: bool = False) -> None:
         times = self.document is None
-        self._ask(lambda source: self.reader.look(source, times), self._take_news, force=force)
+
+        def look(source: Source) -> LogNews:
+            begun = time.monotonic()
+            try:
+                return self.reader.look(source, times)
+            finally:
+                end = time.monotonic()
+                self._rested = end + RESTS * (end - begun)
+
+        self._ask(look, self._take_news, force=force)
 
     def _take_news(self, news: LogNews) -> None:
         if news.kind:
@@ -314,7 +329,7 @@ class LogSession:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, work: Callable[[Any], Any], take: Callable[[Any], None], *, force: bool) -> None:
+    def _ask(self, work: Callable[[Source], Any], take: Callable[[Any], None], *, force: bool) -> None:
         if self._asking and not force:
             return
         self._asking = True

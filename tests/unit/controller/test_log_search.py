@@ -116,8 +116,8 @@ def test_lines_are_where_they_are(lines: list[bytes]) -> None:
 
 
 def test_a_literal_is_looked_for_whatever_its_case_and_its_letters() -> None:
-    log = "one\nTWO\ngröße two\nthree\n".encode()
-    for pattern, count in (("two", 2), ("TWO", 1), ("zz", 0), ("größe", 1), ("t.o", 2), ("", 4)):
+    log = "one\nTWO\ngröße two\nmeſſage\n".encode()
+    for pattern, count in (("two", 2), ("TWO", 1), ("zz", 0), ("größe", 1), ("message", 1), ("t.o", 2), ("", 4)):
         assert len(list(find_lines(log, 0, make_matcher(pattern)))) == count, pattern
     assert len(list(find_lines(log, 0, make_matcher("zz", invert=True)))) == 4
 

@@ -12,7 +12,9 @@ import pytest
 from tests.unit.tui import fake_source
 from tests.unit.tui.fake_source import FakeSource, LogFile, job
 from tests.unit.tui.stories import play, settle
+from textual.geometry import Offset
 from textual.pilot import Pilot
+from textual.selection import Selection
 from textual.widgets import Static
 
 from overspan.bridge.model.errors import Denied, Unreachable
@@ -461,6 +463,49 @@ def test_a_log_is_saved_to_a_new_file_alone(tmp_path: Path, monkeypatch: pytest.
         assert (tmp_path / "there").read_text() == "mine"
 
     read_log(source, story)
+
+
+def test_what_is_not_saved_whole_is_not_left(tmp_path: Path) -> None:
+    source, path = make_source(*numbered(5)), tmp_path / "half"
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(shown(screen)) == 5)
+        screen._stopped.set()
+        screen._save(str(path))
+        await settle(pilot, lambda: any("was not saved: the log was closed" in notice for notice in notices(screen)))
+        assert not path.exists()
+        screen._save(str(tmp_path / "no" / "folder"))
+        await settle(pilot, lambda: any("cannot be written: No such file" in notice for notice in notices(screen)))
+
+    read_log(source, story)
+
+
+def test_a_program_without_a_terminal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(shown(screen)) == 5)
+        await pilot.press("v")
+        await settle(pilot, lambda: any("no terminal for another program" in notice for notice in notices(screen)))
+        assert not list(tmp_path.iterdir())
+
+    read_log(make_source(*numbered(5)), story)
+
+
+def test_the_mouse_scrolls_selects_and_points() -> None:
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: shown(screen)[-1:] == ["line 99"])
+        first, height = shown(screen)[0], screen.view.size.height
+        screen.view.scroll_rows(-3)
+        assert shown(screen)[3] == first and not screen.view.following
+        selection = Selection(Offset(5, 0), Offset(4, 1))
+        begin = 100 - height - 3
+        assert screen.view.get_selection(selection) == (f"{begin}\nline", "\n")
+        await pilot.click(screen.view, offset=(79, 0))
+        assert shown(screen)[0] == "line 0"
+
+    read_log(make_source(*numbered(100)), story)
 
 
 def test_a_log_that_was_truncated_goes_on_below_a_mark() -> None:
