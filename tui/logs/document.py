@@ -15,6 +15,8 @@ from overspan.bridge.client.log_reading import find_since, key_of, order_pieces
 from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 from overspan.tui.logs.window import KEPT, PART, LogLine, LogWindow, Wanted
 
+UNKNOWN = -inf
+"""The time of what was there before anybody looked."""
 LEAST_PART = 16 * 1024
 LEAST_KEPT = 64 * 1024
 MERGED_KEPT = 2 * 1024 * 1024
@@ -71,7 +73,8 @@ class WindowRows(Sequence[LogRow]):
 
 def find_mark(marks: Sequence[tuple[float, int]], end: int) -> float | None:
     """When a log had so many bytes."""
-    return marks[min(bisect_left(marks, end, key=_size_of), len(marks) - 1)][0] if marks else None
+    at = marks[min(bisect_left(marks, end, key=_size_of), len(marks) - 1)][0] if marks else UNKNOWN
+    return None if at == UNKNOWN else at
 
 
 def _end_of(line: LogLine) -> int:
@@ -138,6 +141,8 @@ class LogDocument:
         marks = self._marks[key]
         if marks and stream.size < marks[-1][1]:
             marks.clear()
+        if not marks and self.windows[key].size:
+            marks.append((UNKNOWN, self.windows[key].size))
         if stream.size > max(self.windows[key].size, marks[-1][1] if marks else 0):
             marks.append((now, stream.size))
         if stream.size > self.windows[key].size:
@@ -276,7 +281,10 @@ class LogDocument:
     @property
     def timed(self) -> bool:
         """Whether it is known of all logs when they grew."""
-        return all(self._marks[key] or not window.size for key, window in self.windows.items())
+        return all(
+            not window.size or (self._marks[key] and self._marks[key][0][0] != UNKNOWN)
+            for key, window in self.windows.items()
+        )
 
     def sizes(self) -> Mapping[StreamKey, int]:
         """The size of each log."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +16,6 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
 from overspan.bridge.cli.jobs.logs import read_since
-from overspan.bridge.client.messages import Stream
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
@@ -75,7 +73,7 @@ class LogScreen(Screen[None]):
         self.wants = 0
         self._reads = 0
         self._prompted = ""
-        self._streams: Sequence[Stream] = ()
+        self._useful: tuple[object, ...] = (False, False)
         self._stopped = threading.Event()
         self._shown: dict[str, str] = {}
 
@@ -202,7 +200,7 @@ class LogScreen(Screen[None]):
         begin = end = 1.0
         if document is not None and first is not None and last is not None:
             begin, end = document.locate(first), document.locate(last)
-        view.bounds = (0.0 if document is not None and document.whole and not view.rows_above else begin, end)
+        view.set_bounds(0.0 if document is not None and document.whole and not view.rows_above else begin, end)
         facts = session.describe_search(view.slow)
         place = LogPlaceFacts(
             size=document.size if document is not None else 0,
@@ -217,8 +215,10 @@ class LogScreen(Screen[None]):
         )
         self._say("#log-status", describe_place(place) if document is not None else session.trouble)
         self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")
-        if session.streams is not self._streams:
-            self._streams = session.streams
+        useful = self.check_action("member", ()), self.check_action("stream", ())
+        if useful != self._useful:
+            # The footer is made anew by this.
+            self._useful = useful
             self.refresh_bindings()
         choice = describe_choice(session.choice, session.streams)
         paths = {stream.path for stream in (document.streams if document is not None else ())}
@@ -228,7 +228,8 @@ class LogScreen(Screen[None]):
     def _say(self, where: str, text: str) -> None:
         if self._shown.get(where) != text:
             self._shown[where] = text
-            self.query_one(where, Static).update(Content(clean_text(text)))
+            # With a new layout the whole screen would be sent again.
+            self.query_one(where, Static).update(Content(clean_text(text)), layout=where == "#log-sign")
 
     # --- moving -------------------------------------------------------------------------------------------------------
 

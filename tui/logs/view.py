@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
@@ -86,8 +86,8 @@ class LogView(Widget, can_focus=True):
         self.following = True
         self.empty = ""
         """What is said in place of lines."""
-        self.bounds = (0.0, 1.0)
-        """How much of all is above the screen, and above its lower edge."""
+        self._said = ""
+        self._thumb = (0, 0)
         self.slow = False
         """Whether matches are not marked, since the pattern takes too long."""
         self._rows: Sequence[LogRow] = ()
@@ -98,6 +98,7 @@ class LogView(Widget, can_focus=True):
         self._hit: LogRow | None = None
         self._painted: LRUCache[object, Strip] = LRUCache(_CACHED)
         self._screen_rows: list[ViewPlace] = []
+        self._shown: list[tuple[LogRow, int]] = []
         self._layout_now = LogLayout((), self._options, 80, 24)
 
     # --- content ------------------------------------------------------------------------------------------------------
@@ -150,9 +151,11 @@ class LogView(Widget, can_focus=True):
     def set_rows(self, rows: Sequence[LogRow]) -> None:
         """Show these lines; what is at the top stays there, or at the bottom where the end is followed."""
         top = self.first_row
-        if rows is self._rows and rows:
+        if rows is self._rows and self.empty == self._said:
             return
-        self._rows = rows
+        if not rows:
+            self._forget()
+        self._rows, self._said = rows, self.empty
         if top is not None and not self.following:
             place = find_row(rows, top, self._top.row)
             self._top = ViewPlace(max(0, place), self._top.part)
@@ -166,21 +169,21 @@ class LogView(Widget, can_focus=True):
     def set_options(self, options: ViewOptions) -> None:
         """Show more, or less, of each line."""
         self._options = options
-        self._painted.clear()
+        self._forget()
         self._lay_out()
 
     def set_pattern(self, pattern: re.Pattern[str] | None) -> None:
         """Mark what matches."""
         self._pattern, self.slow, self._hit = pattern, False, None
-        self._painted.clear()
-        self.refresh()
+        self._forget()
+        self._lay_out()
 
     def show_row(self, row: LogRow, *, hit: bool = False) -> None:
         """Bring a line into the upper third of the screen, unless it is in sight; a hit is marked."""
         self.following = False
         if hit:
             self._hit = row
-            self._painted.clear()
+            self._forget()
         place = find_row(self._rows, row, self._top.row)
         if not any(one.row == place for one in self._screen_rows[:-1]):
             self._top = self._layout_now.move(ViewPlace(max(0, place)), -(self.size.height // 3))
@@ -195,7 +198,7 @@ class LogView(Widget, can_focus=True):
         """Show the last line, and those that come."""
         self.following = True
         self._left = 0
-        self._painted.clear()
+        self._forget()
         self._lay_out()
 
     def go_to(self, place: int) -> None:
@@ -222,8 +225,8 @@ class LogView(Widget, can_focus=True):
         """Move long lines to the side."""
         if not self._options.wrap:
             self._left = max(0, self._left + by)
-            self._painted.clear()
-            self.refresh()
+            self._forget()
+            self._lay_out()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """The wheel."""
@@ -245,12 +248,12 @@ class LogView(Widget, can_focus=True):
     def on_resize(self, event: events.Resize) -> None:
         """Fold anew."""
         del event
-        self._painted.clear()
+        self._forget()
         self._lay_out()
 
     def notify_style_update(self) -> None:
         """Forget what was painted in other colours."""
-        self._painted.clear()
+        self._forget()
         super().notify_style_update()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -266,7 +269,29 @@ class LogView(Widget, can_focus=True):
         else:
             self._top = layout.scroll(self._top, 0)
         self._screen_rows = layout.fill(self._top)
+        shown = [(self._rows[place.row], place.part) for place in self._screen_rows]
+        if len(shown) != len(self._shown):
+            self.refresh()
+        else:
+            # Over ssh each row counts: what stands where it stood is not sent again.
+            for y, (before, now) in enumerate(zip(self._shown, shown, strict=True)):
+                if before != now:
+                    self.refresh(Region(0, y, self.size.width, 1))
+        self._shown = shown
+
+    def _forget(self) -> None:
+        """Paint everything anew."""
+        self._painted.clear()
         self.refresh()
+
+    def set_bounds(self, begin: float, end: float) -> None:
+        """How much of all is above the screen, and above its lower edge."""
+        height = max(1, self.size.height)
+        first = min(height - 1, int(begin * height))
+        thumb = first, max(first, min(height - 1, int(end * height)))
+        if thumb != self._thumb:
+            self._thumb = thumb
+            self.refresh(Region(self.size.width - 1, 0, 1, height))
 
     def render_line(self, y: int) -> Strip:
         """One row of the screen."""
@@ -282,10 +307,7 @@ class LogView(Widget, can_focus=True):
 
     def _paint_bar(self, y: int) -> Segment:
         """The place of the screen in the log, as a bar on the right."""
-        begin, end = self.bounds
-        height = max(1, self.size.height)
-        first = min(height - 1, int(begin * height))
-        on = first <= y <= max(first, min(height - 1, int(end * height)))
+        on = self._thumb[0] <= y <= self._thumb[1]
         return Segment(self._signs[1 if on else 0], self._style("thumb" if on else "bar"))
 
     def _paint(self, place: ViewPlace, width: int) -> Strip:
@@ -295,7 +317,7 @@ class LogView(Widget, can_focus=True):
         strip = self._painted.get(key)
         if strip is None:
             segments = [*self._paint_gutter(row, place.part), *self._paint_text(row, place, hit)]
-            strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+            strip = Strip(segments).adjust_cell_length(width, self.rich_style).simplify()
             self._painted[key] = strip
         return strip
 

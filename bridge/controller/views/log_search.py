@@ -7,11 +7,12 @@ size of the log, and a search ends when nobody asks for more.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,6 +120,11 @@ async def _match_process(wanted: LogPattern) -> AsyncIterator[asyncio.subprocess
         limit=BLOCK * 16,
     )
     assert process.stdin is not None
+    pipe = process.stdin.get_extra_info("pipe")
+    if pipe is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
+        # A block goes through in few steps; above the limit of unprivileged users the pipe stays as it is.
+        with suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
     try:
         process.stdin.write(json.dumps({"pattern": wanted.pattern, "invert": wanted.invert}).encode() + b"\n")
         yield process

@@ -136,6 +136,14 @@ def test_merged_lines_are_a_stretch_of_all_lines_in_their_order(seed: int, count
             assert shown[-1] == everything[-1]
 
 
+def test_what_was_there_before_anybody_looked_has_no_time() -> None:
+    stream = Stream("t", 0, 0, "output", size=4)
+    document = LogDocument([stream])
+    document.note_size(stream._replace(size=8), 60.0)
+    answer(document, {KEY: b"one\ntwo\n"}, document.want_end())
+    assert [row.at for row in document.rows()] == [None, 60.0] and not document.timed
+
+
 def test_one_log_is_no_merged_one_and_its_rows_are_made_when_looked_at() -> None:
     document = LogDocument([Stream("t", 0, 0, "output", size=8, marks=((5.0, 4), (9.0, 8)))])
     answer(document, {KEY: b"one\ntwo\n"}, document.want_end())
