@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 TICK_SECONDS = 1.0
 MOST_READS = 8
 """Parts that one key may have read, where they bring no lines."""
+LITTLE = 64 * 1024
+"""Bytes below that are not told of: they are being read."""
 _SIGNS = {"search": "/", "only": "&", "place": "go to ", "save": "save as "}
 _EXAMPLES = {
     "search": "a regular expression",
@@ -208,7 +210,7 @@ class LogScreen(Screen[None]):
             following=view.following,
             over=session.over,
             new_lines=session.count_new(),
-            bytes_below=document.behind if document is not None else 0,
+            bytes_below=document.behind if document is not None and document.behind > LITTLE else 0,
             search=describe_search(facts) if facts is not None else "",
             trouble=session.trouble,
             busy=session.busy,

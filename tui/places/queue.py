@@ -79,7 +79,8 @@ class QueuePlace(JobPlace):
         self._draw()
 
     def _tick(self) -> None:
-        if self.top.place is self:
+        # What is painted below another screen has that one painted whole.
+        if self.top.place is self and self.screen.is_active:
             self.table.tick()
 
     def _draw(self) -> None:

@@ -508,6 +508,22 @@ def test_the_mouse_scrolls_selects_and_points() -> None:
     read_log(make_source(*numbered(100)), story)
 
 
+def test_lines_that_stay_where_they_are_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, painted = make_source(*numbered(100)), []
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: shown(screen)[-1:] == ["line 99"])
+        await pilot.press("g")
+        await pilot.pause()
+        monkeypatch.setattr(screen.view, "refresh", lambda *regions, **named: painted.append(regions))
+        source.write("1", b"line 100\n")
+        await settle(pilot, lambda: "+1 new line," in said(screen))
+        # The bar on the right may move.
+        assert all(region.width == 1 for regions in painted for region in regions) and len(painted) <= 1
+
+    read_log(source, story)
+
+
 def test_a_log_that_was_truncated_goes_on_below_a_mark() -> None:
     source = make_source("old one", "old two")
 
