@@ -109,7 +109,49 @@ JOB: tuple[KeyAction, ...] = (
 """On the lines of jobs: the queue's, the history's."""
 
 DETAIL: tuple[KeyAction, ...] = ()
-LOGS: tuple[KeyAction, ...] = ()
+LOGS: tuple[KeyAction, ...] = (
+    KeyAction("logs.up", "up,k", "move(-1)", "up", "stops following, as all that goes up"),
+    KeyAction("logs.down", "down,j", "move(1)", "down"),
+    KeyAction("logs.page_up", "pageup,ctrl+b,b", "page(-1)", "page up"),
+    KeyAction("logs.page_down", "pagedown,ctrl+f,space", "page(1)", "page down"),
+    KeyAction("logs.half_up", "ctrl+u", "page(-0.5)", "half a page up"),
+    KeyAction("logs.half_down", "ctrl+d", "page(0.5)", "half a page down"),
+    KeyAction("logs.left", "left,h", "sideways(-16)", "left"),
+    KeyAction("logs.right", "right,l", "sideways(16)", "right"),
+    KeyAction("logs.first", "home,g", "first", "start", "the log's first line"),
+    KeyAction("logs.follow", "F,end,G", "follow", "follow", "the log's end, and what is written", hint=True),
+    KeyAction(
+        "logs.place", "percent_sign", "prompt('place')", "go to", "per cent (`50`), time (`14:05`), or ago (`10m`)"
+    ),
+    KeyAction(
+        "logs.search", "slash", "prompt('search')", "search", "a regular expression, the newest line first", hint=True
+    ),
+    KeyAction("logs.older", "n", "hit(True)", "next match", "the one before"),
+    KeyAction("logs.newer", "N", "hit(False)", "previous match", "the one behind"),
+    KeyAction(
+        "logs.only",
+        "ampersand",
+        "prompt('only')",
+        "only matches",
+        "`!` in front: only lines without; empty: all",
+        hint=True,
+    ),
+    KeyAction("logs.stream", "e", "stream", "stdout / stderr", "output, error, or both", hint=True),
+    KeyAction("logs.member_before", "left_square_bracket", "member(-1)", "task before"),
+    KeyAction(
+        "logs.member_next", "right_square_bracket", "member(1)", "next task", "or node, or element; then all", hint=True
+    ),
+    KeyAction("logs.attempt_before", "left_curly_bracket", "attempt(-1)", "attempt before"),
+    KeyAction("logs.attempt_next", "right_curly_bracket", "attempt(1)", "next attempt"),
+    KeyAction("logs.wrap", "w", "wrap", "wrap", "fold long lines", hint=True),
+    KeyAction("logs.times", "T", "times", "times", "when each line came, where that is known"),
+    KeyAction("logs.numbers", "number_sign", "numbers", "line numbers", "where the log was read from its beginning"),
+    KeyAction("logs.mark", "m", "mark", "mark", "draw a line below what there is now"),
+    KeyAction("logs.save", "s", "prompt('save')", "save", "all of it, to a new file"),
+    KeyAction("logs.pager", "v", "pager", "pager", "what $PAGER is"),
+    KeyAction("logs.editor", "V", "editor", "editor", "what $VISUAL or $EDITOR is"),
+    KeyAction("logs.close", "q,escape", "close", "back", "close what is open, then the log"),
+)
 
 
 def _of_list(scope: str, help: str) -> tuple[KeyAction, ...]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from overspan.bridge.client.messages import Accepted, Cancelled, CancelOrder, LogPart, Stream, StreamKey, Transition
+from overspan.bridge.client.messages import (
+    Accepted,
+    Cancelled,
+    CancelOrder,
+    LogFinds,
+    LogPart,
+    LogSearch,
+    Stream,
+    StreamKey,
+    Transition,
+)
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges
 
 
@@ -22,6 +32,7 @@ class Source(Protocol):
     def timeline(self, ref: str) -> list[Transition]: ...
     def streams(self, ref: str, times: bool = False) -> list[Stream]: ...
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart: ...
+    def search_log(self, ref: str, key: StreamKey, wanted: LogSearch) -> LogFinds: ...
     def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]: ...
     def clusters(self) -> list[dict[str, Any]]: ...
     def check(self, cluster: str) -> list[dict[str, Any]]: ...

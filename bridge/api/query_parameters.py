@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from overspan.bridge.api.bodies import LATEST
 from overspan.bridge.controller.views.listing import FINISHED_WITHIN, Selection, check_states
+from overspan.bridge.controller.views.log_search import LogPattern
 from overspan.bridge.controller.views.logs import LogQuery
+from overspan.bridge.model.log_matching import LONGEST_PATTERN
 
 MAX_WAIT = 600.0
 """Seconds for which an answer may be kept back."""
@@ -106,6 +108,20 @@ class LogFilter(BaseModel):
     def select(self) -> LogQuery:
         """The same in the controller's terms."""
         return LogQuery(self.task, self.node, self.attempt, self.stream, self.offset, self.limit)
+
+
+class LogSearchFilter(LogFilter):
+    """What to search for in which log: the newest `limit` lines in the bytes from `begin` to `end`."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN, description="a regular expression")]
+    invert: Annotated[bool, Field(description="lines that do not match")] = False
+    begin: Annotated[int, Field(ge=0, le=2**53)] = 0
+    end: Annotated[int | None, Field(ge=0, le=2**53)] = None
+    limit: Annotated[int, Field(ge=1, le=10_000, description="lines of an answer")] = 1000
+
+    def select_lines(self) -> LogPattern:
+        """What to search for, in the controller's terms."""
+        return LogPattern(self.pattern, self.invert, self.begin, self.end, self.limit)
 
 
 def _split(text: str) -> list[str]:

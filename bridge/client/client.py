@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         Accepted,
         Cancelled,
         CancelOrder,
+        LogFinds,
         LogPart,
+        LogSearch,
         LogWish,
         Outcome,
         Stream,
@@ -211,6 +213,17 @@ class Client(DaemonTransport):
             path=_unquote(headers.get("x-span-path", "")),
             gap=int(headers.get("x-span-gap", 0)),
             over=headers.get("x-span-over", "0") == "1",
+        )
+
+    def search_log(self, ref: str, key: StreamKey, wanted: LogSearch) -> LogFinds:
+        """Search one log from its end, as far as one request goes (a second). NotFound when there is none."""
+        from overspan.bridge.client.messages import log_finds_from_document
+
+        asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
+        query = make_query({**asked, **wanted._asdict(), "invert": int(wanted.invert)})
+        # Each character is a byte of the log: nothing is to be cleaned before it is one again.
+        return log_finds_from_document(
+            self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs/search{query}"))
         )
 
     def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:

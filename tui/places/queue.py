@@ -146,7 +146,8 @@ class QueuePlace(JobPlace):
         self._draw()
 
     def _tick(self) -> None:
-        if self.top.paused_since is not None:
+        # What is painted below another screen has that one painted whole.
+        if self.top.paused_since is not None or not self.screen.is_active:
             return
         if self.now() >= self._next_draw:
             self._draw()

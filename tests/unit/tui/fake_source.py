@@ -7,10 +7,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.client.messages import Accepted, Cancelled, CancelOrder, LogPart, Stream, StreamKey, Transition
+from overspan.bridge.client.log_reading import key_of
+from overspan.bridge.client.messages import (
+    Accepted,
+    Cancelled,
+    CancelOrder,
+    FoundLine,
+    LogFinds,
+    LogPart,
+    LogSearch,
+    Stream,
+    StreamKey,
+    Transition,
+)
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
+from overspan.bridge.model.log_matching import find_lines, make_matcher
+from overspan.tui.source import Source
 
 NOW = 1_800_000_000.0
 ANY = JobFilter()
@@ -23,6 +37,18 @@ def job(number: int, name: str = "fit", state: str = "RUNNING", **more: Any) -> 
         given.setdefault("started_at", NOW - 60)
         given.setdefault("node_list", "n1")
     return JobRow(id=number, name=name, state=state, submitted_at=NOW - 100, **given)
+
+
+class LogFile:
+    """A log in memory; one of any size overrides `size` and `read`."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+        self.size = len(data)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Bytes of it."""
+        return self.data[offset : offset + limit]
 
 
 class FakeSource:
@@ -43,6 +69,18 @@ class FakeSource:
         """What every order is answered with."""
         self.logs: dict[tuple[str, str], bytes] = {}
         """By job and stream."""
+        self.streams_of: dict[str, dict[StreamKey, Stream]] = {}
+        """By job, the logs that `write` made."""
+        self.files: dict[tuple[str, StreamKey], LogFile] = {}
+        self.over = False
+        """Whether logs get no more."""
+        self.log_trouble: OverspanError | None = None
+        """What every question about logs is answered with."""
+        self.searches: list[tuple[StreamKey, LogSearch]] = []
+        self.search_block = 1 << 20
+        """Bytes that one search goes through."""
+        self.search_seconds = 0.0
+        """How long it takes."""
         self.details: dict[str, dict[str, Any]] = {}
         self.scripts: dict[str, str] = {}
         self.timelines: dict[str, list[Transition]] = {}
@@ -52,7 +90,7 @@ class FakeSource:
         self.past: list[JobRow] = []
         self.put(*rows)
 
-    def __call__(self) -> FakeSource:
+    def __call__(self) -> Source:
         """Open it, for a thread."""
         return self
 
@@ -110,15 +148,57 @@ class FakeSource:
         """As the client."""
         return self.timelines.get(ref, [])
 
+    def write(
+        self, ref: str, data: bytes | LogFile, task: str = "main", *, at: float | None = None, **more: Any
+    ) -> StreamKey:
+        """Add to a log of a job; `at` is when, where that is known. A LogFile takes the log's place."""
+        stream = Stream(**{"task": task, "node": 0, "attempt": 0, "stream": "output", **more})
+        key = key_of(stream)
+        old = self.files.get((ref, key))
+        file = data if isinstance(data, LogFile) else LogFile((old.data if old is not None else b"") + data)
+        self.files[ref, key] = file
+        known = self.streams_of.setdefault(ref, {}).get(key, stream)
+        marks = known.marks if at is None else (*(known.marks or ()), (at, file.size))
+        self.streams_of[ref][key] = known._replace(size=file.size, marks=marks)
+        return key
+
+    def replace_log(self, ref: str, key: StreamKey, data: bytes) -> None:
+        """Put another file in a log's place."""
+        self.files[ref, key] = LogFile(data)
+        self.streams_of[ref][key] = self.streams_of[ref][key]._replace(size=len(data))
+
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """As the client."""
-        raise NotImplementedError
+        self._check_logs()
+        found = list(self.streams_of.get(ref, {}).values())
+        return found if times else [stream._replace(marks=None) for stream in found]
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
         """As the client."""
-        data = self._find(self.logs, (ref, key.stream))
-        begin = max(0, len(data) + offset if offset < 0 else offset)
-        return LogPart(data[begin : begin + limit], begin, len(data))
+        self._check_logs()
+        file = self.files.get((ref, key)) or LogFile(self._find(self.logs, (ref, key.stream)))
+        begin = max(0, file.size + offset if offset < 0 else offset)
+        return LogPart(file.read(begin, limit), begin, file.size, over=self.over)
+
+    def search_log(self, ref: str, key: StreamKey, wanted: LogSearch) -> LogFinds:
+        """As the client."""
+        self._check_logs()
+        self.searches.append((key, wanted))
+        time.sleep(self.search_seconds)
+        file = self.files[ref, key]
+        end = file.size if wanted.end is None else min(wanted.end, file.size)
+        begin = max(wanted.begin, end - self.search_block)
+        data = file.read(begin, end - begin)
+        if begin > wanted.begin:
+            cut = data.find(b"\n") + 1
+            begin, data = begin + cut, data[cut:]
+        found = list(find_lines(data, begin, make_matcher(wanted.pattern, wanted.invert)))
+        return LogFinds([FoundLine(*line) for line in found[::-1]], begin, end, file.size)
+
+    def _check_logs(self) -> None:
+        trouble = self.log_trouble or self.lost
+        if trouble is not None:
+            raise trouble
 
     def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]:
         """As the client."""
