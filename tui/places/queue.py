@@ -77,6 +77,7 @@ class QueuePlace(JobPlace):
         self._known = True
         self.jobs.apply(changes.rows, changes.changed, whole=changes.whole)
         self._draw()
+        self.describe_current()
 
     def _tick(self) -> None:
         if self.top.place is self:
