@@ -20,6 +20,7 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.answers import JobAnswers, ask_job
+from overspan.tui.detail.dependencies import draw_graph, index_rows
 from overspan.tui.detail.layout import DetailLine, StyledText, VerbatimText, lay_out
 from overspan.tui.detail.sections import DetailSection, make_sections
 from overspan.tui.keys import bind
@@ -32,7 +33,7 @@ REST_SECONDS = 0.15
 BESIDE_FROM = 120
 """Columns from which the pane is beside the list."""
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
-_ASCII = str.maketrans({"░": ".", "▒": "-", "▓": "=", "█": "#", "─": "-", "…": "~"})
+_ASCII = str.maketrans("░▒▓█─…│├┌└", ".-=#-~||,`")
 _SCROLLING = ("move(-1)", "move(1)", "page(-1)", "page(1)", "page(-0.5)", "page(0.5)", "first", "last")
 
 
@@ -66,6 +67,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         self._target: Target | None = None
         self._answers: JobAnswers | None = None
         self._answered = ("", "")
+        self._graph: tuple[str, ...] = ()
         self._trouble = ""
         self._waiting = False
         self._rest: Timer | None = None
@@ -118,6 +120,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         def take(answers: JobAnswers) -> None:
             if wanted == self._wanted:
                 self._answers, self._trouble, self._waiting = answers, "", False
+                self._graph = self._draw_dependencies(answers)
                 self._answered = self._identify(target)
                 self._draw()
 
@@ -131,6 +134,13 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
 
         line = target.row.submit_line
         self._top.questions.ask("detail", lambda source: ask_job(source, target.ref, line), take, fail)
+
+    def _draw_dependencies(self, answers: JobAnswers) -> tuple[str, ...]:
+        """The graph, from the rows of the queue."""
+        rows = [each.row for node in self._top.queue.jobs for each in (node.children or (node,))]
+        job = answers.job
+        number = int(str(job.get("element") or job.get("id") or 0).partition("_")[0])
+        return tuple(draw_graph(number, str(job.get("dependency") or ""), index_rows(rows)))
 
     def _tick(self) -> None:
         job = {} if self._answers is None else self._answers.job
@@ -155,6 +165,8 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
             text = self._trouble or ("asking the daemon..." if self._waiting else "no job")
             return [DetailSection("", (VerbatimText((text,)),))]
         sections = make_sections(self._answers, time.time() + self._top.clock_offset)
+        if self._graph:
+            sections.insert(1, DetailSection("Dependencies", (VerbatimText(self._graph),)))
         return [DetailSection("", (VerbatimText((self._trouble,)),)), *sections] if self._trouble else sections
 
     def on_resize(self) -> None:
