@@ -108,7 +108,15 @@ JOB: tuple[KeyAction, ...] = (
 )
 """On the lines of jobs: the queue's, the history's."""
 
-DETAIL: tuple[KeyAction, ...] = ()
+DETAIL: tuple[KeyAction, ...] = (
+    KeyAction("detail.next_section", "right_square_bracket", "detail_section(1)", "next section", "of the details"),
+    KeyAction("detail.previous_section", "left_square_bracket", "detail_section(-1)", "section before"),
+    KeyAction("detail.scroll_down", "J", "detail_scroll(1)", "scroll details down"),
+    KeyAction("detail.scroll_up", "K", "detail_scroll(-1)", "scroll details up"),
+    KeyAction("detail.zoom", "z", "detail_zoom", "full screen", "the details alone, and back"),
+    KeyAction("detail.close", "escape", "detail_close", "close details"),
+)
+"""Where the detail pane is open: from the list, too."""
 LOGS: tuple[KeyAction, ...] = (
     KeyAction("logs.up", "up,k", "move(-1)", "up", "stops following, as all that goes up"),
     KeyAction("logs.down", "down,j", "move(1)", "down"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import events
+from textual.actions import SkipAction
 from textual.binding import BindingType
 
 from overspan.tui.actions.orders import start_order
 from overspan.tui.actions.target import Target
-from overspan.tui.detail.pane import DetailPane
+from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import Place
@@ -18,7 +20,7 @@ from overspan.tui.places.place import Place
 class JobPlace(Place):
     """A list of jobs, with the detail pane."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bind("job")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bind("job"), *bind("detail")]
 
     def find_current(self) -> Target | None:
         """The job under the cursor."""
@@ -35,8 +37,55 @@ class JobPlace(Place):
 
     def action_describe(self) -> None:
         """Open the detail pane, or close it."""
-        self.pane.display = not self.pane.display
-        self.describe_current()
+        if self.pane.display:
+            self._close_pane()
+        else:
+            self.pane.display = True
+            self.describe_current()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Put the pane beside the list where there is room, else below it."""
+        for pane in self.query(DetailPane):
+            pane.set_class(event.size.width >= BESIDE_FROM, "-beside")
+
+    def _open_pane(self) -> DetailPane:
+        """The pane; without one that is open, the key is for somebody else."""
+        if not self.pane.display:
+            raise SkipAction
+        return self.pane
+
+    def _close_pane(self) -> None:
+        focused = self.pane.has_focus
+        if self.pane.is_maximized:
+            self.screen.minimize()
+        self.pane.display = False
+        if focused:
+            self.show()
+
+    def action_detail_section(self, by: int) -> None:
+        """Go to the next section of the details, or the one before."""
+        self._open_pane().go_to_section(by)
+
+    def action_detail_scroll(self, by: int) -> None:
+        """Scroll the details by lines."""
+        self._open_pane().action_move(by)
+
+    def action_detail_zoom(self) -> None:
+        """Give the details the whole screen, or take it back."""
+        pane = self._open_pane()
+        if pane.is_maximized:
+            self.screen.minimize()
+            self.show()
+        else:
+            self.screen.maximize(pane, container=False)
+            pane.focus()
+
+    def action_detail_close(self) -> None:
+        """Leave the full screen, or close the details."""
+        if self._open_pane().is_maximized:
+            self.action_detail_zoom()
+        else:
+            self._close_pane()
 
     def describe_current(self) -> None:
         """Show the job under the cursor in the pane, if that is open."""

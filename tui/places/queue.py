@@ -144,6 +144,7 @@ class QueuePlace(JobPlace):
     def redraw(self) -> None:
         """The daemon is lost, or was found."""
         self._draw()
+        self.describe_current()
 
     def _tick(self) -> None:
         # What is painted below another screen has that one painted whole.
