@@ -31,3 +31,7 @@ class Place(Vertical):
 
     def ask_again(self) -> None:
         """The user wants the newest."""
+
+    def close_open(self) -> bool:
+        """Close the innermost thing that is open in it; False where nothing is."""
+        return False

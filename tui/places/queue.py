@@ -211,12 +211,24 @@ class QueuePlace(JobPlace):
         event.input.display = bool(event.value)
         self.table.focus()
 
-    def close_filter(self) -> bool:
-        """Drop the filter; False where there was none."""
+    @property
+    def filter_source(self) -> str:
+        """The filter as it was typed."""
+        return self._filter.source
+
+    def set_filter(self, source: str) -> None:
+        """Filter as if this had been typed."""
         box = self.query_one("#filter", Input)
-        if not box.display:
-            return False
-        box.value = ""
-        box.display = False
+        box.value = source
+        box.display = bool(source)
         self.table.focus()
+
+    def close_open(self) -> bool:
+        """Close the details, then drop the filter."""
+        if self.pane.display:
+            self.action_describe()
+            return True
+        if not self.query_one("#filter").display:
+            return False
+        self.set_filter("")
         return True

@@ -63,7 +63,7 @@ class Column(NamedTuple, Generic[LineT]):
     ticks: bool = False
 
 
-class LineTable(ScrollView, Generic[LineT], can_focus=True):
+class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=False):
     """A table of lines with a cursor and marks."""
 
     ALLOW_SELECT = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.usage import read_words
 from overspan.bridge.model.getopt import Option
@@ -17,7 +19,11 @@ _USAGE = "usage: span top [OPTION...]"
 def run(call: Invocation) -> int:
     """Show the queue until the user ends it."""
     read_words(call, OPTIONS, _USAGE)
-    # Textual costs a quarter of a second of imports, which no other command needs.
-    from overspan.tui.app import TopApp, TopOptions
+    from overspan.tui.options import TopOptions
+    from overspan.tui.terminal import prepare_environment
 
-    return TopApp(call.client, TopOptions()).run() or 0
+    prepare_environment(os.environ)
+    # Textual costs a quarter of a second of imports, which no other command needs.
+    from overspan.tui.start import start
+
+    return start(call.client, TopOptions(), call.environment)
