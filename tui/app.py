@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 from rich.console import RenderableType
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
+from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
+from overspan.tui.help import HelpScreen, pair_active
+from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind, find_keys
+from overspan.tui.line_filter import LineGuard
 from overspan.tui.options import TopOptions as TopOptions
+from overspan.tui.palette import KnownNames, Palette, PaletteCommand, join_filter, list_names, list_view_commands
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
@@ -27,19 +36,30 @@ from overspan.tui.queue.headline import describe_troubles
 from overspan.tui.queue.shown import ask_enough
 from overspan.tui.screen_changes import WrittenScreen
 from overspan.tui.source import OpenSource
+from overspan.tui.terminal import Colours
+from overspan.tui.themes import NAMES, OWN, SHORT, find_theme
+
+TROUBLE_SECONDS = 20.0
+"""How long the note about a wrong configuration stands; help has it too."""
 
 
-class TopApp(App[int]):
+class TopApp(App[int], inherit_bindings=False):
     """`span top`."""
 
     CSS_PATH = "top.tcss"
     TITLE = "span top"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_IN_MAXIMIZED_VIEW = "Head,KeyHints"
     BINDINGS: ClassVar[list[BindingType]] = [*bind("app")]
     PLACES: ClassVar[tuple[type[Place], ...]] = (QueuePlace, NodesPlace, HistoryPlace, ClustersPlace, SchedulesPlace)
 
-    def __init__(self, open_source: OpenSource, options: TopOptions) -> None:
-        super().__init__()
+    def __init__(self, open_source: OpenSource, options: TopOptions, driver_class: type[Driver] | None = None) -> None:
+        super().__init__(driver_class=driver_class)
         self.options = ask_enough(options)
+        self.failure: Exception | None = None
+        """What ended the application, if it was a fault."""
+        self._guard = LineGuard(colours=options.traits.colours is not Colours.NONE, ascii_only=options.ascii)
+        self._dress()
         self.clock_offset = 0.0
         """The daemon's clock minus this machine's, seconds."""
         self.stale: tuple[Stale, ...] = ()
@@ -56,10 +76,13 @@ class TopApp(App[int]):
         with ContentSwitcher(initial="place-queue"):
             for make in self.PLACES:
                 yield make()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyHints(self.options.ascii)
 
     def on_mount(self) -> None:
         """Follow the queue."""
+        if self.options.troubles:
+            text = "\n".join(map(clean_text, self.options.troubles))
+            self.notify(text, title="configuration", severity="warning", timeout=TROUBLE_SECONDS, markup=False)
         self.queue.show()
         self.refresh_head()
         self.set_interval(1.0, self.refresh_head)
@@ -81,6 +104,35 @@ class TopApp(App[int]):
         found = self.query_one(ContentSwitcher).visible_content
         assert isinstance(found, Place)
         return found
+
+    # --- looks and ends -----------------------------------------------------------------------------------------------
+
+    def _dress(self) -> None:
+        """Choose theme and keys, before anything is painted."""
+        self.animation_level = "none"
+        for theme in OWN:
+            self.register_theme(theme)
+        self.no_color = self.options.traits.colours is Colours.NONE
+        self.theme = find_theme(self.options.theme, self.options.traits)
+        self.set_class(self.options.ascii, "-ascii", update=False)
+        self.set_keymap(dict(self.options.keymap))
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What happens to each line before it is written."""
+        # NO_COLOR means none here, not Textual's grey.
+        return [self._guard] if self.no_color else [*super().get_line_filters(), self._guard]
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        """Nothing: clashes were told and taken out when the keys were read; an action with two keys looks like one."""
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        super()._handle_exception(error)
+        # The command tells it, once the terminal is as it was.
+        self._exit_renderables.clear()
+
+    def _fatal_error(self) -> None:
+        self._close_messages_no_wait()
 
     # --- what the daemon tells ----------------------------------------------------------------------------------------
 
@@ -158,9 +210,62 @@ class TopApp(App[int]):
             self.exit(0)
 
     def _close_open(self) -> bool:
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+            return True
         if self.place.close_open():
             return True
         if self.place is not self.queue:
             self.action_place("queue")
             return True
         return False
+
+    def action_interrupt(self) -> None:
+        """Copy what is selected; else close an open dialog; else end."""
+        text = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
+        if text:
+            self.copy_to_clipboard(text)
+        elif self.screen.is_modal:
+            self.pop_screen()
+        else:
+            self.exit(0)
+
+    def action_help(self) -> None:
+        """What the keys do here."""
+        self.push_screen(HelpScreen(self.screen.active_bindings, self.options.troubles, self.options.ascii))
+
+    # --- the line after `:` -------------------------------------------------------------------------------------------
+
+    def action_palette(self) -> None:
+        """Go somewhere by its name."""
+        rows = [node.row for node in self.queue.jobs]
+        names = KnownNames(
+            sorted({row.cluster for row in rows if row.cluster}),
+            sorted({row.user for row in rows if row.user}),
+            (*SHORT, *NAMES),
+        )
+        active = pair_active(self.screen.active_bindings)
+        commands = [*list_view_commands(active, ascii_only=self.options.ascii), *list_names(names)]
+        self.push_screen(Palette(commands), self._obey)
+
+    def _obey(self, command: PaletteCommand | None) -> None:
+        if command is not None:
+            self.call_later(self.run_action, ("", command.action, command.words), self)
+
+    async def action_run_binding(self, name: str) -> None:
+        """Do what the key of an action would do here."""
+        for each in self.screen.active_bindings.values():
+            if each.binding.id == name:
+                await self.run_action(each.binding.action, each.node)
+                return
+
+    def action_filter_by(self, field: str, value: str) -> None:
+        """Show only some jobs of the queue."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.action_place("queue")
+        self.queue.set_filter(join_filter(self.queue.filter_source, field, value))
+
+    def action_choose_theme(self, name: str) -> None:
+        """Other colours."""
+        self.theme = find_theme(name, self.options.traits)

@@ -9,7 +9,10 @@ from textual.binding import Binding
 
 
 class KeyAction(NamedTuple):
-    """An action and its keys in a scope. `id` is what a configuration remaps it by; `hint`: the footer shows it."""
+    """An action and its keys in a scope. `id` is what a configuration remaps it by; `hint`: the footer shows it.
+
+    `always`: it counts before everything else, above an open dialog and in an input too.
+    """
 
     id: str
     keys: str
@@ -17,20 +20,26 @@ class KeyAction(NamedTuple):
     title: str
     help: str = ""
     hint: bool = False
+    always: bool = False
 
     @property
     def scope(self) -> str:
         """Where the keys count: `app`, `list`, a place, or a dialog."""
         return self.id.partition(".")[0]
 
+    @property
+    def closes(self) -> bool:
+        """Whether it closes something: the innermost that is open takes such a key."""
+        return self.id.rpartition(".")[2] in ("back", "close", "quit")
+
 
 APP: tuple[KeyAction, ...] = (
     KeyAction("app.help", "question_mark", "help", "help", "what the keys do here", hint=True),
-    KeyAction(
-        "app.palette", "colon", "command_palette", "go to", "a place, a filter, an action, by its name", hint=True
-    ),
+    KeyAction("app.palette", "colon", "palette", "go to", "a place, a filter, an action, by its name", hint=True),
     KeyAction("app.back", "escape", "close_open", "back", "close what is open"),
     KeyAction("app.quit", "q", "quit_top", "quit", "close what is open, then end"),
+    KeyAction("app.interrupt", "ctrl+c", "interrupt", "copy or end", "copy what is selected; else end", always=True),
+    KeyAction("app.suspend", "ctrl+z", "suspend_process", "to the shell", "`fg` comes back"),
     KeyAction("app.again", "r", "again", "ask anew", "ask the daemon now; start one that does not run"),
     KeyAction("app.pause", "p", "pause", "pause", "let the display stand still, or follow again"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
@@ -205,6 +214,23 @@ CONFIRM: tuple[KeyAction, ...] = (
 )
 DIALOG: tuple[KeyAction, ...] = ()
 
+HELP: tuple[KeyAction, ...] = (
+    KeyAction("help.close", "escape,q,question_mark", "close", "close", hint=True),
+    KeyAction("help.up", "up,k", "scroll(-1)", "up"),
+    KeyAction("help.down", "down,j", "scroll(1)", "down"),
+    KeyAction("help.page_up", "pageup,ctrl+b", "page(-1)", "page up"),
+    KeyAction("help.page_down", "pagedown,ctrl+f,space", "page(1)", "page down"),
+    KeyAction("help.first", "home,g", "edge(False)", "first line"),
+    KeyAction("help.last", "end,G", "edge(True)", "last line"),
+)
+
+PALETTE: tuple[KeyAction, ...] = (
+    KeyAction("palette.close", "escape", "close", "close"),
+    KeyAction("palette.up", "up,ctrl+p", "choose(-1)", "the one above"),
+    KeyAction("palette.down", "down,ctrl+n", "choose(1)", "the one below"),
+    KeyAction("palette.complete", "tab", "complete", "complete", "write the chosen one into the line"),
+)
+
 KEYS = (
     *APP,
     *LIST,
@@ -222,8 +248,42 @@ KEYS = (
     *CHECK,
     *CONFIRM,
     *DIALOG,
+    *HELP,
+    *PALETTE,
 )
 """All of them."""
+
+SCOPES = {
+    "app": "Everywhere",
+    "list": "In lists",
+    "queue": "Queue",
+    "job": "Jobs",
+    "detail": "Details",
+    "logs": "Logs",
+    "nodes": "Nodes",
+    "history": "History",
+    "clusters": "Clusters",
+    "schedules": "Schedules",
+    "dialog": "Dialogs",
+    "help": "Help",
+    "palette": "The line after `:`",
+}
+"""The scopes, with their titles in help and documentation."""
+
+TOGETHER = (
+    ("app", "list", "queue", "job"),
+    ("app", "detail", "queue", "job"),
+    ("app", "list", "history", "job"),
+    ("app", "detail", "history", "job"),
+    ("app", "list", "nodes"),
+    ("app", "list", "clusters"),
+    ("app", "list", "schedules"),
+    ("app", "logs"),
+    ("dialog",),
+    ("help",),
+    ("palette",),
+)
+"""Scopes whose keys count at the same time: a key stands for one action in each of these."""
 
 
 def find_keys(scope: str) -> Iterable[KeyAction]:
@@ -234,5 +294,6 @@ def find_keys(scope: str) -> Iterable[KeyAction]:
 def bind(scope: str) -> list[Binding]:
     """The bindings of a scope, as Textual has them."""
     return [
-        Binding(key.keys, key.action, key.title, show=key.hint, tooltip=key.help, id=key.id) for key in find_keys(scope)
+        Binding(key.keys, key.action, key.title, show=key.hint, tooltip=key.help, id=key.id, priority=key.always)
+        for key in find_keys(scope)
     ]

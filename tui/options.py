@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.bridge.client.records import JobFilter
+from overspan.tui.terminal import TerminalTraits
 
 
 class TopOptions(NamedTuple):
@@ -23,5 +25,8 @@ class TopOptions(NamedTuple):
     ascii: bool = False
     mouse: bool = True
     theme: str = ""
+    keymap: Mapping[str, str] = {}
+    """Keys by the ids of actions, as Textual names keys."""
+    traits: TerminalTraits = TerminalTraits()
     troubles: tuple[str, ...] = ()
     """What of all this could not be read: told once the screen is there."""
