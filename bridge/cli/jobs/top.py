@@ -7,6 +7,7 @@ from overspan.bridge.cli.usage import read_words
 from overspan.bridge.model.getopt import Option
 
 OPTIONS = (
+    Option("demo", help="show a simulated lab; no daemon is needed", own=True),
     Option("help", help="this text"),
     Option("usage"),
     Option("version", "V"),
@@ -16,8 +17,14 @@ _USAGE = "usage: span top [OPTION...]"
 
 def run(call: Invocation) -> int:
     """Show the queue until the user ends it."""
-    read_words(call, OPTIONS, _USAGE)
+    words = read_words(call, OPTIONS, _USAGE)
     # Textual costs a quarter of a second of imports, which no other command needs.
     from overspan.tui.app import TopApp, TopOptions
+    from overspan.tui.source import OpenSource
 
-    return TopApp(call.client, TopOptions()).run() or 0
+    open_source: OpenSource = call.client
+    if words.has("demo"):
+        from overspan.tui.demo.source import open_demo
+
+        open_source = open_demo()
+    return TopApp(open_source, TopOptions()).run() or 0
