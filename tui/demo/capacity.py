@@ -32,7 +32,7 @@ class Usage:
         self.gpus += times * wish.gpus
 
 
-class Capacity:
+class MachineCapacity:
     """All machines, by name."""
 
     def __init__(self, machines: Iterable[DemoMachine]) -> None:

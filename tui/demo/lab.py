@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from random import Random
 
-from overspan.tui.demo.capacity import Capacity
+from overspan.tui.demo.capacity import MachineCapacity
 from overspan.tui.demo.machines import CLUSTERS, list_machines
 from overspan.tui.demo.records import (
     ENDS,
@@ -52,7 +52,7 @@ class DemoLab:
         self.live: dict[int, DemoJob] = {}
         """Those that have not ended."""
         self._elements: dict[int, list[DemoJob]] = {}
-        self.capacity = Capacity(list_machines())
+        self.capacity = MachineCapacity(list_machines())
         self.revision = 0
         self.revisions: dict[int, int] = {}
         """By job, the revision of its last change, the oldest change first."""
