@@ -32,6 +32,9 @@ class TopOptions(NamedTuple):
     filter: str = ""
     read_only: bool = False
     ascii: bool = False
+    web: bool = False
+    """In a browser: no shell, pager or editor."""
+    web_actions: bool = False
 
 
 class TopApp(App[int]):

@@ -1,0 +1,18 @@
+// Trades the ticket behind the # for a cookie. The ticket leaves the address at once, and works but once.
+"use strict";
+async function enter() {
+  const ticket = location.hash.slice(1);
+  if (!ticket) return;
+  history.replaceState(null, "", "/");
+  const told = document.getElementById("told");
+  told.textContent = "Opening...";
+  try {
+    const answer = await fetch("/session", { method: "POST", body: new URLSearchParams({ ticket }) });
+    if (answer.ok) return location.reload();
+    told.textContent = await answer.text();
+  } catch {
+    told.textContent = "The server does not answer.";
+  }
+}
+enter();
+addEventListener("hashchange", enter);
