@@ -52,28 +52,35 @@ HABITS = (
         "ana",
         "leo",
         "gpu",
-        _work("training", 1, 4, 32, 256),
+        _work("training", 1, 8, 64, 512),
         3,
         14400,
         ("-7b", "-beta2", "-lora"),
         ("memory",),
     ),
     Habit(
-        "eval-mmlu", "ana", "leo", "gpu", _work("evaluation", 1, 1, 8), 0.7, 7200, ("-sft3", "-sft4", "-base", "-dpo")
+        "eval-mmlu",
+        "ana",
+        "leo",
+        "gpu",
+        _work("evaluation", 1, 4, 32, 256),
+        0.7,
+        7200,
+        ("-sft3", "-sft4", "-base", "-dpo"),
     ),
     Habit(
         "vit-ablate",
         "chen",
         "leo",
         "gpu",
-        _work("training", 1, 2, 16, 128),
+        _work("training", 1, 4, 32, 256),
         2,
         10800,
         ("-p14", "-p16", "-reg4"),
         ("time",),
     ),
-    Habit("tokenize", "jonas", "leo", "cpu", _work("data", 1, 0, 32, 128), 1.5, 14400, ("-fineweb", "-code", "-arxiv")),
-    Habit("align-audio", "dana", "leo", "cpu", _work("data", 1, 0, 16), 2.5, 21600, ("", "-de", "-fr"), ("exit",)),
+    Habit("tokenize", "jonas", "leo", "cpu", _work("data", 1, 0, 64, 128), 1.5, 14400, ("-fineweb", "-code", "-arxiv")),
+    Habit("align-audio", "dana", "leo", "cpu", _work("data", 1, 0, 48), 2.5, 21600, ("", "-de", "-fr"), ("exit",)),
     Habit(
         "pretrain",
         "jonas",
@@ -86,15 +93,15 @@ HABITS = (
         ("node",),
     ),
     Habit(
-        "md-lysozyme", "emil", "alps", "normal", _work("simulation", 1, 4, 256, 400), 5, 36000, ("", "-310k", "-ph5")
+        "md-lysozyme", "emil", "alps", "normal", _work("simulation", 3, 4, 256, 400), 5, 36000, ("", "-310k", "-ph5")
     ),
     Habit(
-        "ocean-1km", "fatima", "alps", "normal", _work("simulation", 2, 4, 256, 700), 4, 28800, ("", "-spinup", "-ssp2")
+        "ocean-1km", "fatima", "alps", "normal", _work("simulation", 4, 4, 256, 700), 4, 28800, ("", "-spinup", "-ssp2")
     ),
     Habit("nccl-test", "ben", "alps", "debug", _work("evaluation", 2, 4, 64), 0.2, 1800, ("",), ("exit",)),
-    Habit("judge", "ben", "orbit", "orbit", _work("rollout", 1, 2, 16, 128), 4, 28800, ("-72b", "-32b"), ("memory",)),
+    Habit("judge", "ben", "orbit", "orbit", _work("rollout", 1, 4, 16, 128), 4, 28800, ("-72b", "-32b"), ("memory",)),
     Habit("whisper-ft", "dana", "orbit", "orbit", _work("training", 1, 4, 32, 256), 3, 21600, ("-large", "-de")),
-    Habit("embed", "chen", "orbit", "orbit", _work("data", 1, 1, 8), 1.2, 10800, ("-laion", "-wiki"), ("signal",)),
+    Habit("embed", "chen", "orbit", "orbit", _work("data", 1, 2, 16), 1.2, 10800, ("-laion", "-wiki"), ("signal",)),
     Habit("notebook", "ana", "local", "local", _work("evaluation", 1, 0, 2, 8), 0.5, 7200),
 )
 _DETAILS = {"node": "the node stopped answering", "memory": "killed by the kernel: 512 GiB used"}

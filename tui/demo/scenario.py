@@ -52,6 +52,10 @@ def _submit_dependant(lab: DemoLab) -> None:
     lab.submit(write_script(wish))
 
 
+def _work(output: str, life: Life) -> TaskWish:
+    return TaskWish("batch", 1, 4, 16 * GIB, 0, True, output, (life,))
+
+
 def _suspend(lab: DemoLab, name: str) -> None:
     """An operator needs the machine for a moment."""
     job = next((job for job in lab.live.values() if job.name == name and job.state == "RUNNING"), None)
@@ -134,32 +138,6 @@ _STORY: tuple[tuple[float, tuple[JobWish, ...]], ...] = (
     (2.2, (_SWEEP,)),
     (1.5, (_DOCK,)),
     (
-        0.75,
-        (
-            _single(
-                "dpo-math-7b",
-                ME,
-                _LEO,
-                TaskWish("batch", 1, 32, 256 * GIB, 4, True, "training", (make_life(1500, "memory"),)),
-                8000,
-            ),
-            _single(
-                "clip-crops",
-                "chen",
-                _CPU,
-                TaskWish("batch", 1, 8, 32 * GIB, 0, True, "data", (make_life(1500, "node"),)),
-                8000,
-            ),
-            _single(
-                "ablate-kl",
-                ME,
-                _CPU,
-                TaskWish("batch", 1, 8, 32 * GIB, 0, True, "evaluation", (make_life(1100, "exit"),)),
-                8000,
-            ),
-        ),
-    ),
-    (
         0.4,
         (
             _single(
@@ -172,6 +150,14 @@ _STORY: tuple[tuple[float, tuple[JobWish, ...]], ...] = (
             _single("grid-probe", "chen", _LEO, TaskWish("batch", 1, 16, 64 * GIB, 2, True, "training"))._replace(
                 held=True
             ),
+        ),
+    ),
+    (
+        0.3,
+        (
+            _single("ablate-kl", ME, _CPU, _work("evaluation", make_life(1050, "exit")), 8000),
+            _single("clip-crops", "chen", _CPU, _work("data", make_life(1040, "node")), 8000),
+            _single("bpe-vocab", "jonas", _CPU, _work("data", make_life(1060, "memory")), 8000),
         ),
     ),
     (0.02, (_single("nb-figures", ME, ("local", "local"), TaskWish("batch", 1, 4, 8 * GIB, 1, True, "evaluation")),)),

@@ -63,10 +63,11 @@ class Tab:
         path.write_bytes(data)
         return data
 
-    def press(self, key: str) -> None:
+    def press(self, key: str) -> Tab:
         """A letter on the keyboard."""
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        return self
 
     def list_requests(self) -> list[str]:
         """All addresses that were asked for so far."""

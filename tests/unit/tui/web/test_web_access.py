@@ -204,8 +204,8 @@ async def talk(script: str) -> tuple[list[bytes], list[str]]:
     running = asyncio.ensure_future(viewer.run(80, 24))
     while not shown:
         await asyncio.sleep(0.01)
-    messages = (["stdin", "j"], ["resize", {"width": 90, "height": 10**6}], ["ping", "1"], ["focus"], ["open", "x"], [])
-    for message in messages:
+    messages: list[object] = [["stdin", "j"], ["resize", {"width": 90, "height": 10**6}], ["ping", "1"], ["focus"]]
+    for message in (*messages, ["open", "x"], []):
         await take_message(json.dumps(message), viewer, reply)
     await take_message("[" * 100_000, viewer, reply)
     while len(shown) < 4:
