@@ -24,7 +24,7 @@ from overspan.bridge.model.errors import NotFound
 from overspan.tui.demo.documents import describe_demo_job, make_history_rows, make_rows, make_transitions
 from overspan.tui.demo.lab import KEPT_SECONDS, DemoLab
 from overspan.tui.demo.logs import LabLogs
-from overspan.tui.demo.machines import CLUSTERS
+from overspan.tui.demo.machines import CLUSTERS, DemoCluster, list_machines
 from overspan.tui.demo.orders import LabOrders
 from overspan.tui.demo.records import ME, DemoJob
 from overspan.tui.demo.scenario import SEED, open_lab
@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 class DemoSource:
     """One lab for all threads of an application; its time is the clock's."""
+
+    autostart = False
+    """As the client has it; there is nothing to start."""
 
     def __init__(self, clock: Clock = time.time, seed: int = SEED, me: str = ME) -> None:
         self._clock = clock
@@ -163,6 +166,34 @@ class DemoSource:
                 }
                 for cluster in CLUSTERS
             ]
+
+    def check(self, cluster: str) -> list[dict[str, Any]]:
+        """As the client: everything works, but for what a machine that is away says."""
+        with self._lock:
+            known = self._find_cluster(cluster)
+            away = [f"{machine.name}: {machine.reason}" for machine in list_machines() if machine.state]
+            seen = [text for text in away if text.startswith(tuple(place.prefix for place in known.partitions))]
+            contact = {"what": "contact", "works": True, "seen": f"{known.kind}, answered in 0.04 s", "remedy": ""}
+            machines = {
+                "what": "nodes",
+                "works": not seen,
+                "seen": "; ".join(seen) or "all take jobs",
+                "remedy": "ask an operator" if seen else "",
+            }
+            return [contact, machines]
+
+    def login(self, cluster: str) -> dict[str, Any]:
+        """As the client: nobody has to log in to a lab that is not there."""
+        name = self._find_cluster(cluster).name
+        return {"format": 1, "message": f"{name} needs no login", "words": [], "check": []}
+
+    @staticmethod
+    def _find_cluster(name: str) -> DemoCluster:
+        found = next((cluster for cluster in CLUSTERS if cluster.name == name), None)
+        if found is None:
+            known = ", ".join(cluster.name for cluster in CLUSTERS)
+            raise NotFound(f"there is no cluster {name}", remedy=f"there are {known}")
+        return found
 
     def ping(self) -> dict[str, Any]:
         """As the client."""

@@ -101,4 +101,6 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
         check_same(client.clusters(), demo.clusters())
         check_same(client.schedules(), demo.schedules())
         check_same(client.ping(), demo.ping())
+        check_same(client.check("local"), demo.check("local"))
+        check_same(client.login("local"), demo.login("local"))
     span.run("scancel", group, array)

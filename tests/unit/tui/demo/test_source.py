@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +48,11 @@ def find(source: DemoSource, **wanted: Any) -> JobRow:
 
 def state_of(source: DemoSource, ref: str) -> str:
     return str(source.show(ref)["state"])
+
+
+def test_it_can_be_printed_without_a_terminal_ui() -> None:
+    code = "import sys; from overspan.tui.demo.source import open_demo; open_demo(); sys.exit('textual' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_method_of_a_source_is_there() -> None:
