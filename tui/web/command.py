@@ -47,10 +47,10 @@ def end_with_server() -> None:
 
 def _warn(address: WebAddress) -> None:
     if not address.is_loopback:
-        host = f"{address.host}:{address.port}"
+        port = address.port or "PORT"
         print(
-            f"span: {host} is reached from other machines, and what is sent is not encrypted; safer:\n"
-            f"  span top --web {address.port}, and on the other machine ssh -L {address.port}:localhost:{address.port}",
+            f"span: {address.host} is reached from other machines, and what is sent is not encrypted; safer:\n"
+            f"  span top --web {port}, and on the other machine ssh -L {port}:localhost:{port}",
             file=sys.stderr,
         )
 

@@ -47,6 +47,7 @@ FOREIGN = {
 }
 """What of textual-serve is served: xterm.js with the browser's half of the protocol, and its font."""
 TYPES = {"js": "text/javascript", "css": "text/css", "ttf": "font/ttf", "html": "text/html"}
+_WRONG_NAME = "this server does not answer to that name; use its address, or start it with --web NAME:PORT\n"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -120,7 +121,7 @@ class TopServer:
     def _check(self, request: web.Request) -> None:
         host = request.headers.get("Host", "")
         if len(request.headers.getall("Host", [])) != 1 or not self._address.answers_to(host):
-            raise web.HTTPMisdirectedRequest(text="this server does not answer to that name\n")
+            raise web.HTTPMisdirectedRequest(text=_WRONG_NAME)
         if request.method != "GET" or request.path == "/ws":
             origins = request.headers.getall("Origin", [])
             if len(origins) != 1 or not is_same_origin(origins[0], host):

@@ -13,6 +13,7 @@ from overspan.bridge.cli.jobs.top import OPTIONS
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import parse
 from overspan.tui.web.address import WebAddress, is_same_origin, parse_address
+from overspan.tui.web.command import serve_web
 from overspan.tui.web.options import list_viewer_words
 from overspan.tui.web.server import take_message
 from overspan.tui.web.viewer import Viewer, fit_size, make_environment
@@ -158,6 +159,13 @@ def test_a_viewer_has_the_same_options_and_no_more_rights(given: tuple[str, ...]
 )
 def test_a_window_has_a_size_within_reason(width: object, height: object, size: tuple[int, int]) -> None:
     assert fit_size(width, height) == size
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overspan.tui.web.command.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest) as caught:
+        serve_web(parse(("--web", "1"), OPTIONS), OPTIONS, {})
+    assert caught.value.remedy == "pip install 'overspan[web]'"
 
 
 def test_a_viewers_environment_is_a_browsers() -> None:
