@@ -14,6 +14,8 @@ from random import Random
 from overspan.tui.demo.records import Life
 
 Printed = Iterator[tuple[float, bytes]]
+LATE_SECONDS = 600.0
+"""For how long each write has a time; of older ones some have."""
 GREEN, YELLOW, CYAN, RED, DIM, OFF = "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
@@ -25,7 +27,7 @@ def _print_training(chance: Random) -> Printed:
     """Steps with their loss, and a checkpoint now and then."""
     yield _line(0.4, f"{DIM}torch 2.9.1  cuda 13.0  nccl 2.28{OFF}")
     yield _line(1.9, "world size 16  dp 4 x tp 4  bf16  global batch 512")
-    yield from _print_bar(chance, 2.0, 12.0, "loading shards", 24)
+    yield from _print_bar(2.0, 12.0, "loading shards", 24)
     begin, noise = 15.0, chance.uniform(0.02, 0.05)
     for step in itertools.count(10, 10):
         at = begin + step * 0.45
@@ -36,29 +38,32 @@ def _print_training(chance: Random) -> Printed:
         if chance.random() < 0.01:
             yield _line(at + 0.1, f"{YELLOW}warning: loss spike, {grad * 6:.1f} grad norm was clipped to 1.0{OFF}")
         if step % 500 == 0:
-            yield from _print_bar(chance, at + 0.2, 4.0, f"checkpoint {step}", 16)
+            yield from _print_bar(at + 0.2, 4.0, f"checkpoint {step}", 16)
             yield _line(at + 4.3, f"{CYAN}saved{OFF} ckpt/step-{step}  14.9 GiB")
 
 
-def _print_bar(chance: Random, begin: float, seconds: float, title: str, total: int) -> Printed:
-    """A progress bar that is written over and over, as tqdm does."""
+def _print_bar(begin: float, seconds: float, title: str, total: int, leave: bool = True) -> Printed:
+    """A progress bar that is written over and over, as tqdm does; what comes next is written over it without `leave`.
+
+    What comes next has to begin with a carriage return then.
+    """
     for done in range(total + 1):
         filled = "█" * (20 * done // total)
         text = f"\r{title}: {100 * done // total:>3}%|{filled:<20}| {done}/{total}"
-        yield begin + seconds * done / total, (text + ("\n" if done == total else "")).encode()
+        yield begin + seconds * done / total, (text + ("\n" if done == total and leave else "")).encode()
 
 
 def _print_rollout(chance: Random) -> Printed:
     """Requests that a server answers."""
     yield _line(0.5, "INFO  vllm 0.14.0  model qwen3-8b  tensor parallel 4")
-    yield from _print_bar(chance, 1.0, 18.0, "loading safetensors", 8)
+    yield from _print_bar(1.0, 18.0, "loading safetensors", 8)
     yield _line(20.0, f"INFO  {GREEN}listening on 0.0.0.0:8001{OFF}")
     at = 21.0
     for batch in itertools.count(1):
-        at += chance.uniform(1.5, 4.5)
+        at += chance.uniform(7.0, 16.0)
         tokens, hit = chance.randint(18_000, 64_000), chance.uniform(41, 78)
         yield _line(at, f"INFO  batch {batch:>5}  64 prompts  {tokens:>6} tokens  prefix cache {hit:.1f} %")
-        if chance.random() < 0.02:
+        if chance.random() < 0.03:
             yield _line(at + 0.2, f"{YELLOW}WARN  3 sequences were preempted, KV cache 97 % full{OFF}")
 
 
@@ -67,7 +72,7 @@ def _print_reward(chance: Random) -> Printed:
     yield _line(0.3, "reward model math-verify 1.4, 32 workers")
     at = 8.0
     for batch in itertools.count(1):
-        at += chance.uniform(2.0, 5.0)
+        at += chance.uniform(8.0, 16.0)
         mean = 0.78 - 0.55 * math.exp(-batch / 400) + chance.gauss(0, 0.02)
         yield _line(at, f"scored batch {batch:>5}  mean {mean:.3f}  correct {max(0, int(mean * 64)):>2}/64")
 
@@ -79,9 +84,9 @@ def _print_policy(chance: Random) -> Printed:
     for step in itertools.count(1):
         at = 23.0 + step * 41.0
         reward = 0.78 - 0.55 * math.exp(-step / 120) + chance.gauss(0, 0.012)
-        yield from _print_bar(chance, at - 36.0, 30.0, f"step {step} rollouts", 12)
+        yield from _print_bar(at - 36.0, 30.0, f"step {step:>4}  rollouts", 12, leave=False)
         words = f"reward {GREEN}{reward:.3f}{OFF}  kl {abs(chance.gauss(0.021, 0.004)):.4f}"
-        yield _line(at, f"step {step:>4}  {words}  len {chance.gauss(1480, 60):.0f}  {chance.gauss(41, 1.2):.1f} s")
+        yield _line(at, f"\rstep {step:>4}  {words}  len {chance.gauss(1480, 60):.0f}  {chance.gauss(41, 1.2):.1f} s")
         if step % 25 == 0:
             yield _line(at + 2.0, f"{CYAN}eval{OFF}  gsm8k {reward + 0.12:.3f}  math500 {reward - 0.09:.3f}")
 
@@ -93,7 +98,7 @@ def _print_evaluation(chance: Random) -> Printed:
     for number in itertools.count():
         name = ("algebra", "anatomy", "astronomy", "chemistry", "econometrics", "law", "logic", "virology")[number % 8]
         seconds = chance.uniform(18, 40)
-        yield from _print_bar(chance, at, seconds, f"{name:<12}", 30)
+        yield from _print_bar(at, seconds, f"{name:<12}", 30)
         yield _line(at + seconds, f"{name:<12} acc {chance.uniform(0.52, 0.86):.3f}")
         at += seconds + 1.0
 
@@ -176,10 +181,11 @@ class GrowingLog:
         return bytes(self._data[: self.size_after(seconds)])
 
     def list_marks(self, seconds: float) -> list[tuple[float, int]]:
-        """When it had how many bytes, about every half a minute."""
+        """When it had how many bytes: each write of the last minutes, before that about every half a minute."""
         self.size_after(seconds)
         marks: list[tuple[float, int]] = []
         for at, size in self._ends:
-            if at <= seconds and (not marks or at - marks[-1][0] >= 30):
+            late = at > seconds - LATE_SECONDS
+            if at <= seconds and (late or not marks or at - marks[-1][0] >= 30):
                 marks.append((at, size))
         return marks

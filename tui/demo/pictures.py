@@ -47,7 +47,7 @@ _TO_THE_GROUP = ("slash", *"rl-math", "enter", "right")
 PICTURES = (
     Picture("queue", (120, 36), ("down", "right"), "rl-math"),
     Picture("details", (120, 36), (*_TO_THE_GROUP, "d"), "rl-math"),
-    Picture("logs", (120, 36), (*_TO_THE_GROUP, "down", "o"), "trainer"),
+    Picture("logs", (120, 36), (*_TO_THE_GROUP, "o"), "rl-math"),
     Picture("nodes", (120, 36), ("4",), ""),
 )
 
