@@ -35,6 +35,8 @@ AGAIN_SECONDS = 5.0
 """Between two attempts."""
 AGE_SECONDS = 20.0
 """Seconds of waiting that are worth one of priority."""
+EXPECTED_SECONDS = 120.0
+"""By how much the time at which a job may start has to change to be told."""
 URGENT = 5000
 """The priority from which on a job that has no room keeps later ones of its partition waiting."""
 _KINDS = {cluster.name: cluster.kind for cluster in CLUSTERS}
@@ -197,7 +199,7 @@ class DemoLab:
         expected = None
         if reason in ("Resources", "Priority") and _KINDS[job.wish.cluster] == "slurm":
             expected = self._expect(job)
-        if reason != job.reason or (expected is None) != (job.expected_start is None):
+        if reason != job.reason or abs((expected or 0) - (job.expected_start or 0)) > EXPECTED_SECONDS:
             job.reason, job.expected_start = reason, expected
             for task in job.tasks:
                 task.reason = reason
