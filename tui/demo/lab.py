@@ -279,6 +279,15 @@ class DemoLab:
         left = self._find_left(job, task, attempt)[0]
         self._plan_for(job, max(0.0, left), lambda: self._look_at_end(job, task, attempt))
 
+    def replan(self, job: DemoJob) -> None:
+        """Plan anew when a job starts or ends, after its limits were changed."""
+        for task in job.tasks:
+            if task.state == "RUNNING" and task.current is not None:
+                self._plan_end(job, task, task.current)
+        if job.begin is not None and job.begin > self.now:
+            self.plan(job.begin - self.now, lambda: self.schedule(job.wish.cluster))
+        self.schedule(job.wish.cluster)
+
     def _find_left(self, job: DemoJob, task: DemoTask, attempt: RunOfTask) -> tuple[float, str]:
         """How many seconds an attempt still has, and which cause will end it."""
         ran = self.now - (attempt.started_at or self.now) - attempt.suspended

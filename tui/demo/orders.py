@@ -8,6 +8,7 @@ from typing import Any
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
 from overspan.tui.demo.lab import DemoLab
+from overspan.tui.demo.machines import CLUSTERS
 from overspan.tui.demo.records import DemoJob, DemoTask, Life
 
 _OVER = "Job/step already completing or completed"
@@ -167,9 +168,11 @@ class LabOrders:
                 raise InvalidRequest(f"a job has nothing called {key!r}", remedy=f"it has {', '.join(_CHANGES)}")
             if key in _WAITING_ONLY and job.state != "PENDING":
                 raise Conflict(f"job {ref}: Job is no longer pending execution", remedy="only a waiting job can move")
+            if key == "partition" and value not in _list_partitions(job.wish.cluster):
+                raise InvalidRequest("Invalid partition name specified")
             change(job, task, value)
         self._lab.note_order(job, "Update", self._me)
-        self._lab.schedule(job.wish.cluster)
+        self._lab.replan(job)
 
     def _find_waiting(self, ref: str, remedy: str) -> DemoJob:
         job, _ = self.find(ref)
@@ -189,6 +192,10 @@ class LabOrders:
 def _holds(job: DemoJob, number: str) -> bool:
     """Whether the id is of one of the job's later tasks."""
     return number.isdecimal() and job.id < int(number) < job.id + len(job.tasks)
+
+
+def _list_partitions(cluster: str) -> list[str]:
+    return [place.name for known in CLUSTERS if known.name == cluster for place in known.partitions]
 
 
 def _set_limit(job: DemoJob, task: DemoTask | None, seconds: int | None) -> None:

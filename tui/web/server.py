@@ -186,18 +186,18 @@ class TopServer:
         try:
             await asyncio.wait((running, reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            reading.cancel()
-            await asyncio.shield(_end(viewer, running))
+            await asyncio.shield(_end(viewer, running, reading))
             await socket.close()
 
     async def _end_viewers(self, app: web.Application) -> None:
         await asyncio.gather(*(socket.close(code=1001, message=b"the server ends") for socket in list(self._sockets)))
 
 
-async def _end(viewer: Viewer, running: asyncio.Future[None]) -> None:
+async def _end(viewer: Viewer, *tasks: asyncio.Future[None]) -> None:
     await viewer.stop()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read_messages(socket: web.WebSocketResponse, viewer: Viewer) -> None:

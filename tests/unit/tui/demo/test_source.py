@@ -185,6 +185,18 @@ def test_updates(source: DemoSource) -> None:
     assert source.show(row.ref)["priority"] > 7
 
 
+def test_a_shorter_limit_and_an_earlier_begin_count_at_once(source: DemoSource, clock: Clock) -> None:
+    running = find(source, group="rl-math", name="trainer")
+    late = find(source, reason="BeginTime")
+    source.update(str(running.id), {"time_limit": int(NOW - (running.started_at or 0)) + 60})
+    source.update(late.ref, {"begin": NOW + 30, "priority": 9999})
+    clock.now += 100
+    assert state_of(source, str(running.id)) == "TIMEOUT"
+    assert state_of(source, late.ref) == "RUNNING"
+    with pytest.raises(InvalidRequest, match="partition"):
+        source.update(find(source, reason="JobHeldUser").ref, {"partition": "gpux"})
+
+
 @pytest.mark.parametrize(
     ("order", "state"),
     [
