@@ -1,1 +1,1 @@
-"""`span top --web`: the terminal UI in a browser, behind tickets, a cookie and checks of where a request comes from."""
+"""`span top --web`: the terminal UI in a browser, behind invitations, a cookie and checks of where requests come from."""

@@ -1,4 +1,4 @@
-"""The web server: a page, a session for a ticket, and a websocket with a viewer behind it.
+"""The web server: a page, a session for an invitation, and a websocket with a viewer behind it.
 
 Each request is checked before anything else: its Host against DNS rebinding, its Origin where it changes something or
 opens the websocket (any web page may open one to any address, with the cookies of that address's site), its cookie.
@@ -52,7 +52,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class TopServer:
-    """Serves `span top` at an address; `words` are those of a viewer's process. `announce` is told each new ticket."""
+    """Serves `span top` at an address; `words` are those of a viewer's process. `announce` is told each new link."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class TopServer:
         return f"span-top-{self._address.port}"
 
     def _show_link(self) -> None:
-        self._announce(f"{self._address.url}#{self._access.ticket}")
+        self._announce(f"{self._address.url}#{self._access.invitation}")
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -145,8 +145,8 @@ class TopServer:
 
     async def _enter(self, request: web.Request) -> web.Response:
         form = await request.post()
-        ticket = form.get("ticket")
-        entry = self._access.enter(request.remote or "", ticket if isinstance(ticket, str) else "")
+        invitation = form.get("invitation")
+        entry = self._access.enter(request.remote or "", invitation if isinstance(invitation, str) else "")
         if entry.wait:
             seconds = math.ceil(entry.wait)
             text = f"too many wrong links came from here; try again in {seconds} s\n"

@@ -1,6 +1,6 @@
-"""Access: a ticket opens one browser, once; from then on a secret in its cookie stands for it.
+"""Access: an invitation opens one browser, once; from then on a secret in its cookie stands for it.
 
-A ticket is in the link that the terminal shows, behind `#`, where no server, log or referrer sees it. The browser's
+An invitation is in the link that the terminal shows, behind `#`, where no proxy, log or referrer sees it. A browser's
 history may keep it: it is worth nothing once it was used. Nothing here is stored: all ends with the server.
 """
 
@@ -16,47 +16,47 @@ from typing import NamedTuple
 SESSIONS = 32
 """Browsers that may be known at once; the oldest is forgotten for another."""
 TRIES = 5
-"""Wrong tickets in a row from one address before they are counted slowly."""
+"""Wrong invitations in a row from one address before they are counted slowly."""
 REFILL_SECONDS = 10.0
-"""Until another wrong ticket may be tried from there."""
+"""Until another wrong invitation may be tried from there."""
 PEERS = 1000
 """Addresses whose tries are remembered."""
 Clock = Callable[[], float]
 
 
 class Entry(NamedTuple):
-    """What became of a ticket: the session's secret, or empty, and the seconds to wait before the next try."""
+    """What became of an invitation: the session's secret, or empty, and the seconds to wait before the next try."""
 
     session: str
     wait: float = 0.0
 
 
 class WebAccess:
-    """The ticket in force, and the sessions."""
+    """The invitation in force, and the sessions."""
 
     def __init__(self, clock: Clock = time.monotonic, make_secret: Callable[[], str] = secrets.token_urlsafe) -> None:
         self._clock = clock
         self._make_secret = make_secret
-        self.ticket = make_secret()
+        self.invitation = make_secret()
         self._sessions: dict[str, None] = {}
         """Hashes of the secrets, the oldest first: a copy of this memory opens nothing."""
         self._tries: dict[str, tuple[float, float]] = {}
         """By address: how many tries it has left, and when that was so."""
 
-    def enter(self, peer: str, ticket: str) -> Entry:
-        """Make a session for a ticket, which is used up then; a new one takes its place."""
+    def enter(self, peer: str, invitation: str) -> Entry:
+        """Make a session for an invitation, which is used up then; a new one takes its place."""
         now = self._clock()
         left = self._count_left(peer, now)
         if left < 1:
             return Entry("", (1 - left) * REFILL_SECONDS)
-        if not hmac.compare_digest(ticket.encode(), self.ticket.encode()):
+        if not hmac.compare_digest(invitation.encode(), self.invitation.encode()):
             self._tries.pop(peer, None)
             self._tries[peer] = (left - 1, now)
             if len(self._tries) > PEERS:
                 self._tries.pop(next(iter(self._tries)))
             return Entry("")
         self._tries.pop(peer, None)
-        self.ticket = self._make_secret()
+        self.invitation = self._make_secret()
         session = self._make_secret()
         self._sessions[_digest(session)] = None
         if len(self._sessions) > SESSIONS:

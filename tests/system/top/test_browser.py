@@ -22,7 +22,7 @@ def test_the_link_shows_the_queue_in_a_browser_that_types(tmp_path: Path, wait_u
     environment = {**os.environ, "SPAN_STATE_DIR": str(tmp_path / "state")}
     with open_web(environment, "--demo") as web, open_tab(tmp_path, wait_until) as tab:
         tab.open(web.link)
-        ticket = web.ticket
+        invitation = web.invitation
         wait_until(lambda: "-first-byte" in str(tab.read(SCREEN)), 30)
         assert tab.read("location.href") == f"{web.origin}/"
         assert tab.read("document.cookie") == ""
@@ -33,7 +33,7 @@ def test_the_link_shows_the_queue_in_a_browser_that_types(tmp_path: Path, wait_u
         wait_until(lambda: len(tab.press("z").take_picture(tmp_path / "filtered.png")) < FULL / 2, 10)
         asked = tab.list_requests()
         assert asked and all(url.startswith((f"{web.origin}/", "data:")) for url in asked), asked
-        assert not [url for url in asked[1:] if ticket in url]
+        assert not [url for url in asked[1:] if invitation in url]
         assert not tab.list_complaints()
         web.process.terminate()
         wait_until(lambda: "-closed" in str(tab.read("document.body.className")), 20)

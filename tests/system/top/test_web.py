@@ -29,16 +29,16 @@ def list_viewers(top: WebTop) -> list[int]:
     return [int(number) for path in tasks for number in path.read_text().split()]
 
 
-def test_a_ticket_opens_once_and_sets_a_cookie_that_no_script_reads(top: WebTop) -> None:
+def test_an_invitation_opens_once_and_sets_a_cookie_that_no_script_reads(top: WebTop) -> None:
     assert "the terminal shows" in top.ask("/").text
-    used = top.ticket
-    answer = top.ask("/session", {"ticket": used}, Origin=top.origin)
+    used = top.invitation
+    answer = top.ask("/session", {"invitation": used}, Origin=top.origin)
     assert answer.status == 204
     name, *rest = answer.headers["Set-Cookie"].split("; ")
     assert set(rest) == {"HttpOnly", "Path=/", "SameSite=Strict"} and used not in name
     top.read_link()
-    assert top.ticket not in ("", used)
-    again = top.ask("/session", {"ticket": used}, Origin=top.origin)
+    assert top.invitation not in ("", used)
+    again = top.ask("/session", {"invitation": used}, Origin=top.origin)
     assert again.status == 403 and "Set-Cookie" not in again.headers
     assert "textual-terminal" in top.ask("/", Cookie=name).text
 
@@ -79,10 +79,10 @@ def test_a_page_of_another_origin_cannot_open_it_with_the_cookie(top: WebTop, or
     cookie = top.enter()
     with pytest.raises(websocket.WebSocketBadStatusException, match="403"), top.look(cookie, origin):
         pass
-    before = top.ticket
-    assert top.ask("/session", {"ticket": before}, Origin=origin).status == 403
-    assert top.ask("/session", {"ticket": before}).status == 403
-    assert top.ticket == before
+    before = top.invitation
+    assert top.ask("/session", {"invitation": before}, Origin=origin).status == 403
+    assert top.ask("/session", {"invitation": before}).status == 403
+    assert top.invitation == before
 
 
 def test_a_name_that_was_pointed_here_is_not_answered(top: WebTop) -> None:
@@ -118,7 +118,7 @@ def test_no_secret_is_in_a_command_line_or_an_environment(top: WebTop) -> None:
     cookie = top.enter()
     with top.look(cookie) as socket:
         read_until(socket, "rl-math")
-        secrets = [top.ticket.encode(), cookie.partition("=")[2].encode()]
+        secrets = [top.invitation.encode(), cookie.partition("=")[2].encode()]
         for process in (top.process.pid, *list_viewers(top)):
             told = Path(f"/proc/{process}/cmdline").read_bytes() + Path(f"/proc/{process}/environ").read_bytes()
             assert not any(secret in told for secret in secrets)
@@ -153,12 +153,12 @@ def test_a_viewer_ends_with_the_server(tmp_path: Path, wait_until: Callable[...,
         wait_until(lambda: not Path(f"/proc/{viewer}/cmdline").exists(), 20)
 
 
-def test_wrong_tickets_are_slowed_down(tmp_path: Path) -> None:
+def test_wrong_invitations_are_slowed_down(tmp_path: Path) -> None:
     with open_web({**os.environ, "SPAN_STATE_DIR": str(tmp_path / "state")}, "--demo") as web:
-        answers = [web.ask("/session", {"ticket": "wrong"}, Origin=web.origin) for _ in range(6)]
+        answers = [web.ask("/session", {"invitation": "wrong"}, Origin=web.origin) for _ in range(6)]
         assert [answer.status for answer in answers] == [403] * 5 + [429]
         assert 1 <= int(answers[-1].headers["Retry-After"]) <= 10
-        assert web.ask("/session", {"ticket": web.ticket}, Origin=web.origin).status == 429
+        assert web.ask("/session", {"invitation": web.invitation}, Origin=web.origin).status == 429
 
 
 def test_an_address_that_cannot_be_had_is_said(span: Any) -> None:

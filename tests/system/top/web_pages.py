@@ -40,8 +40,8 @@ class WebTop:
         return self.link
 
     @property
-    def ticket(self) -> str:
-        """The ticket of the link."""
+    def invitation(self) -> str:
+        """The invitation of the link."""
         return urlsplit(self.link).fragment
 
     def ask(self, path: str, form: Mapping[str, str] | None = None, **headers: str) -> Page:
@@ -57,7 +57,7 @@ class WebTop:
 
     def enter(self) -> str:
         """Use the link; gives the cookie."""
-        answer = self.ask("/session", {"ticket": self.ticket}, Origin=self.origin)
+        answer = self.ask("/session", {"invitation": self.invitation}, Origin=self.origin)
         assert answer.status == 204, answer
         self.read_link()
         return answer.headers["Set-Cookie"].partition(";")[0]

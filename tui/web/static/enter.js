@@ -1,13 +1,13 @@
-// Trades the ticket behind the # for a cookie. The ticket leaves the address at once, and works but once.
+// Trades the invitation behind the # for a cookie. The invitation leaves the address at once, and works but once.
 "use strict";
 async function enter() {
-  const ticket = location.hash.slice(1);
-  if (!ticket) return;
+  const invitation = location.hash.slice(1);
+  if (!invitation) return;
   history.replaceState(null, "", "/");
   const told = document.getElementById("told");
   told.textContent = "Opening...";
   try {
-    const answer = await fetch("/session", { method: "POST", body: new URLSearchParams({ ticket }) });
+    const answer = await fetch("/session", { method: "POST", body: new URLSearchParams({ invitation }) });
     if (answer.ok) return location.reload();
     told.textContent = await answer.text();
   } catch {

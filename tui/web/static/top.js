@@ -1,6 +1,6 @@
 // Says where the websocket is, before textual.js opens it, and opens another session on request.
 "use strict";
-// A browser that has a session already may be given another link: its ticket must not stay in the address.
+// A browser that has a session already may be given another link: its invitation must not stay in the address.
 if (location.hash) history.replaceState(null, "", "/");
 const scheme = location.protocol === "https:" ? "wss:" : "ws:";
 document.getElementById("terminal").dataset.sessionWebsocketUrl = `${scheme}//${location.host}/ws`;

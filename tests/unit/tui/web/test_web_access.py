@@ -1,4 +1,4 @@
-"""Who gets in: addresses, names, origins, tickets, tries; and what a viewer is started with."""
+"""Who gets in: addresses, names, origins, invitations, tries; and what a viewer is started with."""
 
 from __future__ import annotations
 
@@ -102,34 +102,34 @@ def test_an_origin_is_the_same_to_the_letter(origin: str | None, same: bool) -> 
     assert is_same_origin(origin, "localhost:8080") is same
 
 
-def test_a_ticket_is_good_for_one_session() -> None:
+def test_an_invitation_is_good_for_one_session() -> None:
     access, _ = open_access()
-    ticket = access.ticket
-    entry = access.enter("here", ticket)
+    invitation = access.invitation
+    entry = access.enter("here", invitation)
     assert entry.session and access.knows(entry.session)
-    assert access.ticket != ticket and not access.knows(ticket) and not access.knows("")
-    assert access.enter("here", ticket) == Entry("")
-    assert not access.knows(access.ticket)
+    assert access.invitation != invitation and not access.knows(invitation) and not access.knows("")
+    assert access.enter("here", invitation) == Entry("")
+    assert not access.knows(access.invitation)
 
 
-def test_wrong_tickets_are_counted_by_address_and_forgiven_slowly() -> None:
+def test_wrong_invitations_are_counted_by_address_and_forgiven_slowly() -> None:
     access, clock = open_access()
     assert [access.enter("a", "wrong").wait for _ in range(TRIES)] == [0.0] * TRIES
-    assert access.enter("a", access.ticket).wait > 0
-    assert access.enter("b", access.ticket).session
+    assert access.enter("a", access.invitation).wait > 0
+    assert access.enter("b", access.invitation).session
     clock.now = REFILL_SECONDS - 0.1
-    assert access.enter("a", access.ticket).wait == pytest.approx(0.1)
+    assert access.enter("a", access.invitation).wait == pytest.approx(0.1)
     clock.now = REFILL_SECONDS
-    assert access.enter("a", access.ticket).session
+    assert access.enter("a", access.invitation).session
 
 
 def test_the_oldest_session_makes_room() -> None:
     access, _ = open_access()
-    sessions = [access.enter("here", access.ticket).session for _ in range(SESSIONS + 1)]
+    sessions = [access.enter("here", access.invitation).session for _ in range(SESSIONS + 1)]
     assert [access.knows(session) for session in sessions] == [False] + [True] * SESSIONS
 
 
-def test_a_ticket_that_is_no_ascii_is_wrong() -> None:
+def test_an_invitation_that_is_no_ascii_is_wrong() -> None:
     assert open_access()[0].enter("here", "schlüssel") == Entry("")
 
 
