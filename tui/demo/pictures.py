@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ SETTLE_SECONDS = 30.0
 QUIET_SECONDS = 0.4
 """A screen that stays the same for so long is done."""
 FONTS = "Fira Code, ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+_GENERATED = "<!-- Generated with Rich https://www.textualize.io -->"
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -99,8 +101,8 @@ async def _settle(app: App[int], pilot: Pilot[int], quiet: float = QUIET_SECONDS
 
 
 def use_own_fonts(svg: str) -> str:
-    """The SVG with the reader's own fonts: nothing is loaded from elsewhere, where that is allowed at all."""
-    bare = _FONT_FACE.sub("", svg)
+    """The SVG with the reader's own fonts: nothing is loaded from elsewhere. It says which Textual drew it."""
+    bare = _FONT_FACE.sub("", svg).replace(_GENERATED, f"<!-- Textual {version('textual')} -->")
     return re.sub(r"font-family: Fira Code, monospace", f"font-family: {FONTS}", bare)
 
 
