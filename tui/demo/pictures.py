@@ -115,12 +115,12 @@ def paint_frame(svg: str, theme: str) -> str:
 
 @contextmanager
 def _stand_still() -> Iterator[None]:
-    """Have every clock of the application show the same moment, in UTC, for a person called ana."""
+    """Have every clock of the application show the same moment, in UTC."""
     zone, clock = os.environ.get("TZ"), time.time
     os.environ["TZ"] = "UTC"
     time.tzset()
     try:
-        time.time = lambda: NOW  # type: ignore[assignment]
+        time.time = lambda: NOW
         yield
     finally:
         time.time = clock

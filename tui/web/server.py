@@ -149,11 +149,11 @@ class TopServer:
         entry = self._access.enter(request.remote or "", invitation if isinstance(invitation, str) else "")
         if entry.wait:
             seconds = math.ceil(entry.wait)
-            text = f"too many wrong links came from here; try again in {seconds} s\n"
+            text = f"Too many wrong links came from here; try again in {seconds} s\n"
             raise web.HTTPTooManyRequests(text=text, headers={"Retry-After": str(seconds)})
         if not entry.session:
             raise web.HTTPForbidden(
-                text="this link was used before, or is another server's; the terminal has a new one\n"
+                text="This link was used before, or is another server's; the terminal has a new one\n"
             )
         response = web.Response(status=204)
         response.set_cookie(self._cookie, entry.session, httponly=True, samesite="Strict", path="/")

@@ -35,5 +35,13 @@ def test_the_link_shows_the_queue_in_a_browser_that_types(tmp_path: Path, wait_u
         assert asked and all(url.startswith((f"{web.origin}/", "data:")) for url in asked), asked
         assert not [url for url in asked[1:] if invitation in url]
         assert not tab.list_complaints()
+        # Another link in the same browser: its invitation is spent, and leaves the address.
+        web.read_link()
+        spent = web.invitation
+        tab.call("Page.navigate", url=web.link)
+        wait_until(lambda: tab.read("location.href") == f"{web.origin}/", 10)
+        web.read_link()
+        assert web.invitation != spent
+        wait_until(lambda: "-first-byte" in str(tab.read(SCREEN)), 30)
         web.process.terminate()
         wait_until(lambda: "-closed" in str(tab.read("document.body.className")), 20)

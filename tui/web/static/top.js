@@ -1,7 +1,5 @@
 // Says where the websocket is, before textual.js opens it, and opens another session on request.
 "use strict";
-// A browser that has a session already may be given another link: its invitation must not stay in the address.
-if (location.hash) history.replaceState(null, "", "/");
 const scheme = location.protocol === "https:" ? "wss:" : "ws:";
 document.getElementById("terminal").dataset.sessionWebsocketUrl = `${scheme}//${location.host}/ws`;
 // Keys go to the terminal from the first frame on: textual.js marks that in the body's class.
