@@ -42,12 +42,15 @@ def _fit(value: object, allowed: range, usual: int) -> int:
 
 def make_environment(environment: Mapping[str, str], width: int, height: int) -> dict[str, str]:
     """The environment of a viewer: a browser's window in place of the server's terminal."""
-    own = {name: text for name, text in environment.items() if name not in ("NO_COLOR", "LINES", "TMUX", "STY")}
+    own = {
+        name: text for name, text in environment.items() if name not in ("NO_COLOR", "LINES", "TMUX", "STY", "LC_ALL")
+    }
     return own | {
         "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver",
         "TEXTUAL_FPS": "30",
         "TEXTUAL_COLOR_SYSTEM": "truecolor",
         "TERM": "xterm-256color",
+        "LC_CTYPE": "C.UTF-8",
         "COLUMNS": str(width),
         "ROWS": str(height),
     }

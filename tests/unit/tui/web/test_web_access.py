@@ -169,7 +169,8 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_a_viewers_environment_is_a_browsers() -> None:
-    found = make_environment({"NO_COLOR": "1", "TMUX": "x", "HOME": "/home/ana", "TERM": "dumb"}, 90, 30)
+    found = make_environment({"NO_COLOR": "1", "LC_ALL": "C", "TMUX": "x", "HOME": "/home/ana", "TERM": "dumb"}, 90, 30)
+    assert found["LC_CTYPE"] == "C.UTF-8" and "LC_ALL" not in found
     assert "NO_COLOR" not in found and "TMUX" not in found
     assert (found["HOME"], found["COLUMNS"], found["ROWS"], found["TERM"]) == (
         "/home/ana",
