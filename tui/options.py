@@ -28,5 +28,9 @@ class TopOptions(NamedTuple):
     keymap: Mapping[str, str] = {}
     """Keys by the ids of actions, as Textual names keys."""
     traits: TerminalTraits = TerminalTraits()
+    web: bool = False
+    """In a browser: no shell, pager or editor."""
+    web_actions: bool = False
+    """In a browser: whether orders can be given."""
     troubles: tuple[str, ...] = ()
     """What of all this could not be read: told once the screen is there."""

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Input, Static
@@ -250,7 +251,7 @@ class ListPlace(Place):
         self.sort, self.reverse = name, reverse
         self.draw()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         """Choose the columns for the width."""
         self.table.set_columns(self.make_columns(self.size.width))
 

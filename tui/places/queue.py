@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
@@ -124,7 +125,7 @@ class QueuePlace(JobPlace):
         self._choice = make_choice(options)
         self.set_interval(1.0, self._tick)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         """Share the width among the columns anew."""
         self._measured.clear()
         self.call_after_refresh(self._draw)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from overspan.bridge.cli.invocation import Invocation
@@ -11,6 +14,7 @@ from overspan.bridge.cli.output import find_width, paint, say, use_colour, write
 from overspan.bridge.cli.usage import check_clusters, read_words
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.tui.web.options import ORDER, VIEWER, WEB, WEB_OPTIONS
 
 if TYPE_CHECKING:
     from overspan.tui.options import TopOptions
@@ -40,6 +44,7 @@ _SHOWING = (
 )
 """As squeue has them, but that widths and literal texts of formats do not count."""
 _OWN = (
+    Option("demo", help="show a simulated lab; no daemon is needed", own=True),
     Option("once", help="print the queue once, for scripts and plain terminals", own=True),
     Option("filter", "", VALUE, "begin with this filter: `state:r user:ana !debug`", "TEXT", own=True),
     Option("read-only", help="change nothing: no order can be given", own=True),
@@ -52,7 +57,7 @@ _USUAL = (
     Option("usage"),
     Option("version", "V"),
 )
-OPTIONS = (*_CHOOSING, *_SHOWING, *_OWN, *_USUAL)
+OPTIONS = (*_CHOOSING, *_SHOWING, *_OWN, *WEB_OPTIONS, *_USUAL)
 _USAGE = "usage: span top [OPTION...]"
 _NOTES = "On the screen, ? lists the keys."
 _COLOURS = {
@@ -76,14 +81,40 @@ def run(call: Invocation) -> int:
     words = read_words(named, OPTIONS, _USAGE, _NOTES)
     if words.rest:
         raise InvalidRequest(f"{words.rest[0]!r} is no option", remedy="`span top --help` lists the options")
-    options = read_options(call, words)
-    if words.has("once"):
-        return _print_once(call, options, call.client)
-    check_terminal(call.environment, sys.stdin.isatty() and sys.stdout.isatty())
-    # Textual costs a quarter of a second of imports, which no other command needs.
-    from overspan.tui.app import TopApp
+    if words.has(WEB):
+        from overspan.tui.web.command import serve_web
 
-    return TopApp(call.client, options).run(mouse=options.mouse) or 0
+        return serve_web(words, OPTIONS, call.environment)
+    open_source = _choose_source(call, words)
+    options = read_options(call, words, open_source)
+    if words.has("once"):
+        return _print_once(call, options, open_source)
+    if words.has(VIEWER):
+        from overspan.tui.web.command import end_with_server
+
+        end_with_server()
+        orders = words.last(VIEWER) == ORDER
+        options = options._replace(web=True, web_actions=orders, read_only=options.read_only or not orders)
+    else:
+        check_terminal(call.environment, sys.stdin.isatty() and sys.stdout.isatty())
+    from overspan.tui.terminal import prepare_environment
+
+    prepare_environment(os.environ)
+    # The rows of a large queue are many objects, none of which is garbage.
+    gc.set_threshold(20_000, 20, 50)
+    # Textual costs a quarter of a second of imports, which no other command needs.
+    from overspan.tui.start import start
+
+    return start(open_source, options, call.environment)
+
+
+def _choose_source(call: Invocation, words: Words) -> OpenSource:
+    """The user's daemon, or the simulated lab."""
+    if not words.has("demo"):
+        return call.client
+    from overspan.tui.demo.source import open_demo
+
+    return open_demo()
 
 
 def check_terminal(environment: Mapping[str, str], terminal: bool) -> None:
@@ -98,7 +129,7 @@ def check_terminal(environment: Mapping[str, str], terminal: bool) -> None:
     raise InvalidRequest(message, remedy="`span top --once` prints the queue once")
 
 
-def read_options(call: Invocation, words: Words) -> TopOptions:
+def read_options(call: Invocation, words: Words, open_source: OpenSource) -> TopOptions:
     """What the words choose. What chooses jobs has to be right; what only shows them is told, and the rest counts."""
     from overspan.bridge.cli.slurm.squeue import make_filter
     from overspan.tui.options import TopOptions
@@ -107,7 +138,7 @@ def read_options(call: Invocation, words: Words) -> TopOptions:
     wanted = make_filter(words, dict(call.environment))
     wanted = wanted._replace(users=_read_users(wanted.users, troubles))
     if wanted.clusters:
-        _check_clusters(call, wanted.clusters)
+        _check_clusters(open_source, wanted.clusters)
     return TopOptions(
         wanted=wanted._replace(extent="core"),
         filter=" ".join(filter(None, (_filter_nodes(words.listed("nodelist")), words.last("filter")))),
@@ -131,10 +162,10 @@ def _read_users(words: tuple[str, ...], troubles: list[str]) -> tuple[str, ...]:
     return tuple(name or word for word, name in zip(words, names, strict=True))
 
 
-def _check_clusters(call: Invocation, names: tuple[str, ...]) -> None:
+def _check_clusters(open_source: OpenSource, names: tuple[str, ...]) -> None:
     """Raise InvalidRequest for a cluster that there is not. A daemon that does not answer is told on the screen."""
     try:
-        with call.client() as client:
+        with closing(open_source()) as client:
             check_clusters(client, names)
     except Unreachable:
         pass
@@ -185,8 +216,6 @@ def _filter_nodes(names: tuple[str, ...]) -> str:
 
 def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) -> int:
     """Print what the screen would show, all lines of it."""
-    from contextlib import closing
-
     from overspan.tui.queue.shown import ask_enough
     from overspan.tui.queue.snapshot import join_line, write_snapshot
 

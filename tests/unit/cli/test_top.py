@@ -65,7 +65,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> OneAnswer:
 
 def read(*words: str, environment: Mapping[str, str] | None = None) -> TopOptions:
     call = Invocation("top", words, environment or {})
-    return read_options(call, parse(squeue.attach_values(words), OPTIONS))
+    return read_options(call, parse(squeue.attach_values(words), OPTIONS), call.client)
 
 
 def test_without_options_all_jobs_are_asked_for() -> None:
