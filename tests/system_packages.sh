@@ -23,8 +23,6 @@ find_missing() {
         need curl curl
         need ps procps
         need ssh openssh-client
-        # Pages of `span top --web` are looked at with it.
-        need chromium chromium
         [ "$(id -u)" != 0 ] || find_missing_of_rigs
     fi
 }

@@ -28,7 +28,7 @@ from overspan.tui.palette import KnownNames, Palette, PaletteCommand, join_filte
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
-from overspan.tui.places.place import Place
+from overspan.tui.places.place import TopPlace
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
@@ -51,7 +51,7 @@ class TopApp(App[int], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_IN_MAXIMIZED_VIEW = "Head,KeyHints"
     BINDINGS: ClassVar[list[BindingType]] = [*bind("app")]
-    PLACES: ClassVar[tuple[type[Place], ...]] = (QueuePlace, NodesPlace, HistoryPlace, ClustersPlace, SchedulesPlace)
+    PLACES: ClassVar[tuple[type[TopPlace], ...]] = (QueuePlace, NodesPlace, HistoryPlace, ClustersPlace, SchedulesPlace)
 
     def __init__(self, open_source: OpenSource, options: TopOptions, driver_class: type[Driver] | None = None) -> None:
         super().__init__(driver_class=driver_class)
@@ -99,10 +99,10 @@ class TopApp(App[int], inherit_bindings=False):
         return self.query_one(QueuePlace)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopPlace:
         """The place in sight."""
         found = self.query_one(ContentSwitcher).visible_content
-        assert isinstance(found, Place)
+        assert isinstance(found, TopPlace)
         return found
 
     # --- looks and ends -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.tree import Kind, Node
+from overspan.tui.queue.tree import Kind, TreeNode
 
 
 class Target(NamedTuple):
@@ -27,7 +27,7 @@ class Target(NamedTuple):
         return clean_text(f"{self.cluster}:{self.ref} {self.name}")
 
 
-def make_target(node: Node) -> Target:
+def make_target(node: TreeNode) -> Target:
     """The target that a line of the tree stands for."""
     row = node.row
     return Target(row.cluster, node.ref, row.name, node.kind, row.state, row.user, row)

@@ -18,7 +18,7 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.tui.clusters.findings import FindingLine, count_faults, report_error, report_findings
 from overspan.tui.keys import bind
 from overspan.tui.source import Source
-from overspan.tui.widgets.line_table import Cell, Column, LineTable
+from overspan.tui.widgets.line_table import Cell, LineTable, TableColumn
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -47,7 +47,7 @@ class CheckScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(markup=False)
-            column: Column[FindingLine] = Column(
+            column: TableColumn[FindingLine] = TableColumn(
                 "text", "", 10, lambda line, now: Cell(line.text, line.style), wide=True
             )
             yield LineTable[FindingLine]([column], time.time)

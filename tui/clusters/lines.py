@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
 from overspan.tui.places.text_filter import TextFilter
-from overspan.tui.widgets.line_table import Cell, Column
+from overspan.tui.widgets.line_table import Cell, TableColumn
 
 FIELDS = ("kind", "message", "name", "state")
 """What a filter may name."""
@@ -81,17 +81,19 @@ def has_trouble(line: ClusterLine) -> bool:
     return line.state in _TROUBLE
 
 
-def make_columns() -> list[Column[ClusterLine]]:
+def make_columns() -> list[TableColumn[ClusterLine]]:
     """The columns."""
     return [
-        Column("name", "CLUSTER", 14, _show_name),
-        Column("kind", "KIND", 10, lambda line, now: Cell(clean_text(str(line.facts.get("kind") or "-")), "text")),
-        Column("state", "STATE", 12, lambda line, now: Cell(clean_text(line.state), _STYLES.get(line.state, "bad"))),
-        Column("jobs", "JOBS", 5, lambda line, now: Cell(str(line.jobs or "-"), "text"), right=True),
-        Column("contact", "ANSWERED", 12, _show_contact, ticks=True),
-        Column("took", "TOOK", 7, _show_latency, right=True),
-        Column("budget", "CALLS LEFT", 16, _show_budget, from_width=100),
-        Column("message", "TROUBLE", 10, _show_message, wide=True, ticks=True),
+        TableColumn("name", "CLUSTER", 14, _show_name),
+        TableColumn("kind", "KIND", 10, lambda line, now: Cell(clean_text(str(line.facts.get("kind") or "-")), "text")),
+        TableColumn(
+            "state", "STATE", 12, lambda line, now: Cell(clean_text(line.state), _STYLES.get(line.state, "bad"))
+        ),
+        TableColumn("jobs", "JOBS", 5, lambda line, now: Cell(str(line.jobs or "-"), "text"), right=True),
+        TableColumn("contact", "ANSWERED", 12, _show_contact, ticks=True),
+        TableColumn("took", "TOOK", 7, _show_latency, right=True),
+        TableColumn("budget", "CALLS LEFT", 16, _show_budget, from_width=100),
+        TableColumn("message", "TROUBLE", 10, _show_message, wide=True, ticks=True),
     ]
 
 

@@ -13,14 +13,14 @@ _LEAST = 12
 """Cells that a value, or a last column, gets at least."""
 
 
-class StyledText(NamedTuple):
+class DetailText(NamedTuple):
     """A text and the name of its style: a component class without `detail--`."""
 
     text: str
     style: str = ""
 
 
-DetailLine = tuple[StyledText, ...]
+DetailLine = tuple[DetailText, ...]
 
 
 class LabelledValues(NamedTuple):
@@ -75,12 +75,12 @@ def lay_out(block: DetailBlock, width: int) -> list[DetailLine]:
     if isinstance(block, StateBar):
         return _lay_out_bars(block, width)
     lines = (clean_text(line.expandtabs(8)) for line in block.lines)
-    return [part for line in lines for part in wrap_pieces((StyledText(line),), width, whole_words=False)]
+    return [part for line in lines for part in wrap_pieces((DetailText(line),), width, whole_words=False)]
 
 
 def wrap_pieces(pieces: DetailLine, width: int, whole_words: bool = True) -> list[DetailLine]:
     """Cut a line into lines of at most `width` cells, at blanks where there are any; empty gives one empty line."""
-    pieces = tuple(StyledText(clean_text(text), style) for text, style in pieces)
+    pieces = tuple(DetailText(clean_text(text), style) for text, style in pieces)
     text = "".join(piece.text for piece in pieces)
     lines, begin = [], 0
     while begin < len(text):
@@ -104,7 +104,7 @@ def _cut(pieces: DetailLine, begin: int, end: int) -> DetailLine:
         part = text[max(0, begin - at) : max(0, end - at)]
         at += len(text)
         if part:
-            found.append(StyledText(part, style))
+            found.append(DetailText(part, style))
     return tuple(found)
 
 
@@ -114,22 +114,22 @@ def _lay_out_values(block: LabelledValues, width: int) -> list[DetailLine]:
     for label, value in block.rows:
         for place, part in enumerate(wrap_pieces(value, max(_LEAST, width - size))):
             head = set_cell_size(clean_text(label) if place == 0 else "", size)
-            lines.append((StyledText(head, "dim"), *part))
+            lines.append((DetailText(head, "dim"), *part))
     return lines
 
 
 def _lay_out_grid(block: TextGrid, width: int) -> list[DetailLine]:
-    rows = [tuple(StyledText(clean_text(text), style) for text, style in row) for row in block.rows]
-    head = tuple(StyledText(title, "title") for title in block.header)
+    rows = [tuple(DetailText(clean_text(text), style) for text, style in row) for row in block.rows]
+    head = tuple(DetailText(title, "title") for title in block.header)
     last = len(block.header) - 1
     sizes = [max(cell_len(row[place].text) for row in (head, *rows)) + 2 for place in range(last)]
     while sizes and sum(sizes) > max(0, width - _LEAST) and max(sizes) > 6:
         sizes[sizes.index(max(sizes))] -= 1
     lines: list[DetailLine] = []
     for row in (head, *rows):
-        cells = [StyledText(_fit(row[place].text, size), row[place].style) for place, size in enumerate(sizes)]
+        cells = [DetailText(_fit(row[place].text, size), row[place].style) for place, size in enumerate(sizes)]
         for place, part in enumerate(wrap_pieces((row[last],), max(_LEAST, width - sum(sizes)))):
-            lines.append((*(cells if place == 0 else [StyledText(" " * sum(sizes))]), *part))
+            lines.append((*(cells if place == 0 else [DetailText(" " * sum(sizes))]), *part))
     return lines
 
 
@@ -147,7 +147,7 @@ def _lay_out_bars(block: StateBar, width: int) -> list[DetailLine]:
     size = min(20, max(cell_len(clean_text(label)) for label, _ in block.rows) + 2)
     room = max(_LEAST, width - size)
     return [
-        (StyledText(_fit(clean_text(label), size), "dim"), *_draw_bar(row, begin, end, room))
+        (DetailText(_fit(clean_text(label), size), "dim"), *_draw_bar(row, begin, end, room))
         for label, row in block.rows
     ]
 
@@ -160,10 +160,10 @@ def _draw_bar(spans: Sequence[StateSpan], begin: float, end: float, width: int) 
         first = min(width - 1, int((span.begin - begin) * scale))
         for place in range(first, min(width, max(first + 1, round((span.end - begin) * scale)))):
             cells[place] = _BARS.get(span.state, ("█", "bad"))
-    pieces: list[StyledText] = []
+    pieces: list[DetailText] = []
     for glyph, style in cells:
         if pieces and pieces[-1].style == style and pieces[-1].text[-1] == glyph:
-            pieces[-1] = StyledText(pieces[-1].text + glyph, style)
+            pieces[-1] = DetailText(pieces[-1].text + glyph, style)
         else:
-            pieces.append(StyledText(glyph, style))
+            pieces.append(DetailText(glyph, style))
     return tuple(pieces)

@@ -21,7 +21,7 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.answers import JobAnswers, ask_job
 from overspan.tui.detail.dependencies import draw_graph, index_rows
-from overspan.tui.detail.layout import DetailLine, StyledText, VerbatimText, lay_out
+from overspan.tui.detail.layout import DetailLine, DetailText, VerbatimText, lay_out
 from overspan.tui.detail.sections import DetailSection, make_sections
 from overspan.tui.keys import bind
 
@@ -153,7 +153,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         before, self._lines, self._starts = self._lines, [], []
         for section in self._make_sections():
             self._starts.append(len(self._lines))
-            self._lines += [(StyledText(section.title, "title"),)] if self._starts[1:] else []
+            self._lines += [(DetailText(section.title, "title"),)] if self._starts[1:] else []
             self._lines += [line for block in section.blocks for line in lay_out(block, width)]
             self._lines.append(())
         if before != self._lines or self._waiting:

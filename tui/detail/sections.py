@@ -19,7 +19,7 @@ from overspan.tui.detail.layout import (
     LabelledValues,
     StateBar,
     StateSpan,
-    StyledText,
+    DetailText,
     TextGrid,
     VerbatimText,
 )
@@ -57,17 +57,17 @@ def make_sections(answers: JobAnswers, now: float) -> list[DetailSection]:
 def _summarize(job: Mapping[str, Any], now: float) -> Iterator[tuple[str, DetailLine]]:
     state = str(job.get("state"))
     reason = str(job.get("reason") or "None")
-    word = () if reason == "None" else (StyledText(f" ({first_word(reason)})", "dim"),)
-    yield "State", (StyledText(state, style_of(state)), *word, StyledText(_tell_time(job, now), "dim"))
+    word = () if reason == "None" else (DetailText(f" ({first_word(reason)})", "dim"),)
+    yield "State", (DetailText(state, style_of(state)), *word, DetailText(_tell_time(job, now), "dim"))
     if state == "PENDING" and (why := explain_reason(reason)):
-        yield "Waits", (StyledText(why, "waiting"),)
+        yield "Waits", (DetailText(why, "waiting"),)
     elif state not in _LIVE and state != "COMPLETED":
-        yield "Ended", (StyledText(_tell_end(job), style_of(state)),)
+        yield "Ended", (DetailText(_tell_end(job), style_of(state)),)
     for name, value in list_facts(job):
         if name not in _ELSEWHERE:
-            yield name, (StyledText(value),)
-    yield "Asks for", (StyledText("; ".join(_tell_demand(task) for task in job.get("tasks") or ())),)
-    yield from (("Waits", (StyledText(text, "waiting"),)) for text in list_task_reasons(job))
+            yield name, (DetailText(value),)
+    yield "Asks for", (DetailText("; ".join(_tell_demand(task) for task in job.get("tasks") or ())),)
+    yield from (("Waits", (DetailText(text, "waiting"),)) for text in list_task_reasons(job))
 
 
 def _tell_time(job: Mapping[str, Any], now: float) -> str:
@@ -130,10 +130,10 @@ def _transition_cells(row: Transition) -> DetailLine:
     reason = "" if row.reason in ("", "None") else f"({row.reason})"
     why = " ".join(filter(None, (reason, row.text, "" if row.text else explain_cause(row.cause))))
     return (
-        StyledText(format_timestamp(row.at), "dim"),
-        StyledText(row.task or "job"),
-        StyledText(row.end or "-", style_of(row.end) if row.end else "dim"),
-        StyledText(why),
+        DetailText(format_timestamp(row.at), "dim"),
+        DetailText(row.task or "job"),
+        DetailText(row.end or "-", style_of(row.end) if row.end else "dim"),
+        DetailText(why),
     )
 
 
@@ -143,13 +143,13 @@ def _list_tasks(job: Mapping[str, Any], now: float) -> Iterator[DetailBlock]:
         return
     header = ("TASK", "ROLE", "STATE", "TIME", "READY", "EXIT", "NODES")
     yield TextGrid(header, tuple(_task_line(job, task, now) for task in tasks))
-    waits = tuple(("Waits", (StyledText(str(task["waits"]), "waiting"),)) for task in tasks if task.get("waits"))
+    waits = tuple(("Waits", (DetailText(str(task["waits"]), "waiting"),)) for task in tasks if task.get("waits"))
     if waits:
         yield LabelledValues(waits)
     nodes = [(task, node) for task in tasks if task.get("attempts") for node in task["attempts"][-1].get("nodes") or ()]
     if nodes:
         left = len(nodes) - MOST_NODES
-        more = ((StyledText(f"{left} more"), *[StyledText("")] * 3),) if left > 0 else ()
+        more = ((DetailText(f"{left} more"), *[DetailText("")] * 3),) if left > 0 else ()
         rows = tuple(_node_line(task, node) for task, node in nodes[:MOST_NODES])
         yield TextGrid(("MEMBER", "NODE", "GPUS", "HOW"), (*rows, *more))
 
@@ -158,13 +158,13 @@ def _task_line(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> D
     state = str(task.get("state"))
     ready = format_timestamp(task.get("ready_at"), "")
     return (
-        StyledText(str(task.get("name")), "accent"),
-        StyledText("primary" if task.get("primary", True) else "auxiliary", "dim"),
-        StyledText(state, style_of(state)),
-        StyledText(format_elapsed(max(0, seconds_run(job, task, now)))),
-        StyledText(ready or "-", "" if ready else "dim"),
-        StyledText(explain_exit(int(task.get("exit_code") or 0), int(task.get("signal") or 0)) or "-"),
-        StyledText(str(task.get("node_list") or "")),
+        DetailText(str(task.get("name")), "accent"),
+        DetailText("primary" if task.get("primary", True) else "auxiliary", "dim"),
+        DetailText(state, style_of(state)),
+        DetailText(format_elapsed(max(0, seconds_run(job, task, now)))),
+        DetailText(ready or "-", "" if ready else "dim"),
+        DetailText(explain_exit(int(task.get("exit_code") or 0), int(task.get("signal") or 0)) or "-"),
+        DetailText(str(task.get("node_list") or "")),
     )
 
 
@@ -172,10 +172,10 @@ def _node_line(task: Mapping[str, Any], node: Mapping[str, Any]) -> DetailLine:
     ended = explain_exit(int(node.get("exit_code") or 0), int(node.get("signal") or 0)) or "ended well"
     how = ended if node.get("ended_at") else "runs" if node.get("started_at") else "has not started"
     return (
-        StyledText(f"{task.get('name')}-{node.get('index')}", "accent"),
-        StyledText(" ".join(filter(None, (str(node.get("node") or ""), str(node.get("address") or ""))))),
-        StyledText(",".join(map(str, node.get("gpus") or ()))),
-        StyledText("; ".join(filter(None, (how, str(node.get("detail") or ""))))),
+        DetailText(f"{task.get('name')}-{node.get('index')}", "accent"),
+        DetailText(" ".join(filter(None, (str(node.get("node") or ""), str(node.get("address") or ""))))),
+        DetailText(",".join(map(str, node.get("gpus") or ()))),
+        DetailText("; ".join(filter(None, (how, str(node.get("detail") or ""))))),
     )
 
 
@@ -195,12 +195,12 @@ def _attempt_cells(task: Mapping[str, Any], attempt: Mapping[str, Any], now: flo
     code = explain_exit(int(attempt.get("exit_code") or 0), int(attempt.get("signal") or 0))
     words = (explain_cause(cause), name_fault(cause), code, str(attempt.get("detail") or ""))
     return (
-        StyledText(str(task.get("name")), "accent"),
-        StyledText(str(attempt.get("number"))),
-        StyledText(state, style_of(state)),
-        StyledText(format_timestamp(started, "-")),
-        StyledText(ran),
-        StyledText("; ".join(filter(None, words))),
+        DetailText(str(task.get("name")), "accent"),
+        DetailText(str(attempt.get("number"))),
+        DetailText(state, style_of(state)),
+        DetailText(format_timestamp(started, "-")),
+        DetailText(ran),
+        DetailText("; ".join(filter(None, words))),
     )
 
 
@@ -211,17 +211,17 @@ def _sum_array(answers: JobAnswers) -> Iterator[DetailBlock]:
         return
     rows = tuple(
         (
-            StyledText(str(each.size)),
-            StyledText(each.state, style_of(each.state)),
-            StyledText(explain_exit(each.exit_code, each.signal) or "-"),
-            StyledText(format_array_indices(each.indices)),
+            DetailText(str(each.size)),
+            DetailText(each.state, style_of(each.state)),
+            DetailText(explain_exit(each.exit_code, each.signal) or "-"),
+            DetailText(format_array_indices(each.indices)),
         )
         for each in answers.elements
     )
     yield TextGrid(("ELEMENTS", "STATE", "EXIT", "INDICES"), rows)
     failed = failed_indices(answers.elements)
     if failed:
-        yield LabelledValues((("Failed", (StyledText(failed, "bad"),)),))
+        yield LabelledValues((("Failed", (DetailText(failed, "bad"),)),))
 
 
 def _tell_submission(answers: JobAnswers) -> Iterator[DetailBlock]:
@@ -236,7 +236,7 @@ def _tell_submission(answers: JobAnswers) -> Iterator[DetailBlock]:
     for task in job.get("tasks") or ():
         name = f" of {task.get('name')}" if many else ""
         facts += [(f"Output{name}", str(task.get("stdout") or "")), (f"Errors{name}", str(task.get("stderr") or ""))]
-    shown = tuple((name, (StyledText(value),)) for name, value in facts if value)
+    shown = tuple((name, (DetailText(value),)) for name, value in facts if value)
     if shown:
         yield LabelledValues(shown)
 

@@ -12,8 +12,8 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import DAY, format_timestamp
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.queue.columns import style_of
-from overspan.tui.queue.tree import Kind, Line, Node
-from overspan.tui.widgets.line_table import Cell, Column
+from overspan.tui.queue.tree import Kind, Line, TreeNode
+from overspan.tui.widgets.line_table import Cell, TableColumn
 
 SORTED = ("id", "ended", "time_used", "state_code", "name", "user")
 """What the history is sorted by; newest first at first."""
@@ -42,7 +42,9 @@ HistoryLine = Line | OlderLine
 _Show = Callable[[Line, float], Cell]
 
 
-def make_columns(width: int, is_partial: Callable[[int], bool], ascii_only: bool = False) -> list[Column[HistoryLine]]:
+def make_columns(
+    width: int, is_partial: Callable[[int], bool], ascii_only: bool = False
+) -> list[TableColumn[HistoryLine]]:
     """The columns for a table of so many cells; `is_partial` tells of which arrays not all elements were read."""
     when = 19 if width >= _WIDE_TABLE else 11
     columns: list[tuple[str, str, int, int, _Show]] = [
@@ -58,7 +60,7 @@ def make_columns(width: int, is_partial: Callable[[int], bool], ascii_only: bool
         ("reason", "MEMBERS, REASON", 8, _MEMBERS, _show_members(is_partial)),
     ]
     return [
-        Column(
+        TableColumn(
             name,
             title,
             size,
@@ -170,7 +172,7 @@ def _show_name(is_partial: Callable[[int], bool]) -> _Show:
     return show
 
 
-def count_members(node: Node, is_partial: Callable[[int], bool]) -> str:
+def count_members(node: TreeNode, is_partial: Callable[[int], bool]) -> str:
     """How many of its members are how, as far as they were read."""
     counts = ", ".join(f"{count} {CODES.get(state, state)}" for state, count in node.tally.items())
     return f"{counts} + more" if is_partial(node.key.job) else counts

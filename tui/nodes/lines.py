@@ -15,7 +15,7 @@ from overspan.bridge.model.hostlists import expand
 from overspan.tui.nodes.answers import ClusterNodes, is_able, sum_nodes
 from overspan.tui.places.text_filter import TextFilter
 from overspan.tui.widgets.bars import draw_bar, shorten_memory, style_use
-from overspan.tui.widgets.line_table import Cell, Column
+from overspan.tui.widgets.line_table import Cell, TableColumn
 
 FIELDS = ("cluster", "node", "partition", "reason", "state")
 """What a filter may name."""
@@ -30,7 +30,7 @@ JobCounts = Mapping[tuple[str, str], int]
 """How many jobs are at work, by cluster and node."""
 
 
-class NodeKey(NamedTuple):
+class NodeLineKey(NamedTuple):
     """Which line it is: a cluster without nodes, a partition, or a node in it."""
 
     cluster: str
@@ -41,7 +41,7 @@ class NodeKey(NamedTuple):
 class NodeLine(NamedTuple):
     """A partition (`folded` is not None), a node below it, or a cluster of which no node is known."""
 
-    key: NodeKey
+    key: NodeLineKey
     row: NodeRow
     cluster: ClusterNodes
     jobs: int = 0
@@ -65,7 +65,7 @@ class NodeView(NamedTuple):
     filter: TextFilter
     sort: str = "name"
     reverse: bool = False
-    folded: Collection[NodeKey] = frozenset()
+    folded: Collection[NodeLineKey] = frozenset()
 
 
 def make_lines(clusters: Iterable[ClusterNodes], jobs: JobCounts, view: NodeView) -> list[NodeLine]:
@@ -75,7 +75,7 @@ def make_lines(clusters: Iterable[ClusterNodes], jobs: JobCounts, view: NodeView
         if cluster.nodes:
             lines += _list_partitions(cluster, jobs, view)
         elif view.filter.matches({"cluster": cluster.name, "reason": cluster.trouble}):
-            lines.append(NodeLine(NodeKey(cluster.name), NodeRow("", False, cluster.name, None, "", ()), cluster))
+            lines.append(NodeLine(NodeLineKey(cluster.name), NodeRow("", False, cluster.name, None, "", ()), cluster))
     return lines
 
 
@@ -83,7 +83,7 @@ def _list_partitions(cluster: ClusterNodes, jobs: JobCounts, view: NodeView) -> 
     by_partition: dict[str, list[NodeLine]] = {}
     for row in gather(cluster.nodes, (LETTERS["P"], LETTERS["T"]), by_node=True):
         name = str(row.nodes[0].get("name", ""))
-        line = NodeLine(NodeKey(cluster.name, row.partition, name), row, cluster, jobs.get((cluster.name, name), 0))
+        line = NodeLine(NodeLineKey(cluster.name, row.partition, name), row, cluster, jobs.get((cluster.name, name), 0))
         if view.filter.matches(list_texts(line)):
             by_partition.setdefault(row.partition, []).append(line)
     told = dict.fromkeys(str(node.get("partition", "")) for node in cluster.nodes)
@@ -91,7 +91,7 @@ def _list_partitions(cluster: ClusterNodes, jobs: JobCounts, view: NodeView) -> 
     for partition in (name for name in told if name in by_partition):
         members = by_partition[partition]
         members.sort(key=_sort_key(view.sort), reverse=view.reverse)
-        key = NodeKey(cluster.name, partition)
+        key = NodeLineKey(cluster.name, partition)
         folded = key in view.folded
         lines.append(_make_head(key, cluster, members, folded))
         if not folded:
@@ -99,7 +99,7 @@ def _list_partitions(cluster: ClusterNodes, jobs: JobCounts, view: NodeView) -> 
     return lines
 
 
-def _make_head(key: NodeKey, cluster: ClusterNodes, members: Sequence[NodeLine], folded: bool) -> NodeLine:
+def _make_head(key: NodeLineKey, cluster: ClusterNodes, members: Sequence[NodeLine], folded: bool) -> NodeLine:
     """The line of a partition: its nodes that are shown, together."""
     first = members[0].row.nodes[0]
     nodes = tuple(member.row.nodes[0] for member in members)
@@ -175,18 +175,18 @@ def measure_uses(lines: Iterable[NodeLine]) -> UseWidths:
     return UseWidths(**found)
 
 
-def make_columns(width: int, uses: UseWidths, ascii_only: bool = False) -> list[Column[NodeLine]]:
+def make_columns(width: int, uses: UseWidths, ascii_only: bool = False) -> list[TableColumn[NodeLine]]:
     """The columns for a table of so many cells; what there is nothing of has none."""
     bar = 10 if width >= _WIDE_TABLE else 4
-    columns: list[Column[NodeLine]] = [
-        Column("name", "PARTITION, NODE", 22 if width >= _WIDE_TABLE else 17, _show_name(ascii_only)),
-        Column("state", "STATE", 6, lambda line, now: Cell(clean_text(_show_state(line)), style_of(line))),
+    columns: list[TableColumn[NodeLine]] = [
+        TableColumn("name", "PARTITION, NODE", 22 if width >= _WIDE_TABLE else 17, _show_name(ascii_only)),
+        TableColumn("state", "STATE", 6, lambda line, now: Cell(clean_text(_show_state(line)), style_of(line))),
     ]
     for kind, size in uses._asdict().items():
         if size:
-            columns.append(Column(kind, kind.upper(), bar + 1 + size, _show_use(kind, bar, ascii_only)))
-    columns.append(Column("jobs", "JOBS", 4, _show_jobs, right=True))
-    columns.append(Column("reason", "REASON", 4, _show_reason, wide=True, ticks=True))
+            columns.append(TableColumn(kind, kind.upper(), bar + 1 + size, _show_use(kind, bar, ascii_only)))
+    columns.append(TableColumn("jobs", "JOBS", 4, _show_jobs, right=True))
+    columns.append(TableColumn("reason", "REASON", 4, _show_reason, wide=True, ticks=True))
     return columns
 
 

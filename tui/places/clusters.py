@@ -11,7 +11,7 @@ from overspan.tui.clusters.lines import FIELDS, SORTED, ClusterLine, explain, ha
 from overspan.tui.keys import bind
 from overspan.tui.places.list_place import ListPlace, format_jobs
 from overspan.tui.places.text_filter import spell_word
-from overspan.tui.widgets.line_table import Column, LineTable
+from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 
 class ClustersPlace(ListPlace):
@@ -29,7 +29,7 @@ class ClustersPlace(ListPlace):
         super().__init__()
         self._clusters: list[dict[str, Any]] = []
 
-    def make_columns(self, width: int) -> list[Column[Any]]:
+    def make_columns(self, width: int) -> list[TableColumn[Any]]:
         """The columns."""
         return list(make_columns())
 

@@ -20,8 +20,8 @@ from overspan.tui.places.job_place import JobPlace
 from overspan.tui.places.list_place import ListPlace, format_jobs
 from overspan.tui.places.text_filter import TextFilter
 from overspan.tui.queue.filters import Filter
-from overspan.tui.queue.tree import Key, Kind, Line, QueueTree, View
-from overspan.tui.widgets.line_table import Column, LineTable
+from overspan.tui.queue.tree import Kind, Line, LineKey, QueueTree, View
+from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 _NEWEST, _OLDER = "newest history", "older history"
 
@@ -42,14 +42,14 @@ class HistoryPlace(ListPlace, JobPlace):
         self._pages = HistoryPages()
         self._shown = Filter("")
         self._tree = QueueTree()
-        self._unfolded: set[Key] = set()
+        self._unfolded: set[LineKey] = set()
         self._matching = 0
 
     def compose_more(self) -> ComposeResult:
         """The details."""
         yield DetailPane()
 
-    def make_columns(self, width: int) -> list[Column[Any]]:
+    def make_columns(self, width: int) -> list[TableColumn[Any]]:
         """The columns."""
         return list(make_columns(width, lambda family: self._pages.is_partial(family), self.top.options.ascii))
 
@@ -161,7 +161,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
     def list_targets(self) -> list[Target]:
         """The marked jobs; without marks the one under the cursor."""
-        marks = sorted(key for key in self.table.marks if isinstance(key, Key))
+        marks = sorted(key for key in self.table.marks if isinstance(key, LineKey))
         nodes = [node for key in marks if (node := self._tree.find(key)) is not None]
         current = self.find_current()
         return [make_target(node) for node in nodes] or ([current] if current is not None else [])

@@ -14,10 +14,10 @@ from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
-from overspan.tui.places.place import Place
+from overspan.tui.places.place import TopPlace
 
 
-class JobPlace(Place):
+class JobPlace(TopPlace):
     """A list of jobs, with the detail pane."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bind("job"), *bind("detail")]

@@ -15,10 +15,10 @@ from textual.widgets import Input, Static
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.places.place import Place
+from overspan.tui.places.place import TopPlace
 from overspan.tui.places.text_filter import TextFilter, read_text_filter
 from overspan.tui.source import Source
-from overspan.tui.widgets.line_table import Column, LineTable
+from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 T = TypeVar("T")
 _SLOW = 5.0
@@ -30,7 +30,7 @@ def format_jobs(count: int) -> str:
     return f"{count} job{'' if count == 1 else 's'}"
 
 
-class ListPlace(Place):
+class ListPlace(TopPlace):
     """A table that is asked for again every `PERIOD` seconds while it is in sight.
 
     What was told last stays when an answer fails, and the note says since when.
@@ -96,7 +96,7 @@ class ListPlace(Place):
     # --- what a place of this kind has --------------------------------------------------------------------------------
 
     @abstractmethod
-    def make_columns(self, width: int) -> list[Column[Any]]:
+    def make_columns(self, width: int) -> list[TableColumn[Any]]:
         """The columns for a table of so many cells."""
 
     @abstractmethod

@@ -24,8 +24,8 @@ from overspan.tui.nodes.lines import (
     FIELDS,
     SORTED,
     JobCounts,
-    NodeKey,
     NodeLine,
+    NodeLineKey,
     NodeView,
     UseWidths,
     count_jobs,
@@ -37,7 +37,7 @@ from overspan.tui.nodes.lines import (
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.places.text_filter import spell_word
 from overspan.tui.source import Source
-from overspan.tui.widgets.line_table import Column, LineTable
+from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 
 class NodesPlace(ListPlace):
@@ -54,11 +54,11 @@ class NodesPlace(ListPlace):
         super().__init__()
         self._known: dict[str, ClusterNodes] = {}
         self._next: dict[str, float] = {}
-        self._folded: set[NodeKey] = set()
+        self._folded: set[NodeLineKey] = set()
         self._uses = UseWidths()
         self._jobs: JobCounts = {}
 
-    def make_columns(self, width: int) -> list[Column[Any]]:
+    def make_columns(self, width: int) -> list[TableColumn[Any]]:
         """The columns, as wide as what they show."""
         return list(make_columns(width, self._uses, self.top.options.ascii))
 
@@ -188,7 +188,7 @@ class NodesPlace(ListPlace):
     def action_fold_all(self) -> None:
         """Fold all partitions, or unfold them all where one is folded."""
         heads = {
-            NodeKey(cluster.name, str(node.get("partition", "")))
+            NodeLineKey(cluster.name, str(node.get("partition", "")))
             for cluster in self._known.values()
             for node in cluster.nodes
         }

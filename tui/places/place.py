@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from overspan.tui.app import TopApp
 
 
-class Place(Vertical):
+class TopPlace(Vertical):
     """One of the application's places. `show` is called each time that it comes into sight, `leave` when it goes."""
 
     name_of_place: ClassVar[str] = ""

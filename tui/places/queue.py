@@ -26,11 +26,11 @@ from overspan.tui.queue.headline import QueueSummary, explain_emptiness, explain
 from overspan.tui.queue.order import SortKey, SortOrder, choose_order, move_order, turn_order
 from overspan.tui.queue.scope import Owners, Scope, find_colleagues, find_me, next_owners
 from overspan.tui.queue.shown import Folding, QueueChoice, count_shown, find_next_end, make_choice, show_queue
-from overspan.tui.queue.tree import Key, Line, QueueTree
+from overspan.tui.queue.tree import Line, LineKey, QueueTree
 from overspan.tui.queue.widths import MeasuredColumn, fit_columns, measure_columns
 from overspan.tui.widgets.field_choosers import ColumnChooser, OrderChooser
 from overspan.tui.widgets.filter_box import FilterBox
-from overspan.tui.widgets.line_table import Cell, Column, LineTable
+from overspan.tui.widgets.line_table import Cell, LineTable, TableColumn
 from overspan.tui.widgets.text_line import TextLine
 
 MEASURE_AGAIN = 600.0
@@ -204,7 +204,7 @@ class QueuePlace(JobPlace):
         """Write the line above the table."""
         ascii_only = self.top.options.ascii
         # A job that is gone can be marked still, but nothing can be done about it.
-        marks = {key for key in self.table.marks if isinstance(key, Key) and self.jobs.find(key) is not None}
+        marks = {key for key in self.table.marks if isinstance(key, LineKey) and self.jobs.find(key) is not None}
         hidden = len(marks - {line.key for line in self.table.lines}) if marks else 0
         summary = self._summary._replace(marked=len(marks), marked_hidden=hidden)
         self.query_one("#queue-frame", TextLine).show(lambda width: write_frame(summary, width, ascii_only))
@@ -218,7 +218,9 @@ class QueuePlace(JobPlace):
 
     def list_targets(self) -> list[Target]:
         """The marked jobs, those that the filter hides too; without marks the one under the cursor."""
-        nodes = [node for key in self.table.marks if isinstance(key, Key) and (node := self.jobs.find(key)) is not None]
+        nodes = [
+            node for key in self.table.marks if isinstance(key, LineKey) and (node := self.jobs.find(key)) is not None
+        ]
         current = self.find_current()
         return [make_target(node) for node in nodes] or ([current] if current is not None else [])
 
@@ -249,7 +251,7 @@ class QueuePlace(JobPlace):
         if line is None:
             return
         if line.depth:
-            self.table.move_to(Key(line.key.job, "job"))
+            self.table.move_to(LineKey(line.key.job, "job"))
         elif line.folded is False:
             self._fold(line.key, unfolded=False)
 
@@ -265,9 +267,9 @@ class QueuePlace(JobPlace):
         self._folding.turn()
         self._draw()
         if line is not None and line.depth:
-            self.table.move_to(Key(line.key.job, "job"))
+            self.table.move_to(LineKey(line.key.job, "job"))
 
-    def _fold(self, key: Key, unfolded: bool) -> None:
+    def _fold(self, key: LineKey, unfolded: bool) -> None:
         self._folding.set(key, unfolded)
         self._draw()
 
@@ -386,7 +388,7 @@ class QueuePlace(JobPlace):
         return {value for value in values if value and not set(value) & set(" ,'\"")}
 
 
-def _make_column(column: QueueColumn, width: int, last: bool) -> Column[Line]:
+def _make_column(column: QueueColumn, width: int, last: bool) -> TableColumn[Line]:
     """The column as the table has it."""
     field = column.field
 
@@ -394,4 +396,4 @@ def _make_column(column: QueueColumn, width: int, last: bool) -> Column[Line]:
         text = column.show(line, now)
         return Cell(text.text, text.style)
 
-    return Column(field, column.title, width, show, right=field in RIGHT, wide=last, ticks=field in TICKING)
+    return TableColumn(field, column.title, width, show, right=field in RIGHT, wide=last, ticks=field in TICKING)

@@ -24,7 +24,7 @@ from overspan.tui.schedules.lines import (
     make_lines,
 )
 from overspan.tui.source import Source
-from overspan.tui.widgets.line_table import Column, LineTable
+from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 
 class SchedulesPlace(ListPlace):
@@ -42,7 +42,7 @@ class SchedulesPlace(ListPlace):
         super().__init__()
         self._schedules: list[dict[str, Any]] = []
 
-    def make_columns(self, width: int) -> list[Column[Any]]:
+    def make_columns(self, width: int) -> list[TableColumn[Any]]:
         """The columns."""
         return list(make_columns(width))
 

@@ -15,7 +15,7 @@ from overspan.tui.queue.filters import Filter, read_filter
 from overspan.tui.queue.headline import QueueSummary
 from overspan.tui.queue.order import SortOrder, make_order, order_extent, read_order
 from overspan.tui.queue.scope import Owners, Scope
-from overspan.tui.queue.tree import Key, Line, QueueTree, View
+from overspan.tui.queue.tree import Line, LineKey, QueueTree, View
 
 ENDED_SECONDS = 60.0
 """How long a job that has ended stays in the queue."""
@@ -24,17 +24,17 @@ ORDER_SECONDS = 10.0
 _LIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"))
 
 
-class Folding(Container[Key]):
+class Folding(Container[LineKey]):
     """Which heads are unfolded: these, or all but these; heads that come later are as most are."""
 
     def __init__(self, unfolded: bool = False) -> None:
         self._most = unfolded
-        self._others: set[Key] = set()
+        self._others: set[LineKey] = set()
 
     def __contains__(self, key: object) -> bool:
         return (key in self._others) != self._most
 
-    def set(self, key: Key, unfolded: bool) -> None:
+    def set(self, key: LineKey, unfolded: bool) -> None:
         """Fold a head, or unfold it."""
         if unfolded == self._most:
             self._others.discard(key)

@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     WAITING = "waiting elements"
 
 
-class Key(NamedTuple):
+class LineKey(NamedTuple):
     """Which line it is, for as long as the job is known: its job, and the task or element in it."""
 
     job: int
@@ -61,16 +61,16 @@ class Key(NamedTuple):
     part: int = 0
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A row with what is below it. `version` grows with each change of it."""
 
-    key: Key
+    key: LineKey
     kind: Kind
     row: JobRow
     version: int
     tally: Mapping[str, int] = {}
     """How many members are in each state; empty where there are none."""
-    children: tuple[Node, ...] = ()
+    children: tuple[TreeNode, ...] = ()
 
     @property
     def states(self) -> Mapping[str, int]:
@@ -91,14 +91,14 @@ class Node(NamedTuple):
 class Line(NamedTuple):
     """A node in the order of the view, with its depth; `folded` is None where nothing is below it."""
 
-    node: Node
+    node: TreeNode
     depth: int
     folded: bool | None = None
     last: bool = False
     """Whether it is the last one below its head."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> LineKey:
         """The identity that cursor, marks and folds are kept by."""
         return self.node.key
 
@@ -113,7 +113,7 @@ class View(NamedTuple):
     filter: Filter
     order: Callable[[JobRow], Any]
     reverse: bool = False
-    unfolded: Container[Key] = frozenset()
+    unfolded: Container[LineKey] = frozenset()
     ended_since: float = 0.0
     """What ended before this is not shown (epoch seconds)."""
     choice: object = None
@@ -135,9 +135,9 @@ class QueueTree:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[JobRow, ...]] = {}
-        self._arrays: dict[int, dict[int, tuple[Node, ...]]] = {}
+        self._arrays: dict[int, dict[int, tuple[TreeNode, ...]]] = {}
         """By array, the lines of each of its jobs: the elements, and the array itself for those that wait."""
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, TreeNode] = {}
         self._tally: Counter[str] = Counter()
         self._versions = itertools.count(1)
         self._touched: set[int] = set()
@@ -147,7 +147,7 @@ class QueueTree:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[TreeNode]:
         return iter(self._nodes.values())
 
     def apply(self, rows: Sequence[JobRow], changed: Iterable[int] = (), *, whole: bool = False) -> None:
@@ -189,7 +189,7 @@ class QueueTree:
             self._set(job_id, _build_job(new, next(self._versions)))
         return touched
 
-    def _set(self, family: int, node: Node | None) -> None:
+    def _set(self, family: int, node: TreeNode | None) -> None:
         old = self._nodes.pop(family, None) if node is None else self._nodes.get(family)
         for state, count in old.states.items() if old is not None else ():
             self._tally[state] -= count
@@ -199,7 +199,7 @@ class QueueTree:
             self._nodes[family] = node
         self._touched.add(family)
 
-    def find(self, key: Key) -> Node | None:
+    def find(self, key: LineKey) -> TreeNode | None:
         """The node of a line, if it is still there."""
         node = self._nodes.get(key.job)
         if node is None or node.key == key:
@@ -242,10 +242,10 @@ class QueueTree:
 class _ShownFamilies:
     """The families that a view shows, in its order, each with its lines."""
 
-    def __init__(self, view: View | None, nodes: Mapping[int, Node] = MappingProxyType({})) -> None:
+    def __init__(self, view: View | None, nodes: Mapping[int, TreeNode] = MappingProxyType({})) -> None:
         self.view = view
         self.lines: list[Line] = []
-        self._folded: dict[Key, bool] = {}
+        self._folded: dict[LineKey, bool] = {}
         """Whether each head that is shown is folded."""
         self._ends: list[tuple[float, int]] = []
         """A heap: when each ended family ended."""
@@ -263,7 +263,7 @@ class _ShownFamilies:
         """When the one ended that will leave the view first; infinity where none is over."""
         return self._ends[0][0] if self._ends and self.view is not None and self.view.ended_since else math.inf
 
-    def update(self, view: View, nodes: Mapping[int, Node], touched: set[int]) -> None:
+    def update(self, view: View, nodes: Mapping[int, TreeNode], touched: set[int]) -> None:
         """Bring those up to date that were touched, have ended too long ago, or were folded or unfolded."""
         turned = {key.job for key, folded in self._folded.items() if folded is (key in view.unfolded)}
         old = self.view
@@ -287,7 +287,7 @@ class _ShownFamilies:
             found.add(heapq.heappop(self._ends)[1])
         return found
 
-    def _list_lines(self, node: Node, view: View) -> Sequence[Line]:
+    def _list_lines(self, node: TreeNode, view: View) -> Sequence[Line]:
         """The lines of a family; none where the view leaves it out."""
         members = () if _is_old(node, view) else _list_matches(node, view.filter)
         if not members:
@@ -303,7 +303,7 @@ class _ShownFamilies:
         return (head, *(Line(member, 1) for member in members[:-1]), Line(members[-1], 1, last=True))
 
 
-def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
+def _list_matches(node: TreeNode, chosen: Filter) -> Sequence[TreeNode]:
     """The members of a head that match; a node without members stands for itself."""
     members = node.children or (node,)
     if not chosen.tests:
@@ -311,54 +311,54 @@ def _list_matches(node: Node, chosen: Filter) -> Sequence[Node]:
     return [member for member in members if chosen.matches(FilterSubject(member.row, member.ref))]
 
 
-def _is_old(node: Node, view: View) -> bool:
+def _is_old(node: TreeNode, view: View) -> bool:
     """Whether it ended before the view begins."""
     return bool(view.ended_since) and (node.row.ended_at or 0.0) < view.ended_since and node.over
 
 
-def head_key(family: int) -> Key:
+def head_key(family: int) -> LineKey:
     """The key of a family's first line."""
-    return Key(family, "job")
+    return LineKey(family, "job")
 
 
-def _build_job(rows: Sequence[JobRow], version: int) -> Node:
+def _build_job(rows: Sequence[JobRow], version: int) -> TreeNode:
     """A job of one task, or a group with its tasks."""
     job = rows[0].id
     if len(rows) == 1 and rows[0].task_offset is None:
-        return Node(head_key(job), Kind.JOB, rows[0], version)
+        return TreeNode(head_key(job), Kind.JOB, rows[0], version)
     ordered = sorted(rows, key=lambda row: row.task_offset or 0)
-    children = [Node(Key(job, "task", row.task_offset or 0), Kind.TASK, row, version) for row in ordered]
+    children = [TreeNode(LineKey(job, "task", row.task_offset or 0), Kind.TASK, row, version) for row in ordered]
     return _head(head_key(job), Kind.GROUP, ordered[0].group or ordered[0].name, children, version)
 
 
-def _list_elements(array: int, rows: Sequence[JobRow], version: int) -> tuple[Node, ...]:
+def _list_elements(array: int, rows: Sequence[JobRow], version: int) -> tuple[TreeNode, ...]:
     """The lines of a job of an array: an element, or the array's own rows for elements that wait or never ran."""
     found = []
     for row in rows:
         if row.array_index is not None:
-            found.append(Node(Key(array, "element", row.array_index), Kind.ELEMENT, row, version))
+            found.append(TreeNode(LineKey(array, "element", row.array_index), Kind.ELEMENT, row, version))
         else:
             kind = "waiting" if row.state == "PENDING" else "cancelled"
             tally = {row.state: count_indices(row.array_waiting) or 1}
-            found.append(Node(Key(array, kind), Kind.WAITING, row, version, tally))
+            found.append(TreeNode(LineKey(array, kind), Kind.WAITING, row, version, tally))
     return tuple(found)
 
 
-def _build_array(array: int, leaves: Iterable[Sequence[Node]], version: int) -> Node:
+def _build_array(array: int, leaves: Iterable[Sequence[TreeNode]], version: int) -> TreeNode:
     children = sorted(itertools.chain.from_iterable(leaves), key=_place_of_node)
     return _head(head_key(array), Kind.ARRAY, children[0].row.name, children, version)
 
 
-def _place_of(key: Key) -> tuple[bool, int, str]:
+def _place_of(key: LineKey) -> tuple[bool, int, str]:
     """Where a line stands below its head: tasks and elements by number, then those that wait or never ran."""
     return key.kind in ("waiting", "cancelled"), key.part, key.kind
 
 
-def _place_of_node(node: Node) -> tuple[bool, int, str]:
+def _place_of_node(node: TreeNode) -> tuple[bool, int, str]:
     return _place_of(node.key)
 
 
-def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: int) -> Node:
+def _head(key: LineKey, kind: Kind, name: str, children: Sequence[TreeNode], version: int) -> TreeNode:
     """What stands for all members: their liveliest state, and extremes or sums of the rest."""
     rows = [child.row for child in children]
     tally = Counter([row.state for row in rows])
@@ -379,7 +379,7 @@ def _head(key: Key, kind: Kind, name: str, children: Sequence[Node], version: in
         array_waiting="",
         node_list=",".join(filter(None, dict.fromkeys([row.node_list for row in rows]))),
     )
-    return Node(key, kind, row, version, dict(+tally), tuple(children))
+    return TreeNode(key, kind, row, version, dict(+tally), tuple(children))
 
 
 def _find_end(rows: Sequence[JobRow]) -> float | None:

@@ -10,7 +10,7 @@ from overspan.bridge.model.durations import DAY, HOUR, MINUTE, format_timestamp
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.places.text_filter import TextFilter, spell_word
 from overspan.tui.queue.columns import style_of
-from overspan.tui.widgets.line_table import Cell, Column
+from overspan.tui.widgets.line_table import Cell, TableColumn
 
 FIELDS = ("cluster", "id", "message", "name", "state", "times", "user")
 """What a filter may name."""
@@ -94,20 +94,20 @@ def find_jobs(line: ScheduleLine) -> str:
     return " ".join([rf"{head}\d+{tail}", *words])
 
 
-def make_columns(width: int) -> list[Column[ScheduleLine]]:
+def make_columns(width: int) -> list[TableColumn[ScheduleLine]]:
     """The columns for a table of so many cells."""
     wide = width >= _WIDE_TABLE
     return [
-        Column("id", "ID", 5, lambda line, now: Cell(f"c{line.key}", "accent")),
-        Column("name", "NAME", 14, _show_text("name"), wide=width < _NOTES),
-        Column("times", "TIMES", 15, _show_text("schedule")),
-        Column("zone", "ZONE", 16, _show_text("timezone"), from_width=140),
-        Column("next", "NEXT", 25 if wide else 12, _show_next(wide), ticks=True),
-        Column("last", "LAST", 8, _show_last_run, ticks=True),
-        Column("job", "JOB", 7, _show_text("last_job"), from_width=76),
-        Column("state", "ST", 3, _show_state),
-        Column("runs", "RUNS", 4, lambda line, now: Cell(str(line.count("runs")), _fade(line)), right=True),
-        Column("note", "NOTES", 10, _show_note, wide=True, from_width=_NOTES, ticks=True),
+        TableColumn("id", "ID", 5, lambda line, now: Cell(f"c{line.key}", "accent")),
+        TableColumn("name", "NAME", 14, _show_text("name"), wide=width < _NOTES),
+        TableColumn("times", "TIMES", 15, _show_text("schedule")),
+        TableColumn("zone", "ZONE", 16, _show_text("timezone"), from_width=140),
+        TableColumn("next", "NEXT", 25 if wide else 12, _show_next(wide), ticks=True),
+        TableColumn("last", "LAST", 8, _show_last_run, ticks=True),
+        TableColumn("job", "JOB", 7, _show_text("last_job"), from_width=76),
+        TableColumn("state", "ST", 3, _show_state),
+        TableColumn("runs", "RUNS", 4, lambda line, now: Cell(str(line.count("runs")), _fade(line)), right=True),
+        TableColumn("note", "NOTES", 10, _show_note, wide=True, from_width=_NOTES, ticks=True),
     ]
 
 

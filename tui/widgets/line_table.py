@@ -51,7 +51,7 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-class Column(NamedTuple, Generic[LineT]):
+class TableColumn(NamedTuple, Generic[LineT]):
     """A column: its title, its width in cells, and what it shows of a line at a time (epoch seconds).
 
     `wide` takes what room is left. `from_width` is the least width of the table at which it is shown. What `ticks`
@@ -113,7 +113,7 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
             self.column = column
             super().__init__()
 
-    def __init__(self, columns: Sequence[Column[LineT]], clock: Callable[[], float], **options: str) -> None:
+    def __init__(self, columns: Sequence[TableColumn[LineT]], clock: Callable[[], float], **options: str) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
         self._columns = tuple(columns)
         self._clock = clock
@@ -126,7 +126,7 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
         self._painted: LRUCache[LineLook, Strip] = LRUCache(_CACHED)
         self._shown: dict[int, LineLook | str] = {}
         """How each line of the screen was painted last."""
-        self._layout: tuple[tuple[Column[LineT], int], ...] = ()
+        self._layout: tuple[tuple[TableColumn[LineT], int], ...] = ()
         self.empty = ""
         """What is said in place of lines."""
         self.ascii_only = False
@@ -150,7 +150,7 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
         """The marked lines that are shown, in their order."""
         return [line for line in self._lines if line.key in self.marks] if self.marks else []
 
-    def set_columns(self, columns: Sequence[Column[LineT]]) -> None:
+    def set_columns(self, columns: Sequence[TableColumn[LineT]]) -> None:
         """Show other columns."""
         self._columns = tuple(columns)
         self._lay_out()

@@ -14,7 +14,7 @@ from overspan.bridge.client.messages import Transition
 from overspan.bridge.listings.explanations import explain_exit, explain_reason, name_fault
 from overspan.tui.app import TopApp
 from overspan.tui.detail.answers import JobAnswers
-from overspan.tui.detail.layout import DetailBlock, LabelledValues, StateSpan, StyledText, TextGrid, lay_out
+from overspan.tui.detail.layout import DetailBlock, LabelledValues, StateSpan, DetailText, TextGrid, lay_out
 from overspan.tui.detail.sections import make_sections, make_spans
 
 
@@ -71,8 +71,8 @@ def test_spans_cover_the_time_until_now() -> None:
 def test_nothing_is_wider_than_the_pane_and_nothing_reaches_the_terminal_raw() -> None:
     hostile = "\x1b]0;title\x07[red]\u202e" + "漢字" * 30
     blocks: list[DetailBlock] = [
-        LabelledValues((("Name", (StyledText(hostile),)),)),
-        TextGrid(("A", "B"), ((StyledText(hostile), StyledText(hostile)),)),
+        LabelledValues((("Name", (DetailText(hostile),)),)),
+        TextGrid(("A", "B"), ((DetailText(hostile), DetailText(hostile)),)),
     ]
     for block in blocks:
         for width in (38, 80):

@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from overspan.tui.widgets.line_table import Cell, Column, LineTable, fit_text, share_width
+from overspan.tui.widgets.line_table import Cell, LineTable, TableColumn, fit_text, share_width
 
 
 class Item(NamedTuple):
@@ -24,10 +24,10 @@ class Item(NamedTuple):
     text: str = ""
 
 
-COLUMNS: tuple[Column[Item], ...] = (
-    Column("id", "ID", 4, lambda line, now: Cell(str(line.key), "accent")),
-    Column("name", "NAME", 8, lambda line, now: Cell(line.text), wide=True),
-    Column("time", "TIME", 6, lambda line, now: Cell(f"{now:.0f}"), right=True, ticks=True, from_width=20),
+COLUMNS: tuple[TableColumn[Item], ...] = (
+    TableColumn("id", "ID", 4, lambda line, now: Cell(str(line.key), "accent")),
+    TableColumn("name", "NAME", 8, lambda line, now: Cell(line.text), wide=True),
+    TableColumn("time", "TIME", 6, lambda line, now: Cell(f"{now:.0f}"), right=True, ticks=True, from_width=20),
 )
 
 

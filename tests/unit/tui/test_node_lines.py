@@ -20,8 +20,8 @@ from overspan.tui.nodes.answers import (
     sum_nodes,
 )
 from overspan.tui.nodes.lines import (
-    NodeKey,
     NodeLine,
+    NodeLineKey,
     NodeView,
     UseWidths,
     count_jobs,
@@ -94,7 +94,7 @@ def test_a_filter_keeps_the_heads_of_what_matches() -> None:
 
 
 def test_a_folded_partition_hides_its_nodes() -> None:
-    lines = make_lines([LEO], {}, view(folded={NodeKey("leo", "gpu")}))
+    lines = make_lines([LEO], {}, view(folded={NodeLineKey("leo", "gpu")}))
     assert names(lines) == ["leo:gpu", "leo:cpu", "c1"]
     assert texts(lines[0])[0].startswith("▸ ")
 

@@ -18,7 +18,7 @@ from overspan.tui.queue.column_choice import begin_choice
 from overspan.tui.queue.columns import DEFAULT, columns_extent, list_fields, make_columns, read_columns, read_format
 from overspan.tui.queue.filters import Filter
 from overspan.tui.queue.order import make_order, read_order
-from overspan.tui.queue.tree import Key, Line, QueueTree, View
+from overspan.tui.queue.tree import Line, LineKey, QueueTree, View
 from overspan.tui.queue.widths import fit_columns, measure_columns
 
 
@@ -32,7 +32,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def make_lines(rows: list[JobRow], unfolded: tuple[Key, ...] = ()) -> list[Line]:
+def make_lines(rows: list[JobRow], unfolded: tuple[LineKey, ...] = ()) -> list[Line]:
     tree = QueueTree()
     tree.apply(rows, whole=True)
     return tree.lines(View(Filter(""), make_order((), lambda: NOW), unfolded=unfolded))
@@ -73,7 +73,7 @@ def test_a_line_tells_where_a_job_runs_or_why_it_does_not(row: JobRow, text: str
 
 
 def test_a_head_tells_how_its_members_are() -> None:
-    head, *members = make_lines(list(make_array(44)), unfolded=(Key(44, "job"),))
+    head, *members = make_lines(list(make_array(44)), unfolded=(LineKey(44, "job"),))
     columns = make_columns(DEFAULT)
     shown = [columns[-1].show(line, NOW).text for line in (head, *members)]
     assert shown == ["3 R, 1 F, 996 PD", "node-0", "node-1", "node-2", "(NonZeroExitCode)", "(JobArrayTaskLimit)"]

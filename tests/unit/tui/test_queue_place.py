@@ -424,7 +424,7 @@ def test_a_second_without_news_changes_nothing_of_head_and_frame() -> None:
         await pilot.pause()
         painted: list[Any] = []
         for line in app.query(TextLine):
-            line.refresh = lambda *args, **options: painted.append(args)  # type: ignore[method-assign,assignment,misc]
+            line.refresh = lambda *args, **options: painted.append(args)  # type: ignore[method-assign,assignment]
         app.refresh_head()
         app.queue._write_frame()
         assert painted == []

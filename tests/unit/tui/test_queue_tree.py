@@ -14,7 +14,7 @@ from tests.unit.tui.fake_source import NOW, job
 from overspan.bridge.listings.rows import JobRow
 from overspan.tui.queue.filters import read_filter
 from overspan.tui.queue.sorted_blocks import SortedBlocks
-from overspan.tui.queue.tree import Key, Kind, Line, Node, QueueTree, View, count_indices
+from overspan.tui.queue.tree import Kind, Line, LineKey, QueueTree, TreeNode, View, count_indices
 
 STATES = ("PENDING", "RUNNING", "COMPLETED", "FAILED")
 ALL = read_filter("")
@@ -61,7 +61,7 @@ def test_groups_and_arrays_are_heads_with_tallies() -> None:
         element(11, 10, 0),
     ]
     tree.apply(rows, whole=True)
-    view = View(ALL, lambda row: row.id, unfolded={Key(2, "job"), Key(10, "job")})
+    view = View(ALL, lambda row: row.id, unfolded={LineKey(2, "job"), LineKey(10, "job")})
     assert show(tree.lines(view)) == [
         "1 RUNNING",
         "-2 RUNNING 1PE 1RU",
@@ -84,19 +84,19 @@ def test_a_head_sums_up_its_members() -> None:
     tree = QueueTree()
     ended = element(12, 10, 1, "COMPLETED", ended_at=NOW, node_list="n2")
     tree.apply([element(11, 10, 0, started_at=NOW - 9, nodes=2), ended, element(13, 10, 2, nodes=3)], whole=True)
-    head = tree.find(Key(10, "job"))
+    head = tree.find(LineKey(10, "job"))
     assert head is not None and not head.over
     assert (head.row.nodes, head.row.node_list, head.row.ended_at) == (5, "n1,n2", None)
     assert (head.row.started_at, head.row.state, head.ref) == (NOW - 60, "RUNNING", "10")
     tree.apply([ended._replace(id=11, array_index=0, ended_at=NOW - 5)], [11, 13])
-    head = tree.find(Key(10, "job"))
+    head = tree.find(LineKey(10, "job"))
     assert head is not None and head.over and head.row.ended_at == NOW
 
 
 def test_a_cancelled_array_shows_what_never_ran() -> None:
     tree = QueueTree()
     tree.apply([waiting(10, "0-9", "CANCELLED")._replace(ended_at=NOW)], whole=True)
-    assert show(tree.lines(View(ALL, by_state, unfolded={Key(10, "job")}))) == [
+    assert show(tree.lines(View(ALL, by_state, unfolded={LineKey(10, "job")}))) == [
         "-10 CANCELLED 10CA",
         "  10_[0-9] CANCELLED 10CA last",
     ]
@@ -105,7 +105,7 @@ def test_a_cancelled_array_shows_what_never_ran() -> None:
 def test_a_filter_shows_the_members_that_match() -> None:
     tree = QueueTree()
     tree.apply([element(11, 10, 0), element(12, 10, 1, "PENDING"), job(1, "other")], whole=True)
-    view = View(read_filter("state:pd"), by_state, unfolded={Key(10, "job")})
+    view = View(read_filter("state:pd"), by_state, unfolded={LineKey(10, "job")})
     assert show(tree.lines(view)) == ["-10 RUNNING 1PE 1RU", "  10_1 PENDING last"]
     assert tree.count(view) == 1 and tree.count(View(ALL, by_state)) == 2
 
@@ -138,10 +138,10 @@ def test_lines_are_the_same_ones_while_nothing_changes() -> None:
 def test_what_does_not_change_keeps_its_version() -> None:
     tree = QueueTree()
     tree.apply([element(11, 10, 0), element(12, 10, 1)], whole=True)
-    first, second = Key(10, "element", 0), Key(10, "element", 1)
-    before = tree.find(first), tree.find(second), tree.find(Key(10, "job"))
+    first, second = LineKey(10, "element", 0), LineKey(10, "element", 1)
+    before = tree.find(first), tree.find(second), tree.find(LineKey(10, "job"))
     tree.apply([element(12, 10, 1, "COMPLETED")], [12])
-    after = tree.find(first), tree.find(second), tree.find(Key(10, "job"))
+    after = tree.find(first), tree.find(second), tree.find(LineKey(10, "job"))
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, False]
 
 
@@ -187,7 +187,7 @@ def plain(lines: Sequence[Line]) -> list[Any]:
     return [(*_plain_node(line.node), line.depth, line.folded, line.last) for line in lines]
 
 
-def _plain_node(node: Node) -> tuple[Any, ...]:
+def _plain_node(node: TreeNode) -> tuple[Any, ...]:
     return node.key, node.kind, node.row, dict(node.tally), tuple(map(_plain_node, node.children))
 
 
@@ -216,7 +216,7 @@ def test_a_tree_that_was_changed_is_the_tree_that_is_built_anew(
         tree.apply([row for rows in told.values() for row in rows], () if whole else changed, whole=whole)
         fresh = QueueTree()
         fresh.apply([row for rows in known.values() for row in rows], whole=True)
-        heads = {Key(number, "job") for number in wish["unfold"]}
+        heads = {LineKey(number, "job") for number in wish["unfold"]}
         words, since = wish["words"], wish["since"]
         view = View(read_filter(words), by_state, wish["reverse"], heads, since, choice=words)
         lines = tree.lines(view)
@@ -224,7 +224,7 @@ def test_a_tree_that_was_changed_is_the_tree_that_is_built_anew(
         assert tree.count_states() == fresh.count_states()
         assert tree.count(view) == fresh.count(view) == sum(not line.depth for line in lines)
         assert all(tree.find(line.key) is line.node for line in lines)
-        assert all(tree.find(Key(number, "element", 99)) is None for number in NUMBERS)
+        assert all(tree.find(LineKey(number, "element", 99)) is None for number in NUMBERS)
         assert {node.key for node in tree} == {node.key for node in fresh}
 
 

@@ -12,11 +12,11 @@ from overspan.tui.options import TopOptions
 from overspan.tui.queue.filters import read_filter
 from overspan.tui.queue.scope import Owners
 from overspan.tui.queue.shown import Folding, count_shown, find_next_end, make_choice, show_queue, shows_ended
-from overspan.tui.queue.tree import Key, QueueTree
+from overspan.tui.queue.tree import LineKey, QueueTree
 
 TREE = QueueTree()
 TREE.apply(make_lab(), whole=True)
-KEYS = [Key(number, "job") for number in range(4)]
+KEYS = [LineKey(number, "job") for number in range(4)]
 
 
 def clock() -> float:
@@ -78,10 +78,10 @@ def test_the_time_of_an_array_that_lives_goes_on() -> None:
     tree = QueueTree()
     ended = job(45, state="COMPLETED", array_id=44, array_index=0, ended_at=NOW - 50)
     tree.apply([ended, job(46, array_id=44, array_index=1)], whole=True)
-    head = tree.find(Key(44, "job"))
+    head = tree.find(LineKey(44, "job"))
     assert head is not None and head.row.ended_at is None
     tree.apply([job(46, state="FAILED", array_id=44, array_index=1, ended_at=NOW - 5)], [46])
-    head = tree.find(Key(44, "job"))
+    head = tree.find(LineKey(44, "job"))
     assert head is not None and head.row.ended_at == NOW - 5 and head.over
 
 
@@ -109,12 +109,12 @@ def test_states_in_which_jobs_end_show_those_that_ended() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(st.sampled_from(KEYS), st.booleans()))), st.booleans())
-def test_folding_is_what_was_done_last(steps: list[tuple[Key, bool] | None], unfolded: bool) -> None:
+def test_folding_is_what_was_done_last(steps: list[tuple[LineKey, bool] | None], unfolded: bool) -> None:
     folding, model = Folding(unfolded), dict.fromkeys(KEYS, unfolded)
     for step in steps:
         if step is None:
             folding.turn()
-            later = Key(99, "job") in folding
+            later = LineKey(99, "job") in folding
             assert all((key in folding) == later for key in KEYS)
             model = dict.fromkeys(KEYS, later)
         else:
