@@ -60,7 +60,8 @@ def test_every_action_is_a_method(action: KeyAction) -> None:
     if action.scope in OWNERS:
         name = action.action.partition("(")[0]
         target, _, method = name.rpartition(".")
-        owner = {"": OWNERS[action.scope], "app": TopApp, "screen": HelpScreen}[target]
+        owners: dict[str, type[DOMNode]] = {"": OWNERS[action.scope], "app": TopApp, "screen": HelpScreen}
+        owner = owners[target]
         assert callable(getattr(owner, f"action_{method}", None)), f"{owner.__name__}.action_{method}"
 
 
