@@ -129,6 +129,7 @@ class HelpScreen(ModalScreen[None]):
         background: $surface; border: round $border; border-title-color: $text-primary;
         border-subtitle-color: $text-muted;
     }
+    HelpScreen Static { min-width: 24; }
     """
 
     def __init__(self, active: Mapping[str, ActiveBinding], troubles: Sequence[str] = (), ascii_only: bool = False):

@@ -115,6 +115,8 @@ def show_key(key: str, ascii_only: bool = False) -> str:
     *modifiers, name = key.split("+")
     shown = _SHOWN_ASCII.get(name) if ascii_only else _SHOWN.get(name)
     shown = shown or key_to_character(REPLACED_KEYS.get(name, name)) or name
+    if shown[0] == "f" and shown[1:].isdigit():
+        shown = shown.upper()
     if modifiers == ["ctrl"]:
         return f"^{shown}"
     return "+".join([*modifiers, shown])

@@ -153,7 +153,7 @@ class Palette(ModalScreen[PaletteCommand]):
     Palette { align: center top; background: $background 40%; }
     Palette:ansi { background: transparent; }
     Palette #palette {
-        width: 1fr; max-width: 90; height: auto; max-height: 80%; margin: 2 2; background: $surface;
+        width: 1fr; min-width: 30; max-width: 90; height: auto; max-height: 80%; margin: 2 2; background: $surface;
         border: round $border; border-title-color: $text-primary; border-subtitle-color: $text-muted;
     }
     Palette Input { background: $surface; margin: 0 1; }
