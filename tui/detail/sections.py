@@ -16,10 +16,10 @@ from overspan.tui.detail.answers import JobAnswers
 from overspan.tui.detail.layout import (
     DetailBlock,
     DetailLine,
+    DetailText,
     LabelledValues,
     StateBar,
     StateSpan,
-    DetailText,
     TextGrid,
     VerbatimText,
 )

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.tui.test_detail_pane import write
+from tests.unit.tui.detail_lines import write
 
 from overspan.bridge.client.messages import Transition
 from overspan.bridge.listings.array_summary import ElementSummary

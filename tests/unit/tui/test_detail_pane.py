@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from rich.cells import cell_len
+from tests.unit.tui.detail_lines import write
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
@@ -14,8 +15,8 @@ from overspan.bridge.client.messages import Transition
 from overspan.bridge.listings.explanations import explain_exit, explain_reason, name_fault
 from overspan.tui.app import TopApp
 from overspan.tui.detail.answers import JobAnswers
-from overspan.tui.detail.layout import DetailBlock, LabelledValues, StateSpan, DetailText, TextGrid, lay_out
-from overspan.tui.detail.sections import make_sections, make_spans
+from overspan.tui.detail.layout import DetailBlock, DetailText, LabelledValues, StateSpan, TextGrid, lay_out
+from overspan.tui.detail.sections import make_spans
 
 
 def document(number: int = 1, state: str = "RUNNING", **more: Any) -> dict[str, Any]:
@@ -25,12 +26,6 @@ def document(number: int = 1, state: str = "RUNNING", **more: Any) -> dict[str, 
     task |= {"ended_at": None, "attempts": [attempt], "node_list": "n1"}
     given = {"id": number, "name": "fit", "user": "ana", "cluster": "leo", "state": state, "submitted_at": NOW - 100}
     return {**given, "tasks": [task], **more}
-
-
-def write(answers: JobAnswers, width: int = 80) -> list[str]:
-    """What the sections tell, at a width."""
-    blocks = [block for section in make_sections(answers, NOW) for block in section.blocks]
-    return ["".join(piece.text for piece in line).rstrip() for block in blocks for line in lay_out(block, width)]
 
 
 def fail(code: int = 1, **more: Any) -> dict[str, Any]:
