@@ -60,7 +60,7 @@ class TestHelp:
             screen = app.screen
             assert isinstance(screen, HelpScreen)
             shown = {entry.id: entry.keys for section in screen.sections for entry in section.entries}
-            scopes = ("app", "list", "queue", "job")
+            scopes = ("app", "list", "queue", "job", "detail")
             assert set(shown) == {action.id for action in KEYS if action.scope in scopes}
             assert shown["job.cancel"] == "^k F8"
             assert shown["queue.fold"] == "← -"
