@@ -382,7 +382,8 @@ class LogScreen(Screen[None]):
         prompt.placeholder = _EXAMPLES[what]
         prompt.value = suggest_name(self.target, self.session.choice) if what == "save" else ""
         self.query_one("#log-ask").display = True
-        prompt.focus()
+        # At once: what is typed next belongs into it.
+        self.set_focus(prompt)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Mark what matches while it is typed."""

@@ -270,7 +270,8 @@ class ListPlace(TopPlace):
     def action_filter(self) -> None:
         """Type a filter."""
         self._box.display = True
-        self._box.focus()
+        # At once: what is typed next belongs into it.
+        self.screen.set_focus(self._box)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while it is typed."""

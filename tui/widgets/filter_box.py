@@ -118,7 +118,8 @@ class FilterBox(Vertical):
     def open(self) -> None:
         """Type a filter."""
         self.query_one("#filter-line").display = True
-        self._input.focus()
+        # At once: what is typed next belongs into it.
+        self.screen.set_focus(self._input)
 
     def set_source(self, source: str) -> None:
         """Have this filter, as if it had been typed and kept."""
