@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
+from overspan.tui.actions.order_log import OrderLog
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.keys import bind, find_keys
@@ -49,6 +50,7 @@ class TopApp(App[int]):
         self._open_source = open_source
         self._feed = self._make_feed(self.options.wanted)
         self.questions = Questions(open_source, self.call_later, self._feed.tried)
+        self.order_log = OrderLog()
         self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:

@@ -7,12 +7,16 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from overspan.tui.actions.orders import start_order
+from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.actions.giving import start_order
+from overspan.tui.actions.order_log_screen import OrderLogScreen
+from overspan.tui.actions.orders import refuse_orders
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import DetailPane
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import Place
+from overspan.tui.widgets.line_table import LineTable
 
 
 class JobPlace(Place):
@@ -49,8 +53,24 @@ class JobPlace(Place):
         if target is not None:
             self.app.push_screen(LogScreen(target))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Orders have no keys where none may be given."""
+        return not (action == "order" and refuse_orders(self.top.options))
+
     def action_order(self, name: str) -> None:
         """Begin an order about the targets."""
         targets = self.list_targets()
         if targets:
-            start_order(self.top, name, targets)
+            shown = frozenset(line.key for line in self.query_one(LineTable).lines)
+            start_order(self.top, name, targets, shown)
+
+    def action_copy_id(self) -> None:
+        """Send the ids of the targets to the terminal's clipboard."""
+        ids = " ".join(target.ref for target in self.list_targets())
+        if ids:
+            self.app.copy_to_clipboard(clean_text(ids))
+            self.app.notify(clean_text(ids), title="sent to the terminal's clipboard", markup=False)
+
+    def action_order_log(self) -> None:
+        """Show what was ordered, and the answers."""
+        self.app.push_screen(OrderLogScreen(self.top.order_log))
