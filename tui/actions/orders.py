@@ -218,9 +218,10 @@ class TargetChoice(NamedTuple):
 
 
 def choose_targets(order: JobOrder, targets: Sequence[Target]) -> TargetChoice:
-    """Leave out what the order makes no sense for, and members of what is a target itself."""
+    """Leave out what the order makes no sense for, and members of what is a target itself; by cluster and id."""
     heads = {target.key for target in targets if target.key.kind == "job"}
-    alone = [target for target in targets if target.key.kind == "job" or Key(target.key.job, "job") not in heads]
+    ordered = sorted(targets, key=lambda target: (target.cluster, target.key))
+    alone = [target for target in ordered if target.key.kind == "job" or Key(target.key.job, "job") not in heads]
     chosen = tuple(target for target in alone if order.fits(target.kind, target.states))
     return TargetChoice(chosen, tuple(_word_unfit(order, target) for target in alone if target not in chosen))
 
@@ -248,7 +249,7 @@ def check_again(order: JobOrder, targets: Sequence[Target], jobs: QueueTree, kno
 
 def _word_unfit(order: JobOrder, target: Target) -> str:
     if target.kind not in order.kinds:
-        return f"{target.label}: nothing to {order.verb.lower()} for one of its kind ({target.kind.value})"
+        return f"{target.label} ({target.kind.value}): not possible"
     return f"{target.label} is {word_states(target.states)}"
 
 

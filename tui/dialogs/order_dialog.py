@@ -37,6 +37,7 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
     OrderDialog Static { width: 1fr; }
     OrderDialog #order-targets, OrderDialog #order-left-out { text-wrap: nowrap; text-overflow: ellipsis; }
     OrderDialog #order-left-out { color: $text-muted; max-height: 4; }
+    OrderDialog #order-prompt { margin-top: 1; }
     OrderDialog #order-trouble { color: $text-error; }
     OrderDialog OptionList { height: auto; max-height: 9; border: none; padding: 0; }
     OrderDialog Horizontal { height: 1; margin-top: 1; }
@@ -62,8 +63,9 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
             if self.order.choices:
                 yield OptionList(*self._list_options(), compact=True)
             if self.order.prompt:
-                yield Input(placeholder=self.order.prompt, compact=True)
-                yield Static(Content(self.order.prompt), id="order-trouble", markup=False)
+                yield Static(Content(self.order.prompt), id="order-prompt")
+                yield Input(compact=True)
+                yield Static(id="order-trouble", markup=False)
             with Horizontal():
                 yield Button(Content("No"), id="no", compact=True)
                 yield Button(Content(self.order.verb), id="yes", variant="warning", compact=True)

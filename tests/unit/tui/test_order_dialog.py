@@ -156,7 +156,8 @@ def test_a_long_list_scrolls_in_80_by_24_and_the_buttons_stay(key: str, page: st
         await settle(pilot, lambda: "these 59 jobs" in read_frame(app.screen))
         buttons = app.screen.query("Button")
         assert all(button.region.height == 1 and button.region.bottom <= 24 for button in buttons)
-        last = app.queue.list_targets()[-1].label
+        assert isinstance(app.screen, OrderDialog)
+        last = app.screen.choice.chosen[-1].label
         assert last not in read_frame(app.screen)
         await answer(pilot, *[page] * 15)
         await settle(pilot, lambda: last in read_frame(app.screen))

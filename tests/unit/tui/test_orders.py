@@ -114,9 +114,7 @@ def test_an_order_is_for_what_it_makes_sense_for() -> None:
     [group] = make_targets(*make_group(42))
     assert choose_targets(find_order("hold"), [group]).chosen == (group,)
     assert word_states(group.states) == "1 PENDING, 2 RUNNING"
-    assert choose_targets(find_order("throttle"), [group]).left_out == (
-        "slurm-a:42 rl-math: nothing to set throttle for one of its kind (group)",
-    )
+    assert choose_targets(find_order("throttle"), [group]).left_out == ("slurm-a:42 rl-math (group): not possible",)
 
 
 def test_a_member_of_a_target_is_no_target_of_its_own() -> None:
