@@ -66,10 +66,11 @@ class JobPlace(Place):
 
     def action_copy_id(self) -> None:
         """Send the ids of the targets to the terminal's clipboard."""
-        ids = " ".join(target.ref for target in self.list_targets())
+        targets = sorted(self.list_targets(), key=lambda target: target.key)
+        ids = clean_text(" ".join(target.ref for target in targets))
         if ids:
-            self.app.copy_to_clipboard(clean_text(ids))
-            self.app.notify(clean_text(ids), title="sent to the terminal's clipboard", markup=False)
+            self.app.copy_to_clipboard(ids)
+            self.app.notify(ids, title="sent to the terminal's clipboard", markup=False)
 
     def action_order_log(self) -> None:
         """Show what was ordered, and the answers."""

@@ -80,6 +80,19 @@ def test_nothing_is_seen_before_the_first_painting() -> None:
     play(FakeSource([job(7)]), story)
 
 
+def test_many_answers_are_one() -> None:
+    source = FakeSource([job(7)])
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        await pilot.press("c")
+        await answer(pilot, "y", "y", "enter", "n")
+        await settle(pilot, lambda: len(app.order_log) == 1)
+        assert len(source.orders) == 1
+
+    play(source, story)
+
+
 def test_letters_are_text_while_a_value_is_typed() -> None:
     source = FakeSource([job(7)])
 

@@ -316,5 +316,10 @@ def test_the_id_is_copied() -> None:
         await pilot.press("y")
         assert app.clipboard == "7"
         assert "sent to the terminal's clipboard 7" in read_notes(app)
+        source.put(job(8))
+        await settle(pilot, lambda: len(app.queue.table.lines) == 2)
+        await pilot.press("ctrl+a", "y")
+        assert app.clipboard == "7 8"
 
-    play(FakeSource([job(7)]), story)
+    source = FakeSource([job(7)])
+    play(source, story)
