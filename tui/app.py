@@ -17,6 +17,7 @@ from textual.widgets import ContentSwitcher
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.actions.order_log import OrderLog
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.help import HelpScreen, pair_active
@@ -69,6 +70,7 @@ class TopApp(App[int], inherit_bindings=False):
         self._open_source = open_source
         self._feed = self._make_feed(self.options.wanted)
         self.questions = Questions(open_source, self.call_later, self._feed.tried)
+        self.order_log = OrderLog()
         self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:

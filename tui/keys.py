@@ -113,7 +113,23 @@ COLUMNS: tuple[KeyAction, ...] = (
 JOB: tuple[KeyAction, ...] = (
     KeyAction("job.logs", "o", "logs", "log", "what the job prints", hint=True),
     KeyAction("job.describe", "d", "describe", "details", "timeline, tasks, reason, script", hint=True),
+    KeyAction("job.copy", "y", "copy_id", "copy id", "to the terminal's clipboard"),
+    KeyAction("job.order_log", "L", "order_log", "order log", "what was ordered, and the answers"),
     KeyAction("job.cancel", "c", "order('cancel')", "cancel", "asks first", hint=True),
+    KeyAction("job.signal", "x", "order('signal')", "signal", "choose one to send"),
+    KeyAction("job.hold", "H", "order('hold')", "hold", "a waiting job does not start"),
+    KeyAction("job.release", "U", "order('release')", "release", "ends a hold"),
+    KeyAction("job.suspend", "Z", "order('suspend')", "suspend", "what runs stands still"),
+    KeyAction("job.resume", "W", "order('resume')", "resume", "what stands still goes on"),
+    KeyAction("job.requeue", "R", "order('requeue')", "requeue", "ends what runs and waits again; asks first"),
+    KeyAction("job.restart", "ctrl+r", "order('restart')", "restart", "starts again in place; asks first"),
+    KeyAction("job.resubmit", "n", "order('resubmit')", "resubmit", "as a new job; asks first"),
+    KeyAction("job.resubmit_failed", "N", "order('resubmit_failed')", "resubmit failed", "elements of an array"),
+    KeyAction("job.time_limit", "t", "order('time_limit')", "time limit", "asks for the new one"),
+    KeyAction("job.priority", "P", "order('priority')", "priority", "of a waiting job"),
+    KeyAction("job.nice", "I", "order('nice')", "nice", "of a waiting job; more waits longer"),
+    KeyAction("job.throttle", "percent_sign", "order('throttle')", "throttle", "elements of an array at once"),
+    KeyAction("job.top", "circumflex_accent", "order('top')", "put first", "of your waiting jobs"),
 )
 """On the lines of jobs: the queue's, the history's."""
 
@@ -212,7 +228,24 @@ CONFIRM: tuple[KeyAction, ...] = (
     KeyAction("confirm.yes", "y", "answer(True)", "yes"),
     KeyAction("confirm.no", "n,escape", "answer(False)", "no"),
 )
-DIALOG: tuple[KeyAction, ...] = ()
+DIALOG: tuple[KeyAction, ...] = (
+    KeyAction("dialog.yes", "y", "answer(True)", "yes"),
+    KeyAction("dialog.no", "n", "answer(False)", "no"),
+    KeyAction("dialog.close", "escape", "answer(False)", "no"),
+    KeyAction("dialog.up", "up,k", "scroll(-1)", "up"),
+    KeyAction("dialog.down", "down,j", "scroll(1)", "down"),
+    KeyAction("dialog.page_up", "pageup,ctrl+b", "page(-1)", "page up"),
+    KeyAction("dialog.page_down", "pagedown,ctrl+f", "page(1)", "page down"),
+)
+"""In the dialog of an order."""
+
+ORDER_LOG: tuple[KeyAction, ...] = (
+    KeyAction("orders.close", "escape,q,L", "close", "back", hint=True),
+    KeyAction("orders.up", "up,k", "scroll(-1)", "up"),
+    KeyAction("orders.down", "down,j", "scroll(1)", "down"),
+    KeyAction("orders.page_up", "pageup,ctrl+b", "page(-1)", "page up"),
+    KeyAction("orders.page_down", "pagedown,ctrl+f", "page(1)", "page down"),
+)
 
 HELP: tuple[KeyAction, ...] = (
     KeyAction("help.close", "escape,q,question_mark", "close", "close", hint=True),
@@ -248,6 +281,7 @@ KEYS = (
     *CHECK,
     *CONFIRM,
     *DIALOG,
+    *ORDER_LOG,
     *HELP,
     *PALETTE,
 )
@@ -270,6 +304,7 @@ SCOPES = {
     "check": "Findings",
     "confirm": "Questions",
     "dialog": "Dialogs",
+    "orders": "Order log",
     "help": "Help",
     "palette": "The line after `:`",
 }
@@ -289,6 +324,7 @@ TOGETHER = (
     ("list", "check"),
     ("confirm",),
     ("dialog",),
+    ("orders",),
     ("help",),
     ("palette",),
 )

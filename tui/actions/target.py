@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.tree import Kind, TreeNode
+from overspan.tui.queue.tree import Kind, LineKey, TreeNode
 
 
 class Target(NamedTuple):
@@ -20,14 +21,23 @@ class Target(NamedTuple):
     state: str
     user: str
     row: JobRow
+    key: LineKey = LineKey(0, "")
+    """The line that it was chosen on."""
+    tally: Mapping[str, int] = {}
+    """How many of its members are in each state; empty where it has none."""
 
     @property
     def label(self) -> str:
         """The cluster, the id and the name, fit for a terminal."""
         return clean_text(f"{self.cluster}:{self.ref} {self.name}")
 
+    @property
+    def states(self) -> Mapping[str, int]:
+        """How many jobs, tasks or elements it stands for, by state."""
+        return self.tally or {self.state: 1}
+
 
 def make_target(node: TreeNode) -> Target:
     """The target that a line of the tree stands for."""
     row = node.row
-    return Target(row.cluster, node.ref, row.name, node.kind, row.state, row.user, row)
+    return Target(row.cluster, node.ref, row.name, node.kind, row.state, row.user, row, node.key, node.tally)

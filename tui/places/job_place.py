@@ -9,12 +9,16 @@ from textual import events
 from textual.actions import SkipAction
 from textual.binding import BindingType
 
-from overspan.tui.actions.orders import start_order
+from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.actions.giving import start_order
+from overspan.tui.actions.order_log_screen import OrderLogScreen
+from overspan.tui.actions.orders import refuse_orders
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import TopPlace
+from overspan.tui.widgets.line_table import LineTable
 
 
 class JobPlace(TopPlace):
@@ -98,8 +102,25 @@ class JobPlace(TopPlace):
         if target is not None:
             self.app.push_screen(LogScreen(target))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Orders have no keys where none may be given."""
+        return not (action == "order" and refuse_orders(self.top.options))
+
     def action_order(self, name: str) -> None:
         """Begin an order about the targets."""
         targets = self.list_targets()
         if targets:
-            start_order(self.top, name, targets)
+            shown = frozenset(line.key for line in self.query_one(LineTable).lines)
+            start_order(self.top, name, targets, shown)
+
+    def action_copy_id(self) -> None:
+        """Send the ids of the targets to the terminal's clipboard."""
+        targets = sorted(self.list_targets(), key=lambda target: target.key)
+        ids = clean_text(" ".join(target.ref for target in targets))
+        if ids:
+            self.app.copy_to_clipboard(ids)
+            self.app.notify(ids, title="sent to the terminal's clipboard", markup=False)
+
+    def action_order_log(self) -> None:
+        """Show what was ordered, and the answers."""
+        self.app.push_screen(OrderLogScreen(self.top.order_log))
