@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events
 from textual.actions import SkipAction
 from textual.binding import BindingType
+from textual.widgets import Input
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.giving import start_order
@@ -103,8 +104,8 @@ class JobPlace(TopPlace):
             self.app.push_screen(LogScreen(target))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Orders have no keys where none may be given."""
-        return not (action == "order" and refuse_orders(self.top.options))
+        """Orders have no keys where none may be given, nor while somebody types: inputs leave some keys to others."""
+        return not (action == "order" and (refuse_orders(self.top.options) or isinstance(self.app.focused, Input)))
 
     def action_order(self, name: str) -> None:
         """Begin an order about the targets."""

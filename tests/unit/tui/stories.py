@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from tests.unit.tui.fake_source import FakeSource
@@ -11,6 +12,8 @@ from textual.pilot import Pilot
 from overspan.tui.app import TopApp, TopOptions
 
 Story = Callable[[TopApp, Pilot[int]], Awaitable[None]]
+
+SETTLE_SECONDS = 60.0
 
 
 def play(source: FakeSource, story: Story, size: tuple[int, int] = (100, 24)) -> None:
@@ -26,8 +29,7 @@ def play(source: FakeSource, story: Story, size: tuple[int, int] = (100, 24)) ->
 
 async def settle(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    for _ in range(400):
-        if holds():
-            return
+    end = time.monotonic() + SETTLE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "it did not happen"
         await pilot.pause(0.01)
-    raise AssertionError("it did not happen")

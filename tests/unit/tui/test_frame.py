@@ -105,9 +105,10 @@ def test_nothing_fires_while_somebody_types(monkeypatch: pytest.MonkeyPatch) -> 
     run_action = TopApp.run_action
 
     async def note(self: TopApp, action: Any, default_namespace: Any = None, namespaces: Any = None) -> bool:
-        if not isinstance(default_namespace, Input):
+        ran = await run_action(self, action, default_namespace, namespaces)
+        if ran and not isinstance(default_namespace, Input):
             done.append(str(action))
-        return await run_action(self, action, default_namespace, namespaces)
+        return ran
 
     monkeypatch.setattr(TopApp, "run_action", note)
     source = FakeSource([job(1)])

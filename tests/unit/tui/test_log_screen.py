@@ -415,7 +415,8 @@ def test_times_and_numbers_where_they_are_known() -> None:
             f"{at}        {n} {text}"
             for n, (at, text) in enumerate(zip(times, ["one", "two", "three"], strict=True), 1)
         ]
-        assert [text.replace("  ", " ") for text in shown(screen)] == [text.replace("  ", " ") for text in expected]
+        wanted = [text.replace("  ", " ") for text in expected]
+        await settle(pilot, lambda: [text.replace("  ", " ") for text in shown(screen)] == wanted)
         assert not notices(screen)
         await pilot.press("percent_sign", *time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW + 30)), "enter")
         await settle(pilot, lambda: not screen.view.following)
@@ -427,7 +428,8 @@ def test_times_that_are_not_known_are_not_made_up() -> None:
     async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: shown(screen) == ["one"])
         await pilot.press("T")
-        assert shown(screen) == ["-              one"] and "when this was written is not known" in notices(screen)
+        await settle(pilot, lambda: shown(screen) == ["-              one"])
+        await settle(pilot, lambda: "when this was written is not known" in notices(screen))
         await pilot.press("percent_sign", *"10m", "enter")
         assert is_asked(screen)
 

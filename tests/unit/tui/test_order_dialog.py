@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.frames import read_frame
+from tests.unit.tui.order_stories import answer, begin, make_targets, read_notes
 from tests.unit.tui.queue_lab import make_array, make_group
 from tests.unit.tui.stories import play, settle
-from tests.unit.tui.test_orders import answer, begin, make_targets, read_notes
 from textual.pilot import Pilot
 from textual.widgets import Input
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.frames import read_frame
+from tests.unit.tui.order_stories import answer, begin, make_targets, make_tree, read_notes
 from tests.unit.tui.queue_lab import make_array, make_group
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
@@ -29,44 +30,12 @@ from overspan.tui.actions.orders import (
     read_whole,
     word_states,
 )
-from overspan.tui.actions.target import Target, make_target
+from overspan.tui.actions.target import make_target
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.dialogs.order_dialog import OrderDialog
 from overspan.tui.keys import KEYS, find_keys
-from overspan.tui.queue.tree import QueueTree
 
 HOSTILE = "x\x1b]0;t\x07\x9b2J\u202e[bold]b[/bold]"
-
-
-def make_targets(*rows: JobRow) -> list[Target]:
-    """The first lines of these rows' families."""
-    return [make_target(node) for node in make_tree(*rows)]
-
-
-def make_tree(*rows: JobRow) -> QueueTree:
-    """A queue of these rows."""
-    tree = QueueTree()
-    tree.apply(rows, whole=True)
-    return tree
-
-
-def read_notes(app: TopApp) -> str:
-    """All notifications."""
-    return "\n".join(f"{note.title} {note.message}" for note in app._notifications)
-
-
-async def begin(app: TopApp, pilot: Pilot[int]) -> None:
-    """Wait until the queue has lines."""
-    await settle(pilot, lambda: bool(app.queue.table.lines))
-
-
-async def answer(pilot: Pilot[int], *keys: str) -> None:
-    """Press keys in the dialog once it has been seen."""
-    dialog = pilot.app.screen
-    assert isinstance(dialog, OrderDialog)
-    await settle(pilot, lambda: dialog._seen)
-    await pilot.press(*keys)
-    await pilot.pause()
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
