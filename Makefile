@@ -11,7 +11,7 @@ QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTW
 
 # One target at a time: several install packages.
 .NOTPARALLEL:
-.PHONY: help setup environment demo rigs test test-all test-part soak check bench package states clean
+.PHONY: help setup environment demo rigs test test-all test-part soak check bench package pictures states clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ bench: setup ## measure speed and memory; prints the table of docs/performance.m
 
 package: setup ## build sdist and wheel, install the wheel in a clean environment, submit a job from it
 	bash tests/package.sh $(BIN)/python
+
+pictures: setup ## make docs/pictures anew, of `span top` and its simulated lab
+	$(QUIET) $(BIN)/python -m overspan.tui.demo.pictures docs/pictures
 
 states: setup ## write docs/states.md from the table of moves
 	$(BIN)/python -m overspan.bridge.model.states > docs/states.md

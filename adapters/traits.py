@@ -86,6 +86,9 @@ class Traits:
     known_nodes: Callable[[], Sequence[Node]] | None = None
     """The nodes as last seen, of a cluster that accepts jobs which fit none of them; none before the first look."""
 
+    calls_left: Callable[[], str] | None = None
+    """What is left of the cluster's own limit of calls, in words; it gives an empty text while there is none."""
+
     find_written: Callable[[str], Written] = _write_as_told
     """Where a launch works and writes, from its handle alone, if not by the submitter's own paths."""
     longest_time: Callable[[str, str], Awaitable[int | None]] | None = None

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +118,21 @@ def until(fact: Any, seconds: float) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("the benchmark waited too long")
         time.sleep(0.02)
+
+
+def submit_held(span: Installation, count: int) -> None:
+    """Submit jobs that wait, over 8 connections."""
+
+    def submit(share: int) -> None:
+        with span.client() as client:
+            for _ in range(share):
+                client.submit({"name": "held", "run": "true"}, hold=True)
+
+    threads = [threading.Thread(target=submit, args=(count // 8,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def whole_process(words: list[str], environment: dict[str, str], runs: int = 15) -> float:

@@ -12,7 +12,6 @@ import platform
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from benchmarks.installation import (
     Installation,
     processor_seconds,
     proportional_memory,
+    submit_held,
     until,
     whole_process,
 )
@@ -30,6 +30,7 @@ from benchmarks.kubernetes import kubernetes, kubernetes_scale
 from benchmarks.references import measure, slower
 from benchmarks.rows import Bar, Reference, Row
 from benchmarks.slurm import slurm
+from benchmarks.top import top, top_many, top_running
 from overspan.adapters.local.forkserver import ForkServer
 from overspan.bridge.runtime.zip_application import build_archive
 
@@ -78,7 +79,7 @@ def queue() -> list[Row]:
     rows = []
     with Installation() as span:
         begun = time.perf_counter()
-        _submit_held(span, 1000)
+        submit_held(span, 1000)
         rate = 1000 / (time.perf_counter() - begun)
         rows.append(Row("submissions through the API, 8 connections", rate, Bar(per_start=3), "/s", at_least=True))
         rows.append(
@@ -89,7 +90,7 @@ def queue() -> list[Row]:
                 "ms",
             )
         )
-        _submit_held(span, 9000)
+        submit_held(span, 9000)
         rows.append(
             Row(
                 "`span squeue`, 10,000 jobs",
@@ -102,19 +103,6 @@ def queue() -> list[Row]:
         span.run("scancel", "--me", "-t", "PENDING")
         rows.append(Row("cancel of 10,000 waiting jobs", time.perf_counter() - begun, Bar(starts=5000), "s"))
     return rows
-
-
-def _submit_held(span: Installation, count: int) -> None:
-    def submit(share: int) -> None:
-        with span.client() as client:
-            for _ in range(share):
-                client.submit({"name": "held", "run": "true"}, hold=True)
-
-    threads = [threading.Thread(target=submit, args=(count // 8,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 GROUP = """
@@ -255,6 +243,9 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "idle": idle,
     "busy": busy,
     "demo": demo,
+    "top": top,
+    "top_running": top_running,
+    "top_many": top_many,
     "slurm": slurm,
     "kubernetes": kubernetes,
     "kubernetes_scale": kubernetes_scale,

@@ -13,6 +13,8 @@ from tests.tiers import PARTS, choose_part, read_tiers
 from tests.timing import Timing
 from tests.waiting import WaitUntil, wait_until
 
+from overspan.bridge.model.records import prepare_all
+
 # A machine that had something else to do is no failure of an example.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -50,6 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         by_name = {item.nodeid: item for item in items}
         items[:] = [by_name[nodeid] for tests in plan_units(list(by_name)).values() for nodeid in tests]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Hypothesis reads signatures, which records have once they are compiled: not only after some other test."""
+    prepare_all()
 
 
 @pytest.hookimpl(wrapper=True)

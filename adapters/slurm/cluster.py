@@ -133,6 +133,7 @@ class SlurmCluster:
             login=self.login,
             find_job=self.find_job,
             prepare_step=self.prepare_step,
+            calls_left=self._paced.describe_left,
         )
         self._closed = False
         self._troubled = False

@@ -19,7 +19,7 @@ from overspan.bridge.api.bodies import (
     UpdateBody,
 )
 from overspan.bridge.api.error_responses import describe_error
-from overspan.bridge.api.query_parameters import LogFilter
+from overspan.bridge.api.query_parameters import LogFilter, LogSearchFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.controller.orders.rights import Requester
@@ -168,6 +168,12 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
             "X-Span-Over": "1" if found.over else "0",
         }
         return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+    @router.get("/jobs/{ref}/logs/search", summary="Lines of a log that match, the newest first")
+    async def search(ref: Ref, by: Reader, wanted: Annotated[LogSearchFilter, Query()]) -> Response:
+        found = await controller.logs.search(ref, wanted.select(), wanted.select_lines())
+        lines = [[line.begin, line.end, line.data.decode("latin-1")] for line in found.lines]
+        return answer(**{**vars(found), "lines": lines})
 
 
 def _add_cancel(router: APIRouter, controller: Controller) -> None:

@@ -13,7 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 from overspan.bridge.api.authorization import Anyone
 from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.jobs import row_document
-from overspan.bridge.api.query_parameters import HistoryFilter, QueueFilter
+from overspan.bridge.api.query_parameters import ChangesFilter, HistoryFilter, QueueFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.errors import OverspanError
@@ -43,6 +43,11 @@ def build_listing_routes(controller: Controller) -> APIRouter:
         found = write_lines(chosen) if wanted.lines and not chosen.steps else None
         if found is None:
             found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
+        return Response(found, media_type=JSON)
+
+    @router.get("/queue/changes", summary="What changed of the queue since a version")
+    async def changes(wanted: Annotated[ChangesFilter, Query()], by: Anyone) -> Response:
+        found = await controller.feed.read(wanted.select(), wanted.version, wanted.wait)
         return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")

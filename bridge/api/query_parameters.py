@@ -10,8 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from overspan.bridge.api.bodies import LATEST
 from overspan.bridge.controller.views.listing import FINISHED_WITHIN, Selection, check_states
+from overspan.bridge.controller.views.log_search import LogPattern
 from overspan.bridge.controller.views.logs import LogQuery
+from overspan.bridge.model.log_matching import LONGEST_PATTERN
 
+MAX_WAIT = 600.0
+"""Seconds for which an answer may be kept back."""
 MAX_PART = 4 << 20
 """Bytes of a log in one answer."""
 
@@ -65,6 +69,18 @@ class QueueFilter(ListingFilter):
         return replace(super().select(), finished_within=self.finished_within, extent=self.extent)
 
 
+class ChangesFilter(ListingFilter):
+    """Parameters of the queue's changes. Without states, jobs that ended a short while ago have rows too."""
+
+    version: Annotated[str, Field(max_length=64, description="of the answer that the client holds")] = ""
+    wait: Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="seconds for a change")] = 0
+    extent: Annotated[Literal["core", "usual", "all"], Field(description="how much of each row")] = "core"
+
+    def select(self) -> Selection:
+        """The choice in the controller's terms, a row for each task. Raises InvalidRequest for a state there is not."""
+        return replace(super().select(), tasks=True, extent=self.extent)
+
+
 class HistoryFilter(ListingFilter):
     """Parameters of the history."""
 
@@ -92,6 +108,20 @@ class LogFilter(BaseModel):
     def select(self) -> LogQuery:
         """The same in the controller's terms."""
         return LogQuery(self.task, self.node, self.attempt, self.stream, self.offset, self.limit)
+
+
+class LogSearchFilter(LogFilter):
+    """What to search for in which log: the newest `limit` lines in the bytes from `begin` to `end`."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN, description="a regular expression")]
+    invert: Annotated[bool, Field(description="lines that do not match")] = False
+    begin: Annotated[int, Field(ge=0, le=2**53)] = 0
+    end: Annotated[int | None, Field(ge=0, le=2**53)] = None
+    limit: Annotated[int, Field(ge=1, le=10_000, description="lines of an answer")] = 1000
+
+    def select_lines(self) -> LogPattern:
+        """What to search for, in the controller's terms."""
+        return LogPattern(self.pattern, self.invert, self.begin, self.end, self.limit)
 
 
 def _split(text: str) -> list[str]:

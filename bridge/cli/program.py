@@ -23,6 +23,7 @@ class CommandEntry(NamedTuple):
 _JOBS, _SLURM, _SITE = "jobs", "as in Slurm", "daemon and clusters"
 
 COMMANDS: dict[str, CommandEntry] = {
+    "top": CommandEntry("jobs.top", "the queue of all clusters, live", _JOBS),
     "submit": CommandEntry("jobs.submit", "submit a job file", _JOBS),
     "plan": CommandEntry("jobs.plan", "print what would run, change nothing", _JOBS),
     "show": CommandEntry("jobs.show", "tasks, attempts and history of a job", _JOBS),
@@ -77,7 +78,7 @@ _MEANT = {
     **dict.fromkeys(("describe", "get", "info"), "show"),
     **dict.fromkeys(("create", "exec", "launch", "run"), "submit"),
     **dict.fromkeys(("history", "acct"), "sacct"),
-    **dict.fromkeys(("nodes", "top"), "sinfo"),
+    "nodes": "sinfo",
     "log": "logs",
 }
 """Commands of other schedulers, with the command that does the same here; spelling alone would suggest another."""
@@ -102,7 +103,7 @@ def run_command(call: Invocation) -> int:
 
 def help_page() -> str:
     """The text of `span --help`, under 40 lines."""
-    lines = ["usage: span COMMAND [OPTION...] [ARGUMENT...]", ""]
+    lines = ["usage: span COMMAND [OPTION...] [ARGUMENT...]"]
     for group in (_JOBS, _SLURM, _SITE):
         lines.append(f"{group}:")
         lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items() if command.group == group]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words, parse
-
-if TYPE_CHECKING:
-    from overspan.bridge.client import Client
 
 _TERSE = frozenset({"sacct", "sstat"})
 """Commands that do not name --help after a wrong option (measured on Slurm 22.05)."""
@@ -60,7 +57,13 @@ def help_text(usage: str, table: Iterable[Option], notes: str = "") -> str:
     return "\n".join(lines) + "\n" + (f"\n{notes}\n" if notes else "")
 
 
-def check_clusters(client: Client, names: Iterable[str]) -> None:
+class ClusterList(Protocol):
+    """What tells the clusters: the client, or the demonstration's lab."""
+
+    def clusters(self) -> list[dict[str, Any]]: ...
+
+
+def check_clusters(client: ClusterList, names: Iterable[str]) -> None:
     """Raise InvalidRequest in Slurm's words for a cluster that there is not."""
     names = [name for name in names if name != "all"]
     if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client.client import Client
-from overspan.bridge.client.records import JobFilter, Listing, Stale
+from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
 from overspan.bridge.listings.rows import JobRow, StepRow
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "LogPart",
     "LogWish",
     "Outcome",
+    "QueueChanges",
     "Stale",
     "StepRow",
     "Stream",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
-from overspan.bridge.client.records import JobFilter, Listing, Stale
-from overspan.bridge.client.transport import CUT, DaemonTransport, make_query, quote_part
+from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
+from overspan.bridge.client.transport import CUT, DaemonTransport, foreign, make_query, quote_part
 from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_document, steps_from_document
-from overspan.bridge.model.errors import InvalidRequest, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         Accepted,
         Cancelled,
         CancelOrder,
+        LogFinds,
         LogPart,
+        LogSearch,
         LogWish,
         Outcome,
         Stream,
@@ -125,6 +127,22 @@ class Client(DaemonTransport):
         """The same as the header and lines of squeue's default table, or as rows where the daemon writes none."""
         return self._listing("/v1/queue", wanted, lines=1)
 
+    def queue_changes(self, version: str = "", wanted: JobFilter = _ALL_JOBS, wait: float = 0) -> QueueChanges:
+        """The rows that changed since a version, which an earlier answer had; waits for a change up to `wait` seconds.
+
+        Everything, ended jobs too, for a version that the daemon does not know (`whole`). Raises Conflict for a daemon
+        of another version that does not keep what changes.
+        """
+        asked = {name: ",".join(value) for name, value in wanted._asdict().items() if isinstance(value, tuple)}
+        query = make_query({**asked, "extent": wanted.extent, "version": version, "wait": f"{wait:.3f}"})
+        try:
+            answer = self._request("GET", f"/v1/queue/changes{query}", timeout=self.timeout + wait)
+            return _read_changes(self._read(answer, listed=True))
+        except NotFound:
+            raise foreign("it does not tell what changes in the queue") from None
+        except (LookupError, TypeError, ValueError) as error:
+            raise foreign(f"its answer about the queue cannot be read: {error!r}") from None
+
     def history(self, wanted: JobFilter = _ALL_JOBS) -> Listing:
         """All jobs, finished ones too, newest last."""
         return self._listing("/v1/history", wanted)
@@ -195,6 +213,17 @@ class Client(DaemonTransport):
             path=_unquote(headers.get("x-span-path", "")),
             gap=int(headers.get("x-span-gap", 0)),
             over=headers.get("x-span-over", "0") == "1",
+        )
+
+    def search_log(self, ref: str, key: StreamKey, wanted: LogSearch) -> LogFinds:
+        """Search one log from its end, as far as one request goes (a second). NotFound when there is none."""
+        from overspan.bridge.client.messages import log_finds_from_document
+
+        asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
+        query = make_query({**asked, **wanted._asdict(), "invert": int(wanted.invert)})
+        # Each character is a byte of the log: nothing is to be cleaned before it is one again.
+        return log_finds_from_document(
+            self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs/search{query}"))
         )
 
     def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:
@@ -441,15 +470,7 @@ class Client(DaemonTransport):
         asked["steps"] = 1 if wanted.steps else None
         asked["extent"] = None if wanted.extent == WHOLE else wanted.extent
         document = self._get(path + make_query(asked))
-        stale = tuple(
-            Stale(
-                str(row.get("cluster", "")),
-                float(row.get("since") or 0),
-                str(row.get("message") or ""),
-                bool(row.get("partial")),
-            )
-            for row in document.get("stale") or ()
-        )
+        stale = _read_stale(document)
         if "lines" in document:
             return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
         columns = document["columns"]
@@ -461,9 +482,32 @@ class Client(DaemonTransport):
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""
-        sibling = Client(environment=self.environment, autostart=self._autostart, timeout=self.timeout)
+        sibling = Client(environment=self.environment, autostart=self.autostart, timeout=self.timeout)
         sibling.for_terminal = self.for_terminal
         return sibling
+
+
+def _read_changes(document: Mapping[str, Any]) -> QueueChanges:
+    return QueueChanges(
+        float(document["now"]),
+        str(document["version"]),
+        bool(document["whole"]),
+        tuple(document["changed"]),
+        rows_from_document(document["columns"], document["rows"]),
+        _read_stale(document),
+    )
+
+
+def _read_stale(document: Mapping[str, Any]) -> tuple[Stale, ...]:
+    return tuple(
+        Stale(
+            str(row.get("cluster", "")),
+            float(row.get("since") or 0),
+            str(row.get("message") or ""),
+            bool(row.get("partial")),
+        )
+        for row in document.get("stale") or ()
+    )
 
 
 def _unquote(text: str) -> str:

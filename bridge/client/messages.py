@@ -140,6 +140,53 @@ class LogPart(NamedTuple):
     """Bytes that are lost before `offset`."""
 
 
+class LogSearch(NamedTuple):
+    """What to search for in a log: the newest `limit` lines that match, of the bytes from `begin` to `end`.
+
+    `invert` wants lines that do not match.
+    """
+
+    pattern: str
+    invert: bool = False
+    begin: int = 0
+    end: int | None = None
+    limit: int = 1000
+
+
+class FoundLine(NamedTuple):
+    """A line of a log: where it is, and its first bytes."""
+
+    begin: int
+    end: int
+    data: bytes
+
+
+class LogFinds(NamedTuple):
+    """Lines that match, the newest first. The log was searched from `begin` to `end`; a next search ends at `begin`.
+
+    `first` is the first byte that there is still; `trouble` says why the search cannot go on.
+    """
+
+    lines: Sequence[FoundLine]
+    begin: int
+    end: int
+    size: int
+    first: int = 0
+    path: str = ""
+    trouble: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing left to search before `begin`."""
+        return self.begin <= self.first or bool(self.trouble)
+
+
+def log_finds_from_document(document: Mapping[str, Any]) -> LogFinds:
+    """Read the answer to a search; each character of a text is a byte."""
+    known = {key: document[key] for key in LogFinds._fields if key in document and key != "lines"}
+    return LogFinds([FoundLine(at, end, text.encode("latin-1")) for at, end, text in document["lines"]], **known)
+
+
 class LogWish(NamedTuple):
     """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node, -1 every one.
 

@@ -35,6 +35,20 @@ class Listing(NamedTuple):
     """Columns that a daemon of another version does not tell; the rows have defaults there."""
 
 
+class QueueChanges(NamedTuple):
+    """What is new of a queue: the rows, a task each, of the jobs `changed`. One that has no rows is gone.
+
+    `whole`: the rows are the whole queue, and `changed` is empty. `version` asks for what comes after this answer.
+    """
+
+    now: float
+    version: str
+    whole: bool
+    changed: Sequence[int]
+    rows: Sequence[JobRow]
+    stale: tuple[Stale, ...] = ()
+
+
 class JobFilter(NamedTuple):
     """Which jobs to list or cancel; an empty field asks for nothing. `states` holds full names or `all`.
 

@@ -40,7 +40,8 @@ class DaemonTransport:
         """The socket of the shared daemon; empty for the user's own."""
         self.paths = paths._replace(socket=self.server) if self.server else paths
         self.timeout = timeout
-        self._autostart = autostart
+        self.autostart = autostart
+        """Whether a request starts a daemon that does not run."""
         self.for_terminal = False
         """Whether texts of jobs and clusters are given as a terminal may have them."""
         self._connection: HttpConnection | None = None
@@ -135,7 +136,7 @@ class DaemonTransport:
         if self._connection is None:
             if self.server:
                 self._connection = self._open_server()
-            elif self._autostart:
+            elif self.autostart:
                 self._connection = autostart.ensure_daemon(self.paths, self.environment, self.timeout)
             else:
                 self._connection = autostart.connect(self.paths, self.timeout)
@@ -174,9 +175,9 @@ def _decode(status: int, data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data) if data else {}
     except ValueError:
-        raise _foreign(f"its answer is not JSON (HTTP status {status})") from None
+        raise foreign(f"its answer is not JSON (HTTP status {status})") from None
     if not isinstance(document, dict):
-        raise _foreign("its answer is no document")
+        raise foreign("its answer is no document")
     failure = document.get("error")
     if isinstance(failure, dict):
         error = error_from_document(failure)
@@ -185,13 +186,14 @@ def _decode(status: int, data: bytes) -> dict[str, Any]:
             error.exit_code = failure["exit_code"]
         raise error
     if status >= 400:
-        raise _foreign(f"it does not know this request (HTTP status {status})")
+        raise foreign(f"it does not know this request (HTTP status {status})")
     if document.get("format", FORMAT) != FORMAT:
-        raise _foreign(f"it speaks format {document['format']}, this command format {FORMAT}")
+        raise foreign(f"it speaks format {document['format']}, this command format {FORMAT}")
     return document
 
 
-def _foreign(detail: str) -> OverspanError:
+def foreign(detail: str) -> OverspanError:
+    """The error for a daemon whose answer only another version of this command would understand."""
     from overspan import __version__
 
     return Conflict(

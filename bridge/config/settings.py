@@ -99,6 +99,8 @@ class Settings(DocumentModel):
     server: ServerSettings = ServerSettings()
     retention: Seconds = Field(default=30 * 86400, ge=60)
     """How long finished jobs stay known."""
+    top: Any = None
+    """What `span top` reads for itself (`top_settings.py`): a mistake in it must not keep the daemon from starting."""
     _positions: Positions = PrivateAttr(default=NOWHERE)
 
     def find_positions(self, cluster: str) -> Positions:

@@ -44,6 +44,7 @@ from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
+from overspan.bridge.controller.views.queue_changes import ChangeFeed
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
@@ -83,7 +84,7 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of eight ports: `access`, `allocations`, `crontabs`, `health`, `logs`,
+    The API calls its methods and those of nine ports: `access`, `allocations`, `crontabs`, `feed`, `health`, `logs`,
     `orders`, `orphans` and `schedules`. All other attributes are parts inside.
     """
 
@@ -106,7 +107,8 @@ class Controller:
         self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
-        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock())
+        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
+        self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
@@ -189,6 +191,7 @@ class Controller:
         """End all waits for jobs and all event streams."""
         self.closing = True
         self.allocations.end_holds()
+        self.feed.close()
         self.recorder.changes.jobs.wake_all()
         self.recorder.changes.timeline.wake()
 
@@ -256,6 +259,9 @@ class Controller:
         self.recorder.registry.forget_finished(now)
         self.obstacles.refresh()
         return self.recorder.registry.revision
+
+    def _settle(self) -> None:
+        self.settle_queue(self.clock())
 
     def list_rows(self, selection: Selection, now: float) -> list[bytes]:
         """The queue's rows alone, encoded, as they were settled last."""

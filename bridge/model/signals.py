@@ -15,3 +15,11 @@ def signal_number(text: str) -> int:
         return number if number < signal.NSIG else 0
     found = signal.Signals.__members__.get("SIG" + text.upper().removeprefix("SIG"))
     return 0 if found is None else int(found)
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal, with SIG; empty where the number has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""

@@ -78,6 +78,11 @@ class Bucket:
         self._tokens -= count
         return max(0.0, -self._tokens / self.limit.rate)
 
+    def count(self) -> int:
+        """How many calls need not wait now."""
+        self._refill()
+        return max(0, int(self._tokens))
+
     def drain(self) -> None:
         """Empty the bucket, because slurmctld has answered that it gets too many requests."""
         self._refill()
@@ -109,6 +114,13 @@ class RateLimited:
         """The command that timed out within HANG_SECONDS and has not answered since; empty if there is none."""
         since = self._clock() - HANG_SECONDS
         return next((words for at, words in self._hangs.values() if at >= since), "")
+
+    def describe_left(self) -> str:
+        """What is left of the cluster's rate limit, for `Traits.calls_left`."""
+        if self.bucket is None:
+            return ""
+        limit = self.bucket.limit
+        return f"{self.bucket.count()} of {limit.size:g}, {limit.rate:g}/s"
 
     async def run(
         self,

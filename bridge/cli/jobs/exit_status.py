@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.cli.references import split_ref
 from overspan.bridge.client import Client, Outcome
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.signals import signal_name
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -19,14 +19,6 @@ def exit_code(outcome: Outcome) -> int:
         # Slurm also puts other codes in the signal's place: 0:53 is a job that could not be launched.
         return 128 + outcome.signal if signal_name(outcome.signal) else 1
     return outcome.exit_code or 1
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal, with SIG; empty where the number has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return ""
 
 
 def explain_end(client: Client, ref: str, outcome: Outcome) -> str:

@@ -8,12 +8,17 @@ from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.jobs.array_summary import describe_summaries, summarize_elements, write_summaries
 from overspan.bridge.cli.output import paint, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
 from overspan.bridge.client import Client, JobFilter
-from overspan.bridge.listings.texts import first_word
-from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
+from overspan.bridge.listings.array_summary import describe_summaries, summarize_elements, write_summaries
+from overspan.bridge.listings.job_facts import (
+    TASK_HEADER,
+    attempt_lines,
+    list_facts,
+    list_task_reasons,
+    task_cells,
+)
 from overspan.bridge.model.errors import NotFound
 
 _COLOURS = {
@@ -23,7 +28,6 @@ _COLOURS = {
     "CONFIGURING": "yellow",
     "COMPLETING": "cyan",
 }
-_HEADER = ("ID", "TASK", "STATE", "REASON", "NODES", "TIME", "LIMIT", "ATTEMPT", "EXIT", "NODELIST")
 
 
 def run(call: Invocation) -> int:
@@ -72,103 +76,19 @@ def _document(job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     """Write a job for people: facts, a line for each task, and a line for each attempt that is worth one."""
-    now = float(job.get("now") or 0)
-    state = str(job.get("state"))
-    reason = f" ({job['reason']})" if job.get("reason") not in (None, "", "None") else ""
-    place = str(job.get("cluster") or "") + ("" if job.get("configured", True) else " (not configured)")
+    now, state = float(job.get("now") or 0), str(job.get("state"))
+    painted = paint(state, _COLOURS.get(state, "red"), colour)
+    facts = ((name, painted + text.removeprefix(state) if name == "State" else text) for name, text in list_facts(job))
+    lines = [f"{name + ':':<12} {value}" for name, value in facts]
     array = job.get("array") or {}
-    throttle = f", {array['throttle']} at once" if array.get("throttle") else ""
-    facts = [
-        ("Job", f"{job.get('id')}  {job.get('name')}"),
-        ("State", paint(state, _COLOURS.get(state, "red"), colour) + reason),
-        *(("Refused", line) for line in str(job.get("refusal") or "").splitlines()),
-        ("Exit", _exit(job) if state not in ("PENDING", "CONFIGURING", "RUNNING") else ""),
-        ("User", f"{job.get('user')}"),
-        ("Cluster", " ".join(filter(None, (place, str(job.get("native_id") or ""))))),
-        ("Hindered", str(job.get("obstacle") or "") if job.get("obstacle") != place else ""),
-        ("Waits too", ", ".join(_bid_text(bid) for bid in job.get("bids") or ())),
-        ("Submitted", format_timestamp(job.get("submitted_at"), "")),
-        ("Element", str(job.get("element") or "")),
-        ("Waiting", f"{array['waiting']}{throttle}" if array.get("waiting") else ""),
-        ("Cancelled", str(array.get("cancelled") or "")),
-        ("In group", str(job.get("parent") or "")),
-        ("Joined by", " ".join(map(str, job.get("joined") or ()))),
-        ("Depends on", str(job.get("dependency") or "")),
-        ("Begins", format_timestamp(job.get("begin"), "")),
-        ("Expected", format_timestamp(job.get("expected_start"), "") if state == "PENDING" else ""),
-        ("Started", format_timestamp(job.get("started_at"), "")),
-        ("Ended", format_timestamp(job.get("ended_at"), "")),
-        ("Stale since", " ".join(filter(None, (format_timestamp(job.get("stale_since"), ""), job.get("stale_why"))))),
-        ("Command", str(job.get("command") or "")),
-        ("Directory", str(job.get("work_dir") or "")),
-        ("Comment", str(job.get("comment") or "")),
-    ]
-    lines = [f"{name + ':':<12} {value}" for name, value in facts if value]
-    lines += [f"{'Note:':<12} {note}" for note in job.get("notes") or ()]
     if array.get("elements"):
         return "\n".join([*lines, "", *write_summaries(job.get("id"), array["elements"])]) + "\n"
     tasks = job.get("tasks") or []
-    rows = [_HEADER, *(_task_cells(job, task, now) for task in tasks)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
-    words = (f"{task.get('name')}: {task.get('reason')}" for task in tasks if _says_more(task, job))
-    lines += [f"{'Waits:':<12} {text}" for text in words]
+    rows = [TASK_HEADER, *(task_cells(job, task, now) for task in tasks)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(TASK_HEADER))]
+    lines += [f"{'Waits:':<12} {text}" for text in list_task_reasons(job)]
     lines.append("")
     lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    ends = [line for task in tasks for line in _attempt_lines(task)]
+    ends = [line for task in tasks for line in attempt_lines(task)]
     lines += ["", *ends] if ends else []
     return "\n".join(lines) + "\n"
-
-
-def _says_more(task: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    """Whether a task's reason has words that are not the job's."""
-    reason = str(task.get("reason") or "")
-    return first_word(reason) != reason and reason != job.get("reason")
-
-
-def _bid_text(bid: Mapping[str, Any]) -> str:
-    """Another cluster that a job waits on at the same time: what it is called there, and why it waits."""
-    reason = "" if bid.get("reason") in (None, "", "None") else f"({bid['reason']})"
-    return " ".join(filter(None, (str(bid.get("cluster")), str(bid.get("native_id") or ""), reason)))
-
-
-def _task_cells(job: Mapping[str, Any], task: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    many = len(job.get("tasks") or ()) > 1
-    started, ended = task.get("started_at"), task.get("ended_at")
-    if task.get("state") == "SUSPENDED":
-        now = job.get("suspended_at") or now
-    used = 0 if started is None else (now if ended is None else ended) - started - (task.get("suspended") or 0)
-    kind = "" if task.get("primary", True) else " (aux)"
-    return (
-        f"{job.get('id')}+{task.get('offset')}" if many else str(job.get("id")),
-        f"{task.get('name')}{kind}",
-        str(task.get("state")),
-        first_word(str(task.get("reason") or "None")),
-        str(task.get("nodes", 1)),
-        format_elapsed(used),
-        format_limit(task.get("time_limit")),
-        str(task.get("attempt") or 0),
-        _exit(task),
-        str(task.get("node_list") or ""),
-    )
-
-
-def _attempt_lines(task: Mapping[str, Any]) -> list[str]:
-    """Attempts that ended otherwise than well, with why; what the task waits for, and when the next one is due."""
-    lines = []
-    for attempt in task.get("attempts") or ():
-        detail = str(attempt.get("detail") or "")
-        if attempt.get("state") in ("COMPLETED", "RUNNING", "CONFIGURING") and not detail:
-            continue
-        when = format_timestamp(attempt.get("ended_at"), "")
-        words = [f"{task.get('name')} attempt {attempt.get('number')}:", str(attempt.get("state"))]
-        words += [str(attempt.get("cause") or ""), _exit(attempt), when, detail]
-        lines.append(" ".join(filter(None, words)))
-    if task.get("waits"):
-        lines.append(str(task["waits"]))
-    if task.get("next_start"):
-        lines.append(f"{task.get('name')}: next attempt at {format_timestamp(task['next_start'])}")
-    return lines
-
-
-def _exit(facts: Mapping[str, Any]) -> str:
-    return f"{facts.get('exit_code') or 0}:{facts.get('signal') or 0}"

@@ -57,7 +57,7 @@ GRAMMARS: Mapping[str, Grammar] = {
     **dict.fromkeys(("logs", "restart", "shell"), _MEMBER),
     **dict.fromkeys(("submit", "plan", "sbatch", "srun", "salloc"), _SUBMISSION),
     **dict.fromkeys(("check", "login"), Grammar(places=(WordKind.CLUSTER,))),
-    "squeue": Grammar({**_CLUSTERS, **_JOBS, **_STATES}),
+    **dict.fromkeys(("squeue", "top"), Grammar({**_CLUSTERS, **_JOBS, **_STATES})),
     "sacct": Grammar({**_CLUSTERS, **_JOBS, "-s": WordKind.STATE, "--state": WordKind.STATE}),
     "scancel": Grammar({**_CLUSTERS, **_STATES}, (WordKind.JOB,)),
     "sstat": Grammar(_JOBS),

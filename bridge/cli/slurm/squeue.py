@@ -65,7 +65,7 @@ _VARIABLES = frozenset({"SLURM_CLUSTERS", "SLURM_BITSTR_LEN"})
 
 def run(call: Invocation) -> int:
     """Print the queue, once or again and again."""
-    call = call._replace(words=tuple(_attach_values(call.words)))
+    call = call._replace(words=tuple(attach_values(call.words)))
     words = read_words(call, OPTIONS, _USAGE)
     if words.rest:
         print(_USAGE)
@@ -145,7 +145,7 @@ def _known_users(call: Invocation, words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _attach_values(words: Sequence[str]) -> list[str]:
+def attach_values(words: Sequence[str]) -> list[str]:
     """Give `-j 42` and `-s 42.0` their values: Slurm takes the next word, which getopt does not."""
     joined: list[str] = []
     names = {"-j": "jobs", "--jobs": "jobs", "--job": "jobs", "-s": "steps", "--steps": "steps", "--step": "steps"}

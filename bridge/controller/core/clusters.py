@@ -43,6 +43,10 @@ class Cluster:
     stale_since: float | None = None
     """Since when it has not answered; None while it does."""
     message: str = ""
+    answered_at: float | None = None
+    """When it last answered; None before its first answer."""
+    answer_seconds: float | None = None
+    """How long its last answer took, of those that do not wait for news."""
     gap: str = ""
     """What the cluster cannot tell at present, while it answers all else; `gap_since` is since when."""
     gap_since: float = 0.0
@@ -168,13 +172,14 @@ class Cluster:
         if self._heard_at is not None and now - self._heard_at < HEARD_SECONDS and self.stale_since is None:
             return "", False
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._ask())
+            self._asking = asyncio.ensure_future(self._ask(now))
         trouble, silent = await asyncio.shield(self._asking)
         self._heard_at = None if trouble else now
         return trouble, silent
 
-    async def _ask(self) -> tuple[str, bool]:
+    async def _ask(self, now: float) -> tuple[str, bool]:
         """What hinders it, and whether that is silence."""
+        began = time_call()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self.adapter.nodes()
@@ -186,6 +191,8 @@ class Cluster:
         except Exception as error:
             log.exception("asking cluster %s", self.name)
             return f"{type(error).__name__}: {error}", False
+        took = time_call() - began
+        self.note_answer(now + took, took)
         self.answered()
         return "", False
 
@@ -199,6 +206,12 @@ class Cluster:
                 await self._adapter.close()
             except Exception:
                 log.exception("closing cluster %s", self.name)
+
+    def note_answer(self, now: float, seconds: float | None = None) -> None:
+        """Note when it answered, and how long that took where it was asked for something at once."""
+        self.answered_at = now
+        if seconds is not None:
+            self.answer_seconds = seconds
 
     def answered(self, *, observed: bool = False) -> None:
         """Note an answer. While reports fail, only a report (`observed`) ends staleness; others wake the observer."""
@@ -223,6 +236,8 @@ class Cluster:
         """The machine's clock was set by so much."""
         self._heard_at = None
         self.gap_since += seconds
+        if self.answered_at is not None:
+            self.answered_at += seconds
         if self.stale_since is not None:
             self.stale_since += seconds
 
@@ -240,6 +255,11 @@ class Cluster:
             self.stale_since = now
             log.warning("cluster %s does not answer: %s", self.name, message, extra={"cluster": self.name})
         self.message = message
+
+
+def time_call() -> float:
+    """The seconds of the loop's clock, for how long calls take."""
+    return asyncio.get_running_loop().time()
 
 
 class Clusters:

@@ -17,7 +17,7 @@ from overspan.adapters.traits import ArraySizes
 from overspan.bridge.config.settings import ClusterSettings
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
-from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.clusters import Cluster, time_call
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
 from overspan.bridge.controller.core.registry import JobEntry
@@ -314,6 +314,7 @@ class Dispatcher:
         if call is None:
             # Nothing was asked, so nothing was answered.
             return []
+        began = time_call()
         try:
             pairs = list(zip(rows, await call, strict=True))
         except SomeUnanswered as some:
@@ -325,6 +326,7 @@ class Dispatcher:
                     log.info("job %d: a call has no answer yet (%s)", row.job_id, row.kind, extra=_fields(row))
             if not pairs:
                 return pairs
+        cluster.note_answer(self.recorder.clock(), time_call() - began)
         cluster.answered()
         return pairs
 

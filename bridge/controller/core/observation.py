@@ -138,6 +138,7 @@ class Observer:
         if observation.trouble:
             cluster.failed(self.recorder.clock(), Unreachable(observation.trouble), observed=True)
             return False
+        cluster.note_answer(self.recorder.clock())
         cluster.answered(observed=True)
         return bool(self._failures.pop(cluster.name, 0))
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.abilities import Written
+from overspan.bridge.controller.core.listing_changes import ListingChanges
 from overspan.bridge.lifecycle.bids import find_bid
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import Change, StoredJob
@@ -133,8 +134,13 @@ class Registry:
         self.live = 0
         self.aside: frozenset[int] = frozenset()
         """Jobs whose stored rows, or whose owed calls, cannot be read: the daemon leaves them alone."""
-        self.revision = 0
+        self.changes = ListingChanges()
+        """Of what the listings show."""
+
+    @property
+    def revision(self) -> int:
         """Grows with every change that the listings show."""
+        return self.changes.revision
 
     def __iter__(self) -> Iterator[JobEntry]:
         return iter(self._entries.values())
@@ -170,8 +176,8 @@ class Registry:
 
     def add(self, entry: JobEntry) -> None:
         """Add an entry."""
-        self.revision += 1
         job = entry.job
+        self.changes.note(job.id)
         self.locate(entry)
         self._entries[job.id] = entry
         if job.element is not None:
@@ -204,7 +210,7 @@ class Registry:
 
     def redraw(self, entry: JobEntry) -> None:
         """Drop an entry's cached rows."""
-        self.revision += 1
+        self.changes.note(entry.job.id)
         entry.row = entry.task_rows = None
         if entry.job.element is not None:
             self._touch(entry.job.element.array)
@@ -214,6 +220,7 @@ class Registry:
         array = self._entries.get(array_id)
         if array is not None:
             array.row = array.task_rows = None
+            self.changes.note(array_id)
 
     def unwatch(self, entry: JobEntry) -> None:
         """Stop watching the handle that is about to be replaced."""
@@ -240,7 +247,7 @@ class Registry:
 
     def remove(self, job_id: int) -> None:
         """Remove an entry."""
-        self.revision += 1
+        self.changes.note(job_id)
         entry = self._entries.pop(job_id)
         self._index(entry, False)
         self._index_bids(entry, False)

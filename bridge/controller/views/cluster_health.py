@@ -8,7 +8,8 @@ from typing import Any
 from overspan.adapters.abilities import Check, Finding
 from overspan.adapters.contract import Node
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
-from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.clusters import Cluster, time_call
+from overspan.bridge.controller.core.recording import Clock
 from overspan.bridge.controller.core.registry import Registry
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
@@ -16,11 +17,12 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError
 class ClusterHealth:
     """What is told of clusters; `since` is when the daemon started, epoch seconds."""
 
-    def __init__(self, registry: Registry, locations: ClusterLocations, since: float) -> None:
+    def __init__(self, registry: Registry, locations: ClusterLocations, clock: Clock) -> None:
         self._registry = registry
         self._locations = locations
         self._clusters = locations.clusters
-        self.since = since
+        self._clock = clock
+        self.since = clock()
 
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by so much."""
@@ -61,6 +63,9 @@ class ClusterHealth:
                 "since": cluster.stale_since,
                 "message": troubles[cluster.name].line if cluster.name in troubles else cluster.message,
                 "jobs": counts.get(cluster.name, 0),
+                "answered_at": cluster.answered_at,
+                "answer_seconds": cluster.answer_seconds,
+                "calls_left": _count_calls(cluster),
             }
             for cluster in self._clusters
         ]
@@ -73,6 +78,9 @@ class ClusterHealth:
                 "since": self.since,
                 "message": troubles[name].line,
                 "jobs": count,
+                "answered_at": None,
+                "answer_seconds": None,
+                "calls_left": "",
             }
             for name, count in sorted(self._locations.count_absent().items())
         ]
@@ -86,9 +94,10 @@ class ClusterHealth:
         nodes: list[tuple[str, Node]] = []
         answers: list[dict[str, str]] = []
         for cluster in chosen:
-            message = ""
+            message, began = "", time_call()
             try:
                 nodes += [(cluster.name, node) for node in await cluster.adapter.nodes()]
+                cluster.note_answer(self._clock(), time_call() - began)
             except OverspanError as error:
                 message = error.line
             answers.append({"name": cluster.name, "message": message})
@@ -104,6 +113,12 @@ class ClusterHealth:
             raise InvalidRequest(f"the cluster {name} cannot be checked")
         findings: list[Finding] = await adapter.check()
         return findings
+
+
+def _count_calls(cluster: Cluster) -> str:
+    """What is left of the cluster's limit of calls, in words; empty where it has none, or nothing was sent there."""
+    calls_left = cluster.traits.calls_left if cluster.opened else None
+    return "" if calls_left is None else calls_left()
 
 
 def _name_state(cluster: Cluster, displaced: bool) -> str:

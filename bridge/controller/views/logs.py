@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from overspan.adapters.contract import Adapter, LogPart, LogRequest
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.orders.references import Directory, JobTarget
+from overspan.bridge.controller.views.log_search import LogMatches, LogPattern, search_log
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Attempt, NodeRun, Task
@@ -19,6 +21,9 @@ MAX_STREAMS = 2000
 """Streams that one listing names at most."""
 LIST_SECONDS = 20.0
 """How long streams are asked for once one did not answer."""
+
+SEARCHES = 2
+"""Searches at the same time: each keeps a processor busy."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Logs:
         self.clock = clock
         self.directory = directory
         self.clusters = clusters
+        self._searches = asyncio.Semaphore(SEARCHES)
 
     async def read(self, ref: str, query: LogQuery) -> LogAnswer:
         """Bytes of one stream. Raises NotFound when there is none."""
@@ -70,6 +76,15 @@ class Logs:
             size = (await adapter.logs(replace(request, limit=1))).size
             request = replace(request, offset=max(0, size + query.offset))
         return LogAnswer(await adapter.logs(request), over)
+
+    async def search(self, ref: str, query: LogQuery, wanted: LogPattern) -> LogMatches:
+        """Lines of one stream that match, the newest first. Raises NotFound, InvalidRequest for a wrong pattern."""
+
+        async def read(offset: int, limit: int) -> LogPart:
+            return (await self.read(ref, replace(query, offset=offset, limit=limit))).part
+
+        async with self._searches:
+            return await search_log(read, wanted)
 
     async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
         """Every stream that can be read, by task, attempt and node. Raises why where none can.

@@ -72,6 +72,23 @@ def test_a_job_through_the_api() -> None:
     serve(scene)
 
 
+def test_the_changes_of_the_queue_behind_a_version() -> None:
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        path = "/v1/queue/changes"
+        first = (await client.get(path)).json()
+        assert first["whole"] and first["rows"] == []
+        asked = asyncio.ensure_future(client.get(path, params={"version": first["version"], "wait": 60}))
+        await turn()
+        assert not asked.done()
+        await run_job(bench, client, "a b")
+        told = (await asked).json()
+        assert not told["whole"] and told["changed"] == [1] and len(told["rows"]) == 2
+        assert (await client.get(path, params={"wait": 601})).status_code == 400
+        assert (await client.get(path, params={"version": "v" * 65})).status_code == 400
+
+    serve(scene)
+
+
 def test_the_queue_as_lines_unless_only_the_command_can_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # `squeue -r` sets it for its process.
     monkeypatch.delenv("SLURM_BITSTR_LEN", raising=False)
@@ -194,6 +211,8 @@ def test_a_body_has_a_limit_whether_announced_or_not() -> None:
         ("GET", "/v1/jobs/9", 404, "not_found"),
         ("GET", "/v1/jobs/x", 400, "invalid"),
         ("GET", "/v1/jobs/9/logs?limit=0", 400, "invalid"),
+        ("GET", "/v1/jobs/9/logs/search", 400, "invalid"),
+        ("GET", "/v1/jobs/9/logs/search?pattern=x&limit=0", 400, "invalid"),
         ("GET", "/v1/jobs/9/wait?timeout=nan", 400, "invalid"),
         ("GET", "/v1/queue?states=SLEEPING", 400, "invalid"),
         ("GET", "/v1/history?since=inf", 400, "invalid"),
@@ -292,6 +311,17 @@ def test_logs_have_their_facts_in_headers() -> None:
     serve(scene)
 
 
+def test_logs_are_searched() -> None:
+    async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
+        await run_job(bench, client)
+        answer = (await client.get("/v1/jobs/1/logs/search", params={"pattern": "WOR|wor"})).json()
+        assert (answer["lines"], answer["begin"], answer["size"]) == ([[6, 12, "world"]], 0, 12)
+        answer = (await client.get("/v1/jobs/1/logs/search", params={"pattern": "wor", "end": 6})).json()
+        assert (answer["lines"], answer["begin"], answer["end"]) == ([], 0, 6)
+
+    serve(scene)
+
+
 def test_events_resume_where_they_stopped() -> None:
     async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
         await run_job(bench, client)
@@ -365,7 +395,7 @@ def test_ping_clusters_nodes_plan_and_schema() -> None:
 def test_openapi_names_every_route_and_its_failures() -> None:
     async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
         paths = (await client.get("/v1/openapi.json")).json()["paths"]
-        assert len(paths) == 40
+        assert len(paths) == 42
         for operations in paths.values():
             for operation in operations.values():
                 assert set(operation["responses"]) == {"200", "default"}

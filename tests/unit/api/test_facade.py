@@ -17,11 +17,13 @@ from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.logs import Logs
+from overspan.bridge.controller.views.queue_changes import ChangeFeed
 
 PORTS = {
     "access": Access,
     "allocations": Allocations,
     "crontabs": Crontabs,
+    "feed": ChangeFeed,
     "health": ClusterHealth,
     "logs": Logs,
     "orders": JobOrders,

@@ -90,6 +90,7 @@ TABLE = [
     ("GET", "/v1/jobs/1/timeline", None, OWNERS),
     ("GET", "/v1/jobs/1/streams", None, READERS),
     ("GET", "/v1/jobs/1/logs", None, READERS),
+    ("GET", "/v1/jobs/1/logs/search?pattern=x", None, READERS),
     ("POST", "/v1/jobs/1/hold", {}, OWNERS),
     ("POST", "/v1/jobs/1/release", {}, OWNERS),
     ("POST", "/v1/jobs/1/requeue", {}, OWNERS),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from overspan.bridge.cli.jobs.array_summary import (
+from overspan.bridge.client import JobRow
+from overspan.bridge.listings.array_summary import (
     ElementSummary,
     describe_summaries,
     failed_indices,
     summarize_elements,
     write_summaries,
 )
-from overspan.bridge.client import JobRow
 from overspan.bridge.model.ids import IndexRange
 
 _ROWS = [

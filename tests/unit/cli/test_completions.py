@@ -35,6 +35,8 @@ class Known:
         ("squeue -t PENDING,COMPLETI", ["PENDING,COMPLETING"]),
         ("squeue -j ", ["7", "train"]),
         ("squeue ", []),
+        ("top -t RUN", ["RUNNING"]),
+        ("top -M lo", ["local"]),
         ("sacct -s NO", ["NODE_FAIL"]),
         ("sbatch -M l", ["local", "lab"]),
         ("sbatch ", []),

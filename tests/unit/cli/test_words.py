@@ -216,7 +216,17 @@ def test_closed_streams_are_no_traceback(closed: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["squeue"], ["sbatch", "--wrap=x"], ["scancel", "1"], ["sinfo"], ["sacct"], *_OTHERS]
+    "words",
+    [
+        ["--help"],
+        ["squeue"],
+        ["sbatch", "--wrap=x"],
+        ["scancel", "1"],
+        ["sinfo"],
+        ["sacct"],
+        ["top", "--help"],
+        *_OTHERS,
+    ],
 )
 def test_hot_commands_import_the_standard_library_only(words: list[str], tmp_path: Path) -> None:
     code = (

@@ -12,6 +12,7 @@ import pytest
 
 from overspan import Client
 from overspan.bridge.client import CancelOrder, JobFilter, JobRow, StreamKey
+from overspan.bridge.client.records import QueueChanges
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, TimedOut, Unreachable
 
 
@@ -40,6 +41,24 @@ def test_rows_with_fewer_and_with_more_columns() -> None:
 
     assert rows_from_document(["id", "task_offset"], [[3, 1]]) == [JobRow(id=3, task_offset=1)]
     assert rows_from_document([*JobRow._fields, "later"], [[*JobRow(id=3), 9]]) == [JobRow(id=3)]
+
+
+def test_changes_of_the_queue_are_asked_for_by_version(daemon: Any) -> None:
+    document = {"now": 5.0, "version": "a.7.0", "whole": False, "changed": [8, 9], "columns": ["id"], "rows": [[8]]}
+    daemon.routes["GET /v1/queue/changes"] = lambda request: document
+    with Client(environment=daemon.environment) as client:
+        told = client.queue_changes("a.6.0", JobFilter(users=("ana", "bob"), extent="core"), wait=2)
+    assert told == QueueChanges(5.0, "a.7.0", False, (8, 9), [JobRow(id=8)])
+    query = daemon.requests[-1]["query"]
+    assert query == {"users": "ana,bob", "extent": "core", "version": "a.6.0", "wait": "2.000"}
+
+
+@pytest.mark.parametrize("answer", [(404, {"detail": "Not Found"}, {}), {"rows": []}, {"now": 1, "version": "x"}])
+def test_a_daemon_that_does_not_keep_changes_is_of_another_version(daemon: Any, answer: object) -> None:
+    daemon.routes["GET /v1/queue/changes"] = lambda request: answer
+    with Client(environment=daemon.environment) as client, pytest.raises(Conflict, match="another version") as caught:
+        client.queue_changes()
+    assert "span shutdown" in caught.value.remedy
 
 
 def test_a_get_is_sent_again_when_the_connection_was_closed(daemon: Any) -> None:

@@ -354,12 +354,15 @@ class TestPace:
 
         async def story() -> None:
             paced = RateLimited(world.transport, lambda: now[0], sleep)
-            assert paced.bucket is None
+            assert paced.bucket is None and paced.describe_left() == ""
             await paced.run_all([Call(["env", "-u", "X", "scontrol", "show", "config"])])
+            assert paced.describe_left() == "4 of 4, 2/s"
             for _ in range(6):
                 await paced.run_all([Call(["env", "LC_ALL=C", "squeue", "--me"])])
             await paced.run_all([Call(["cat", "file"]), Call(["sacct"])])
             await paced.run_all([Call(["sbatch"])] * 10)
+
+            assert paced.describe_left() == "0 of 4, 2/s"
 
         world.play(story())
         assert waits == [0.5, 0.5, 5.0]

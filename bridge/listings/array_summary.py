@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from overspan.bridge.client import JobRow
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices, parse_array
 

@@ -1,0 +1,128 @@
+"""The detail pane: sections made of the daemon's documents, their layout, and the pane against a source in memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rich.cells import cell_len
+from tests.unit.tui.detail_lines import write
+from tests.unit.tui.fake_source import NOW, FakeSource, job
+from tests.unit.tui.stories import play, settle
+from textual.pilot import Pilot
+
+from overspan.bridge.client.messages import Transition
+from overspan.bridge.listings.explanations import explain_exit, explain_reason, name_fault
+from overspan.tui.app import TopApp
+from overspan.tui.detail.answers import JobAnswers
+from overspan.tui.detail.layout import DetailBlock, DetailText, LabelledValues, StateSpan, TextGrid, lay_out
+from overspan.tui.detail.sections import make_spans
+
+
+def document(number: int = 1, state: str = "RUNNING", **more: Any) -> dict[str, Any]:
+    node = {"index": 0, "node": "n1", "started_at": NOW - 60, "ended_at": None}
+    attempt = {"number": 0, "state": state, "cause": None, "started_at": NOW - 60, "ended_at": None, "nodes": [node]}
+    task = {"name": "main", "state": state, "nodes": 1, "cpus": 2, "time_limit": 3600, "started_at": NOW - 60}
+    task |= {"ended_at": None, "attempts": [attempt], "node_list": "n1"}
+    given = {"id": number, "name": "fit", "user": "ana", "cluster": "leo", "state": state, "submitted_at": NOW - 100}
+    return {**given, "tasks": [task], **more}
+
+
+def fail(code: int = 1, **more: Any) -> dict[str, Any]:
+    failed = document(state="FAILED", exit_code=code, **more)
+    failed["tasks"][0] |= {"ended_at": NOW, "exit_code": code}
+    failed["tasks"][0]["attempts"][0] |= {"cause": "exit", "ended_at": NOW, "exit_code": code}
+    return failed
+
+
+def test_a_failure_is_told_with_its_cause_fault_and_exit_code() -> None:
+    lines = write(JobAnswers(fail(127), script="#!/bin/sh\n\tfit [a-c]\n"))
+    assert "Ended      its program failed (the job's own); exit code 127 (the shell did not find the program)" in [
+        *lines,
+        *write(JobAnswers(fail(127)), 200),
+    ]
+    assert "        fit [a-c]" in lines
+
+
+def test_words_of_reasons_and_ends() -> None:
+    assert explain_reason("Resources: 0 of 2") == "what it asks for is not free: 0 of 2"
+    assert explain_exit(0, 9) == "killed by SIGKILL" and explain_exit(137, 0).endswith("SIGKILL)")
+    assert (name_fault("node"), name_fault("", "TIMEOUT"), name_fault("cancel")) == (
+        "the cluster's",
+        "the job's own",
+        "by order",
+    )
+
+
+def test_spans_cover_the_time_until_now() -> None:
+    rows = [Transition(1, 1, "", 10.0, "PENDING", "RUNNING"), Transition(2, 1, "", 30.0, "RUNNING", "COMPLETING")]
+    assert make_spans(rows, 0.0, 40.0) == (
+        StateSpan(0.0, 10.0, "PENDING"),
+        StateSpan(10.0, 30.0, "RUNNING"),
+        StateSpan(30.0, 40.0, "COMPLETING"),
+    )
+
+
+def test_nothing_is_wider_than_the_pane_and_nothing_reaches_the_terminal_raw() -> None:
+    hostile = "\x1b]0;title\x07[red]\u202e" + "漢字" * 30
+    blocks: list[DetailBlock] = [
+        LabelledValues((("Name", (DetailText(hostile),)),)),
+        TextGrid(("A", "B"), ((DetailText(hostile), DetailText(hostile)),)),
+    ]
+    for block in blocks:
+        for width in (38, 80):
+            texts = ["".join(piece.text for piece in line) for line in lay_out(block, width)]
+            assert all(cell_len(text) <= width for text in texts)
+            assert not any(letter in text for text in texts for letter in "\x1b\x07\u202e")
+    assert "[red]" in "".join(piece.text for line in lay_out(blocks[0], 80) for piece in line)
+
+
+def test_the_pane_follows_the_cursor_and_says_when_a_job_is_gone() -> None:
+    source = FakeSource([job(1), job(2)])
+    source.details = {"2": document(2, comment="two")}
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(app.queue.table.lines) == 2)
+        await pilot.press("d")
+        await settle(pilot, lambda: "two" in app.queue.pane.text())
+        await pilot.press("down")
+        await settle(pilot, lambda: "nothing is known of 1" in app.queue.pane.text())
+        await pilot.press("z")
+        assert app.queue.pane.is_maximized
+        await pilot.press("escape")
+        assert app.queue.pane.display and not app.queue.pane.is_maximized
+        await pilot.press("escape")
+        assert not app.queue.pane.display and app.queue.table.has_focus
+
+    play(source, story)
+
+
+def test_a_slow_answer_for_another_job_is_dropped() -> None:
+    class SlowSource(FakeSource):
+        go = threading.Event()
+
+        def show(self, ref: str) -> dict[str, Any]:
+            if ref == "2":
+                self.go.wait(10)
+            return super().show(ref)
+
+    source = SlowSource([job(1), job(2)])
+    source.details = {"1": document(1, comment="one"), "2": document(2, comment="two")}
+    seen: list[str] = []
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(app.queue.table.lines) == 2)
+        await pilot.press("d")
+        await pilot.pause(0.3)
+        await pilot.press("down")
+        await pilot.pause(0.3)
+        source.go.set()
+
+        def told() -> bool:
+            seen.append(app.queue.pane.text())
+            return "one" in seen[-1]
+
+        await settle(pilot, told)
+        assert not any("two" in text for text in seen)
+
+    play(source, story, (140, 40))

@@ -1,0 +1,1 @@
+"""Everything about one job, beside the list or below it."""

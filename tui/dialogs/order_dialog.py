@@ -1,0 +1,166 @@
+"""The dialog of an order: it names every target, takes a value or a signal where one is needed; its default is No."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.actions.orders import JobOrder, TargetChoice, word_states
+from overspan.tui.actions.target import Target
+from overspan.tui.keys import bind
+
+
+class GivenOrder(NamedTuple):
+    """The user said yes, with this value."""
+
+    value: Any = None
+
+
+class OrderDialog(ModalScreen[GivenOrder | None]):
+    """Asks whether to give an order. The targets are those of its beginning, whatever the queue does meanwhile."""
+
+    DEFAULT_CSS = """
+    OrderDialog { align: center middle; }
+    OrderDialog > Vertical {
+        width: 90%; max-width: 100; height: auto; max-height: 95%; border: round $warning; padding: 0 1;
+    }
+    OrderDialog VerticalScroll { height: auto; max-height: 30vh; }
+    OrderDialog Static { width: 1fr; }
+    OrderDialog #order-targets, OrderDialog #order-left-out { text-wrap: nowrap; text-overflow: ellipsis; }
+    OrderDialog #order-left-out { color: $text-muted; max-height: 4; }
+    OrderDialog #order-prompt { margin-top: 1; }
+    OrderDialog #order-trouble { color: $text-error; }
+    OrderDialog OptionList { height: auto; max-height: 9; border: none; padding: 0; }
+    OrderDialog Horizontal { height: 1; margin-top: 1; }
+    OrderDialog Button { margin-right: 2; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*bind("dialog")]
+
+    def __init__(self, order: JobOrder, choice: TargetChoice, hidden: int = 0) -> None:
+        super().__init__()
+        self.order = order
+        self.choice = choice
+        self._hidden = hidden
+        self._seen = False
+
+    def compose(self) -> ComposeResult:
+        targets = self.choice.chosen
+        with Vertical():
+            yield Static(Content(word_title(self.order, len(targets), self._hidden)), id="order-title")
+            with VerticalScroll(can_focus=False):
+                yield Static(Content("\n".join(list_lines(targets))), id="order-targets")
+            if self.choice.left_out:
+                yield Static(Content("\n".join(word_left_out(self.choice.left_out))), id="order-left-out")
+            if self.order.choices:
+                yield OptionList(*self._list_options(), compact=True)
+            if self.order.prompt:
+                yield Static(Content(self.order.prompt), id="order-prompt")
+                yield Input(compact=True)
+                yield Static(id="order-trouble", markup=False)
+            with Horizontal():
+                yield Button(Content("No"), id="no", compact=True)
+                yield Button(Content(self.order.verb), id="yes", variant="warning", compact=True)
+
+    def _list_options(self) -> Sequence[Option]:
+        """The first one does nothing: it is what Enter means."""
+        options = [Option(Content(f"{value:5} {meaning}"), value) for value, meaning in self.order.choices]
+        return [Option(Content("none, go back"), ""), *options]
+
+    def on_mount(self) -> None:
+        """Enter means No; until the dialog has been seen, nothing means Yes."""
+        if self.order.prompt:
+            self.query_one(Input).focus()
+        elif self.order.choices:
+            options = self.query_one(OptionList)
+            options.highlighted = 0
+            options.focus()
+        else:
+            self.query_one("#no").focus()
+        self.call_after_refresh(self._note_seen)
+
+    def _note_seen(self) -> None:
+        self._seen = True
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """One of the two was chosen."""
+        event.stop()
+        self.action_answer(event.button.id == "yes")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A signal was chosen, or none."""
+        event.stop()
+        self.action_answer(bool(event.option.id))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """A value was typed."""
+        event.stop()
+        self.action_answer(True)
+
+    def action_answer(self, yes: bool) -> None:
+        """Answer; a Yes counts once the dialog was seen, and with a value that can be read."""
+        if not yes:
+            self.dismiss(None)
+        elif not self._seen:
+            return
+        elif self.order.prompt:
+            self._answer_typed(self.query_one(Input).value.strip())
+        elif self.order.choices:
+            option = self.query_one(OptionList).highlighted_option
+            if option is not None and option.id:
+                self.dismiss(GivenOrder(option.id))
+        else:
+            self.dismiss(GivenOrder())
+
+    def _answer_typed(self, text: str) -> None:
+        try:
+            value = self.order.read(text)
+        except ValueError as error:
+            self.query_one("#order-trouble", Static).update(Content(clean_text(str(error))))
+            self.query_one(Input).focus()
+        else:
+            self.dismiss(GivenOrder(value))
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll the targets by lines; in a list of signals, move."""
+        if isinstance(self.focused, OptionList):
+            move = self.focused.action_cursor_down if by > 0 else self.focused.action_cursor_up
+            move()
+        else:
+            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+
+    def action_page(self, by: int) -> None:
+        """Scroll the targets by pages."""
+        targets = self.query_one(VerticalScroll)
+        targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False)
+
+
+def word_title(order: JobOrder, count: int, hidden: int) -> str:
+    """What is asked: `Cancel 3 jobs? 1 of them is not shown now.`"""
+    jobs = "this job" if count == 1 else f"these {count} jobs"
+    title = f"{order.verb}: {jobs}?"
+    if hidden:
+        title += f"  {hidden} of them {'is' if hidden == 1 else 'are'} marked but not shown now"
+    return title
+
+
+def list_lines(targets: Sequence[Target]) -> list[str]:
+    """Each target with its state in front, where no long name can hide it."""
+    states = [word_states(target.states) for target in targets]
+    width = max(map(len, states), default=0)
+    return [f"{state:{width}}  {target.label}" for state, target in zip(states, targets, strict=True)]
+
+
+def word_left_out(reasons: Sequence[str]) -> list[str]:
+    """What the order is not for, some of it in full."""
+    shown = [f"left out: {reason}" for reason in reasons[:3]]
+    more = len(reasons) - len(shown)
+    return [*shown, *([f"left out: {more} more"] if more > 0 else [])]

@@ -1,0 +1,81 @@
+"""A log in the user's pager or editor: the file itself where it is on this machine, else a copy of its newest part."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from textual.app import SuspendNotSupported
+from textual.screen import Screen
+
+from overspan.bridge.client.terminal_texts import clean_text
+from overspan.bridge.model.errors import OverspanError
+from overspan.tui.logs.session import LogSession, find_file
+
+COPIED = 64 << 20
+"""Bytes of logs elsewhere that are copied for a program."""
+
+
+def find_program(names: Sequence[str], others: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The words of the program that the user has chosen, else of the first one that there is; empty for none."""
+    for name in names:
+        words = shlex.split(environment.get(name, ""))
+        if words:
+            return words
+    return next((words for words in map(str.split, others) if shutil.which(words[0])), [])
+
+
+def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], others: Sequence[str]) -> None:
+    """Hand the terminal to a program that shows the log, until it ends."""
+    if session.document is None or not session.document.streams:
+        screen.notify("the log is empty", markup=False)
+        return
+    words = find_program(names, others, os.environ)
+    if not words:
+        screen.notify(f"there is no {' or '.join(others)} here: set {names[0]}", severity="error", markup=False)
+        return
+    streams = session.document.streams
+    path = find_file(streams, session.kind)
+    if path:
+        _run(screen, words, path)
+        return
+    folder = tempfile.mkdtemp(prefix="span-log-")
+    copy = os.path.join(folder, "log")
+    screen.notify("the log is copied to this machine", markup=False)
+
+    def show(size: int) -> None:
+        del size
+        if not session.closed:
+            _run(screen, words, copy)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def fail(error: OverspanError) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        screen.notify(clean_text(error.message), severity="error", markup=False)
+
+    stopped, most = threading.Event(), COPIED // max(1, len(streams))
+    screen.app.questions.ask(  # type: ignore[attr-defined]
+        "log-save", lambda source: session.reader.save(source, streams, copy, stopped, most), show, fail
+    )
+
+
+def _run(screen: Screen[Any], words: Sequence[str], path: str) -> None:
+    try:
+        with screen.app.suspend():
+            # Ctrl-C is the program's; a handler, unlike SIG_IGN, is not inherited.
+            former = signal.signal(signal.SIGINT, lambda *_: None)
+            try:
+                subprocess.run([*words, path], check=False)
+            finally:
+                signal.signal(signal.SIGINT, former)
+    except SuspendNotSupported:
+        screen.notify("there is no terminal for another program here", severity="error", markup=False)
+    except OSError as error:
+        screen.notify(clean_text(f"{words[0]}: {error.strerror}"), severity="error", markup=False)

@@ -1,0 +1,1 @@
+"""What `span top` shows of schedules, as data. Pure."""

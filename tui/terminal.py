@@ -1,0 +1,78 @@
+"""What a terminal can show, from its environment: colours, characters, and how often it is worth painting.
+
+Imports no Textual: some of it has to be known before Textual is imported.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, MutableMapping
+from typing import NamedTuple
+
+SSH_FRAMES = "20"
+"""Frames a second over ssh: no eye misses the others, and a slow line does."""
+_PLAIN = ("ansi", "cons25", "linux", "vt100", "vt102", "vt220", "vt320")
+"""Terminals whose fonts have no more than ASCII for certain; the console of Linux lacks the triangles of a tree."""
+_TRUE_COLOURS = ("alacritty", "foot", "foot-direct", "ghostty", "kitty", "wezterm", "xterm-ghostty", "xterm-kitty")
+"""Terminals with all colours whose name does not say so; ssh carries no COLORTERM."""
+_MONOCHROME = ("vt100", "vt102", "vt220", "vt320")
+
+
+class Colours(enum.Enum):
+    """How many colours may be used."""
+
+    NONE = "none"
+    SIXTEEN = "sixteen"
+    MANY = "many"
+
+
+class TerminalTraits(NamedTuple):
+    """What a terminal can show."""
+
+    colours: Colours = Colours.MANY
+    light: bool = False
+    """Its background is a light one, as far as it tells."""
+    ascii: bool = False
+    basic: bool = False
+    """It is not to be asked what it can do: it may print the question."""
+    problem: str = ""
+    """Why it cannot be painted on, in one sentence."""
+
+
+def read_traits(environment: Mapping[str, str], encoding: str, is_terminal: bool = True) -> TerminalTraits:
+    """The traits of the terminal that these variables and the encoding of its stream describe."""
+    name = environment.get("TERM", "")
+    family = name.partition("-")[0]
+    return TerminalTraits(
+        _find_colours(name, environment),
+        environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15"),
+        family in _PLAIN or encoding.lower().replace("-", "").replace("_", "") not in ("utf8", "utf8sig"),
+        family in _PLAIN,
+        _find_problem(name, is_terminal),
+    )
+
+
+def _find_colours(name: str, environment: Mapping[str, str]) -> Colours:
+    # no-color.org: present, and not empty.
+    if environment.get("NO_COLOR") or name in _MONOCHROME:
+        return Colours.NONE
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit") or name in _TRUE_COLOURS:
+        return Colours.MANY
+    forced = environment.get("TEXTUAL_COLOR_SYSTEM", "") in ("256", "truecolor")
+    return Colours.MANY if forced or name.endswith("256color") else Colours.SIXTEEN
+
+
+def _find_problem(name: str, is_terminal: bool) -> str:
+    if not is_terminal:
+        return "`span top` needs a terminal; `span top --once` prints one frame"
+    if name in ("", "dumb", "unknown"):
+        return f"the terminal ({name or 'TERM is not set'}) cannot move its cursor; `span top --once` prints one frame"
+    return ""
+
+
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
+    """Set what Textual reads when it is imported: how often it paints, and colours that it would not find."""
+    if environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"):
+        environment.setdefault("TEXTUAL_FPS", SSH_FRAMES)
+    if environment.get("TERM") in _TRUE_COLOURS:
+        environment.setdefault("TEXTUAL_COLOR_SYSTEM", "truecolor")

@@ -1,0 +1,53 @@
+"""Bars of what is in use, drawn with block characters, or with `#` where only ASCII will do. Pure."""
+
+from __future__ import annotations
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FULL, _EMPTY = "█", "░"
+_ASCII_FULL, _ASCII_EMPTY = "#", "."
+_NEARLY_ALL = 0.9
+"""The share in use from which a bar warns."""
+
+
+def draw_bar(used: float, total: float, width: int, ascii_only: bool = False) -> str:
+    """A bar of so many cells; empty where there is nothing to use.
+
+    A little in use shows at least as a sliver, and only what is in use altogether fills the bar.
+    """
+    if total <= 0 or width <= 0:
+        return ""
+    share = min(1.0, max(0.0, used / total))
+    if ascii_only:
+        full = _count(share, width)
+        return _ASCII_FULL * full + _ASCII_EMPTY * (width - full)
+    eighths = _count(share, width * 8)
+    full, rest = divmod(eighths, 8)
+    part = _EIGHTHS[rest] if rest else ""
+    return _FULL * full + part + _EMPTY * (width - full - len(part))
+
+
+def _count(share: float, parts: int) -> int:
+    """How many of the parts are in use: none only for nothing, all only for everything."""
+    if share in (0.0, 1.0):
+        return int(share * parts)
+    return max(1, min(parts - 1, round(share * parts)))
+
+
+def style_use(used: float, total: float) -> str:
+    """The style of a bar: a component class of the table without `line-table--`."""
+    if total <= 0 or used <= 0:
+        return "dim"
+    return "waiting" if used / total >= _NEARLY_ALL else "good"
+
+
+def shorten_memory(mib: float) -> str:
+    """An amount of memory in at most five letters: 512M, 1.5G, 250G, 2T."""
+    if mib <= 0:
+        return "0"
+    amount = float(mib)
+    for unit in "MGT":
+        if amount < 1000 or unit == "T":
+            break
+        amount /= 1024
+    text = f"{amount:.1f}" if amount < 10 else f"{amount:.0f}"
+    return text.removesuffix(".0") + unit
