@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from tests.unit.tui.detail_lines import write
@@ -99,30 +99,30 @@ def test_the_pane_follows_the_cursor_and_says_when_a_job_is_gone() -> None:
 
 def test_a_slow_answer_for_another_job_is_dropped() -> None:
     class SlowSource(FakeSource):
-        go = threading.Event()
+        """Answers about each job when it may; the newest job is the first line."""
+
+        may_answer: ClassVar = {"1": threading.Event(), "2": threading.Event()}
+        asked: ClassVar = {"1": threading.Event(), "2": threading.Event()}
 
         def show(self, ref: str) -> dict[str, Any]:
-            if ref == "2":
-                self.go.wait(10)
+            self.asked[ref].set()
+            self.may_answer[ref].wait(60)
             return super().show(ref)
 
     source = SlowSource([job(1), job(2)])
     source.details = {"1": document(1, comment="one"), "2": document(2, comment="two")}
-    seen: list[str] = []
 
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: len(app.queue.table.lines) == 2)
         await pilot.press("d")
-        await pilot.pause(0.3)
+        await settle(pilot, source.asked["2"].is_set)
         await pilot.press("down")
-        await pilot.pause(0.3)
-        source.go.set()
-
-        def told() -> bool:
-            seen.append(app.queue.pane.text())
-            return "one" in seen[-1]
-
-        await settle(pilot, told)
-        assert not any("two" in text for text in seen)
+        source.may_answer["2"].set()
+        # The thread asks the next question when it has handed over the answer to the one before.
+        await settle(pilot, source.asked["1"].is_set)
+        await pilot.pause()
+        assert "two" not in app.queue.pane.text()
+        source.may_answer["1"].set()
+        await settle(pilot, lambda: "one" in app.queue.pane.text())
 
     play(source, story, (140, 40))
