@@ -83,6 +83,8 @@ class SharedCluster:
             find_written=self.find_written,
             prepare_step=self.prepare_step,
             as_user=self.as_user,
+            # Those of the daemon's own queries; each user's are counted apart.
+            calls_left=self._site.traits.calls_left,
         )
 
     def place(self) -> str:
