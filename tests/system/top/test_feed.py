@@ -53,7 +53,7 @@ def is_served(span: Span) -> bool:
 
 def test_what_happens_is_seen_and_the_first_look_starts_the_daemon(span: Span) -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: is_served(span) and app.queue.table.empty.startswith("no jobs"))
+        await settle(pilot, lambda: is_served(span) and app.queue.table.empty.startswith("no job"))
         job = await asyncio.to_thread(span.wrap, "sleep 60", "--hold")
         await settle(pilot, lambda: show(app) == {str(job): "PENDING"})
         await asyncio.to_thread(span.run, "scontrol", "release", str(job))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 import websocket
+
+READ_SECONDS = 60.0
 
 
 class Page(NamedTuple):
@@ -80,8 +83,9 @@ class WebTop:
 
 def read_until(socket: websocket.WebSocket, word: str) -> str:
     """What the terminal shows, up to a word."""
-    shown = ""
+    shown, end = "", time.monotonic() + READ_SECONDS
     while word not in shown:
+        assert time.monotonic() < end, f"{word!r} was never shown: {shown[-200:]}"
         data = socket.recv()
         assert data, f"the socket was closed before {word!r}: {shown[-200:]}"
         shown += data.decode() if isinstance(data, bytes) else ""
