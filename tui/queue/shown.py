@@ -11,7 +11,7 @@ from overspan.bridge.listings.rows import join_extents
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, TICKING, columns_extent
-from overspan.tui.queue.filters import Filter, read_filter
+from overspan.tui.queue.filters import QueueFilter, limit_users, read_filter
 from overspan.tui.queue.headline import QueueSummary
 from overspan.tui.queue.order import SortOrder, make_order, order_extent, read_order
 from overspan.tui.queue.scope import Owners, Scope
@@ -52,7 +52,7 @@ class QueueChoice(NamedTuple):
 
     scope: Scope
     columns: tuple[str, ...]
-    filter: Filter = Filter("")
+    filter: QueueFilter = QueueFilter()
     order: SortOrder = ()
 
     @property
@@ -67,7 +67,7 @@ class QueueChoice(NamedTuple):
         ticking = any(key.field in TICKING for key in self.order)
         now = clock()
         return View(
-            self.filter if users is None else self.filter.limit_users(users),
+            self.filter if users is None else limit_users(self.filter, users),
             make_order(self.order, clock),
             unfolded=folding,
             ended_since=0.0 if self.scope.ended else now - ENDED_SECONDS,
@@ -106,7 +106,7 @@ def show_queue(tree: QueueTree, choice: QueueChoice, folding: Folding, clock: Ca
     matches = sum(line.depth == 0 for line in lines)
     total = matches
     if choice.filter.tests:
-        total = tree.count(choice._replace(filter=Filter("")).make_view(folding, clock))
+        total = tree.count(choice._replace(filter=QueueFilter()).make_view(folding, clock))
     text = clean_text(" ".join(choice.filter.source.split()))
     return ShownQueue(lines, QueueSummary(matches, total, text, choice.scope.describe(), choice.order))
 
