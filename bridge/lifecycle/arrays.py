@@ -15,6 +15,7 @@ from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.ids import IndexRange, collapse, common_indices, take_indices, without_indices
 from overspan.bridge.model.job import Array, Ending, Job
 from overspan.bridge.model.records import NamedTuple, replace
+from overspan.bridge.model.state_words import ENDED_WORDS
 from overspan.bridge.model.states import State, move
 
 AHEAD = 32
@@ -86,16 +87,7 @@ def find_end(job: Job, tally: Tally, at: float) -> Optional[events.Gathered]:
     return events.Gathered(at, worst.value, tally.exit_code, tally.signal)
 
 
-_BY_GRAVITY = (
-    State.FAILED,
-    State.OUT_OF_MEMORY,
-    State.TIMEOUT,
-    State.NODE_FAIL,
-    State.BOOT_FAIL,
-    State.DEADLINE,
-    State.PREEMPTED,
-    State.CANCELLED,
-)
+_BY_GRAVITY = tuple(State(word) for word in ENDED_WORDS if word != "COMPLETED")
 
 
 def reduce_array(job: Job, array: Array, event: events.Event) -> Optional[Job]:

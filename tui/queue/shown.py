@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import join_extents
-from overspan.bridge.model.state_words import CODES
+from overspan.bridge.model.state_words import CODES, LIVE_WORDS
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, TICKING, columns_extent
 from overspan.tui.queue.filters import QueueFilter, limit_users, read_filter
@@ -21,7 +21,6 @@ ENDED_SECONDS = 60.0
 """How long a job that has ended stays in the queue."""
 ORDER_SECONDS = 10.0
 """How long an order by times that grow counts."""
-_LIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"))
 
 
 class Folding(Container[LineKey]):
@@ -124,7 +123,7 @@ def count_shown(tree: QueueTree, ended: bool, now: float) -> Counter[str]:
 
 def shows_ended(states: tuple[str, ...]) -> bool:
     """Whether states that were asked for are some in which jobs end."""
-    return "all" in states or any(state in CODES and state not in _LIVE for state in states)
+    return "all" in states or any(state in CODES and state not in LIVE_WORDS for state in states)
 
 
 def find_next_end(lines: list[Line]) -> float:

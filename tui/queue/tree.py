@@ -18,28 +18,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.bridge.listings.rows import JobRow
+from overspan.bridge.model.state_words import ENDED_WORDS, LIVE_WORDS
 from overspan.tui.queue.filters import FilterSubject, QueueFilter
 from overspan.tui.queue.sorted_blocks import SortedBlocks
 
-_LIVELIEST = (
-    "RUNNING",
-    "COMPLETING",
-    "SUSPENDED",
-    "CONFIGURING",
-    "PENDING",
-    "FAILED",
-    "OUT_OF_MEMORY",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-    "CANCELLED",
-    "COMPLETED",
-)
+_LIVELIEST = (*LIVE_WORDS, *ENDED_WORDS)
 """Which state of its members a group or an array shows: the first of these that one of them has."""
 
-_LIVE = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "PENDING"))
+_LIVE = frozenset(LIVE_WORDS)
 
 
 class Kind(enum.Enum):
