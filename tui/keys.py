@@ -224,10 +224,6 @@ CHECK: tuple[KeyAction, ...] = (
     KeyAction("check.close", "escape,q", "close", "back", hint=True),
     KeyAction("check.again", "r", "check", "check again", hint=True),
 )
-CONFIRM: tuple[KeyAction, ...] = (
-    KeyAction("confirm.yes", "y", "answer(True)", "yes"),
-    KeyAction("confirm.no", "n,escape", "answer(False)", "no"),
-)
 DIALOG: tuple[KeyAction, ...] = (
     KeyAction("dialog.yes", "y", "answer(True)", "yes"),
     KeyAction("dialog.no", "n", "answer(False)", "no"),
@@ -279,7 +275,6 @@ KEYS = (
     *CLUSTERS,
     *SCHEDULES,
     *CHECK,
-    *CONFIRM,
     *DIALOG,
     *ORDER_LOG,
     *HELP,
@@ -302,7 +297,6 @@ SCOPES = {
     "clusters": "Clusters",
     "schedules": "Schedules",
     "check": "Findings",
-    "confirm": "Questions",
     "dialog": "Dialogs",
     "orders": "Order log",
     "help": "Help",
@@ -322,7 +316,6 @@ TOGETHER = (
     ("filter",),
     ("choice", "columns"),
     ("list", "check"),
-    ("confirm",),
     ("dialog",),
     ("orders",),
     ("help",),

@@ -9,7 +9,7 @@ import yaml
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.files import pack_files
-from overspan.adapters.kubernetes.launches.gang import WORDS, BackendChoice, GangBackend
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, BackendChoice, GangBackend
 from overspan.adapters.kubernetes.manifests.commands import DOCUMENT as COMMANDS_DOCUMENT
 from overspan.adapters.kubernetes.manifests.limits import note_job
 from overspan.adapters.kubernetes.manifests.rendering import Objects, plan_with_backend, render
@@ -71,7 +71,7 @@ def list_notes(job: Job, settings: Settings, best: GangBackend = GangBackend.SOF
 def render_manifests(objects: Objects, choice: BackendChoice, notes: Sequence[str]) -> str:
     """The objects of a launch as YAML documents."""
     count = len(objects.pods)
-    lines = [f"# {count} pod{'s' * (count != 1)}, started together by {WORDS[choice.backend]}"]
+    lines = [f"# {count} pod{'s' * (count != 1)}, started together by {GANG_SCHEDULERS[choice.backend].words}"]
     if choice.backend is GangBackend.ALONE:
         lines = [f"# {count} pod{'s' * (count != 1)}"]
     lines += [f"# {note}" for note in notes]

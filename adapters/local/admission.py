@@ -11,11 +11,11 @@ from overspan.adapters.local.settings import Settings
 from overspan.adapters.script_options import list_script_options, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
+from overspan.bridge.model.slurm_words import BAD_GRES, TOO_MUCH_MEMORY
 from overspan.bridge.model.spec import TaskSpec
 
 NEVER_FITS = "Requested node configuration is not available"
-NO_GRES = "Invalid generic resource (gres) specification"
-TOO_MUCH_MEMORY = f"Memory specification can not be satisfied\n{NEVER_FITS}"
+MEMORY_NEVER_FITS = f"{TOO_MUCH_MEMORY}\n{NEVER_FITS}"
 """Slurm mentions memory in a line of its own (measured on 22.05)."""
 
 GPU = "gpu"
@@ -28,14 +28,14 @@ def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     if refusal:
         return refusal
     if any(gres.name != GPU for task in job.spec.tasks for gres in task.resources.gres):
-        return NO_GRES
+        return BAD_GRES
     refusal = _find_node_fault(job.spec.tasks)
     if refusal:
         return refusal
     variants = list_variants(job, capacity)
     if Bookings(capacity).book("", variants) is not None:
         return ""
-    return TOO_MUCH_MEMORY if _needs_more_memory(variants, capacity) else NEVER_FITS
+    return MEMORY_NEVER_FITS if _needs_more_memory(variants, capacity) else NEVER_FITS
 
 
 def describe_misfit(job: Job, capacity: Capacity) -> str:

@@ -7,6 +7,7 @@ their ranks; a change of rank or throttle may park a launch again that has no re
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from overspan.adapters.local.booking import WaitingQueue
@@ -31,6 +32,14 @@ class _Array:
         """Waiting launches that are in the queue."""
         self.fresh: set[str] = set()
         """Waiting launches that were not yet reported as admitted or parked."""
+        self.unsaid: set[str] = set()
+        """Parked launches of which it was not yet said what holds them."""
+        self.was_full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether as many hold resources as may."""
+        return self.limit is not None and len(self.started) >= self.limit
 
     def settle(self) -> tuple[set[str], set[str]]:
         """Apply the throttle; returns which launches enter the queue and which are parked."""
@@ -40,13 +49,21 @@ class _Array:
         parked = (self.inside | self.fresh) - allowed
         self.inside = allowed
         self.fresh.clear()
+        self.unsaid = (self.unsaid | parked) - allowed
         return admitted, parked
+
+    def list_parked(self) -> set[str]:
+        """The parked launches that are new, or all where the throttle has come into force or holds no longer."""
+        told = set(self.waiting) - self.inside - self.fresh if self.full != self.was_full else self.unsaid
+        self.was_full, self.unsaid = self.full, set()
+        return told
 
     def forget(self, key: str) -> None:
         """Remove a launch from the array."""
         self.started.discard(key)
         self.inside.discard(key)
         self.fresh.discard(key)
+        self.unsaid.discard(key)
         self.waiting.remove(key)
 
     def __bool__(self) -> bool:
@@ -65,6 +82,8 @@ class ThrottledQueue:
         """Ranks of arrays' launches."""
         self._arrays: dict[int, _Array] = {}
         self._touched: set[int] = set()
+        self._changed: set[int] = set()
+        """Arrays of whose parked launches something may have to be said."""
 
     def __contains__(self, key: str) -> bool:
         """Whether a launch is in the queue."""
@@ -108,6 +127,7 @@ class ThrottledQueue:
         array = self._arrays[rank.job]
         array.forget(key)
         self._touched.add(rank.job)
+        self._changed.add(rank.job)
         if not array:
             # The throttle goes with it: the array's next launch comes with its own.
             del self._arrays[rank.job]
@@ -118,6 +138,7 @@ class ThrottledQueue:
         if array is not None and array.limit != limit:
             array.limit = limit
             self._touched.add(number)
+            self._changed.add(number)
 
     def settle(self) -> Moves:
         """Apply all changes: admit launches to the queue, and park those above their throttle."""
@@ -134,7 +155,18 @@ class ThrottledQueue:
         self._touched.clear()
         return Moves(tuple(admitted), tuple(parked))
 
+    def list_parked(self) -> Iterator[tuple[str, bool]]:
+        """Parked launches of which something new is to be said: whether the throttle holds them.
+
+        Else they stand behind launches of their array that wait for resources.
+        """
+        for number in self._changed & self._arrays.keys():
+            array = self._arrays[number]
+            yield from ((key, array.full) for key in array.list_parked())
+        self._changed.clear()
+
     def _touch(self, key: str, rank: Rank) -> _Array:
         self._ranks[key] = rank
         self._touched.add(rank.job)
+        self._changed.add(rank.job)
         return self._arrays.setdefault(rank.job, _Array())

@@ -21,7 +21,7 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
 )
-from overspan.adapters.local.admission import NEVER_FITS, TOO_MUCH_MEMORY, describe_misfit, find_refusal
+from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
@@ -212,7 +212,7 @@ class LocalCluster:
         """The refusal of a job that this machine can never run; None if it can."""
         capacity = await self._measure()
         refusal = find_refusal(job, self._settings, capacity)
-        misfit = describe_misfit(job, capacity) if refusal in (NEVER_FITS, TOO_MUCH_MEMORY) else ""
+        misfit = describe_misfit(job, capacity) if refusal in (NEVER_FITS, MEMORY_NEVER_FITS) else ""
         return Refusal("", refusal, remedy=misfit) if refusal else None
 
     # --- watching ----------------------------------------------------------------------------------------------------

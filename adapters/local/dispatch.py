@@ -188,8 +188,8 @@ class Dispatch:
         for handle in moves.admitted:
             if handle in self.queue:
                 self.reports.set_reason(self.runs[handle], "Priority")
-        for handle in moves.parked:
-            self.reports.set_reason(self.runs[handle], TASK_LIMIT)
+        for handle, throttled in self.queue.list_parked():
+            self.reports.set_reason(self.runs[handle], TASK_LIMIT if throttled else "Priority")
         if self.queue.head and self._settings.preempt != OFF:
             await self._preempt(self.runs[self.queue.head])
         self._set_reasons()

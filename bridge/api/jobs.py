@@ -19,7 +19,7 @@ from overspan.bridge.api.bodies import (
     UpdateBody,
 )
 from overspan.bridge.api.error_responses import describe_error
-from overspan.bridge.api.query_parameters import LogFilter, LogSearchFilter
+from overspan.bridge.api.query_parameters import MAX_WAIT, LogFilter, LogSearchFilter
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.controller.orders.rights import Requester
@@ -32,8 +32,6 @@ from overspan.bridge.store.records import TimelineRow
 
 Ref = Annotated[str, Path(max_length=300, description="N, N+k, N.task or CLUSTER:ID")]
 Empty = Annotated[EmptyBody | None, Body()]
-
-MAX_WAIT = 600.0
 
 
 def answer(**values: Any) -> JSONResponse:

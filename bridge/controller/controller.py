@@ -45,10 +45,12 @@ from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.queue_changes import ChangeFeed
+from overspan.bridge.controller.views.rows import elements_reason
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.spec import Form
+from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
 
@@ -308,6 +310,8 @@ class Controller:
             "stale_since": stale,
             "stale_why": why,
         }
+        if entry.job.array is not None and entry.job.state is State.PENDING:
+            facts["reason"] = elements_reason(entry, self.recorder.registry.elements(entry.job.id))
         troubles = {} if entry.job.over else self.locations.list_troubles()
         told = [troubles[name].line for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}

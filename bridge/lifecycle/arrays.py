@@ -15,10 +15,16 @@ from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.ids import IndexRange, collapse, common_indices, take_indices, without_indices
 from overspan.bridge.model.job import Array, Ending, Job
 from overspan.bridge.model.records import NamedTuple, replace
+from overspan.bridge.model.state_words import ENDED_WORDS
 from overspan.bridge.model.states import State, move
 
 AHEAD = 32
 """The least number of elements that wait on the cluster, so that it always has the next one to start."""
+
+
+THROTTLED = "JobArrayTaskLimit"
+_BY_SHARE = ("None", "Priority", THROTTLED)
+"""Reasons of an array that nothing keeps from starting."""
 
 
 class Tally(NamedTuple):
@@ -55,11 +61,17 @@ def choose_drawn(job: Job, tally: Tally, enforced: bool = False, least: int = AH
     return take_indices(array.waiting, max(0, room))[0]
 
 
-def why_others_wait(job: Job, tally: Tally, drawn: Iterable[IndexRange]) -> str:
-    """Slurm's reason for the elements that still wait once `drawn` have become jobs."""
-    throttle = job.array.throttle if job.array is not None else None
-    active = tally.live - tally.stuck + sum(len(part.values()) for part in drawn)
-    return "JobArrayTaskLimit" if throttle is not None and active >= throttle else "Priority"
+def find_reason(job: Job, running: int, first: str = "") -> str:
+    """Slurm's reason for the elements of an array that wait, while `running` of them hold resources.
+
+    `first` is why the first pending element waits, where one is a job already: the throttle holds the others only once
+    as many run as may run at once. What keeps the array as a whole (a hold, a dependency) comes before both.
+    """
+    if job.array is None or job.reason not in _BY_SHARE:
+        return job.reason
+    if job.array.throttle is not None and running >= job.array.throttle:
+        return THROTTLED
+    return first or ("None" if job.reason == "None" else "Priority")
 
 
 def find_end(job: Job, tally: Tally, at: float) -> Optional[events.Gathered]:
@@ -75,16 +87,7 @@ def find_end(job: Job, tally: Tally, at: float) -> Optional[events.Gathered]:
     return events.Gathered(at, worst.value, tally.exit_code, tally.signal)
 
 
-_BY_GRAVITY = (
-    State.FAILED,
-    State.OUT_OF_MEMORY,
-    State.TIMEOUT,
-    State.NODE_FAIL,
-    State.BOOT_FAIL,
-    State.DEADLINE,
-    State.PREEMPTED,
-    State.CANCELLED,
-)
+_BY_GRAVITY = tuple(State(word) for word in ENDED_WORDS if word != "COMPLETED")
 
 
 def reduce_array(job: Job, array: Array, event: events.Event) -> Optional[Job]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices, parse_array
+from overspan.bridge.model.state_words import LIVE_WORDS
 
 _HEADER = ("ELEMENTS", "STATE", "EXIT", "SHORTEST", "LONGEST", "INDICES")
 
@@ -53,8 +54,7 @@ def summarize_elements(rows: Iterable[JobRow], now: float) -> list[ElementSummar
 
 def failed_indices(summaries: Iterable[ElementSummary]) -> str:
     """The indices that failed, without those that a user cancelled: `span resubmit --failed` takes these."""
-    live = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
-    bad = [summary for summary in summaries if summary.state not in (*live, "COMPLETED", "CANCELLED")]
+    bad = [summary for summary in summaries if summary.state not in (*LIVE_WORDS, "COMPLETED", "CANCELLED")]
     return format_array_indices(
         collapse(index for summary in bad for part in summary.indices for index in part.values())
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from overspan.bridge.model.causes import CONSEQUENCES, Charge, find_cause
 from overspan.bridge.model.signals import signal_name
 
@@ -57,14 +59,10 @@ _ENDS = {
     "failover": "another cluster had it next",
     "system": "the scheduler could not go on with it",
 }
+_LEADING = Counter(consequence.state for consequence in CONSEQUENCES.values())
 _BY_STATE = {
-    "BOOT_FAIL": "boot",
     "CANCELLED": "cancel",
-    "DEADLINE": "deadline",
-    "NODE_FAIL": "node",
-    "OUT_OF_MEMORY": "memory",
-    "PREEMPTED": "preemption",
-    "TIMEOUT": "time",
+    **{one.state.value: cause.value for cause, one in CONSEQUENCES.items() if _LEADING[one.state] == 1},
 }
 """The cause that a state tells where no attempt does."""
 _OWN = ("time", "deadline", "refused", "dependency")

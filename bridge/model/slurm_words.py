@@ -7,7 +7,12 @@ BAD_PARTITION = "invalid partition specified"
 """`: ` and the partition's name follow."""
 BAD_NODE = "Invalid node name specified"
 BAD_RESERVATION = "Requested reservation is invalid"
+BAD_GRES = "Invalid generic resource (gres) specification"
+TOO_MUCH_MEMORY = "Memory specification can not be satisfied"
 TOO_LONG = "Requested time limit is invalid (missing or exceeds some limit)"
+NOT_PENDING = "Job is no longer pending execution"
+ALREADY_ENDED = "Job/step already completing or completed"
+NOT_SUPPORTED = "Requested operation not supported on this system"
 
 
 def word_lost_allocation(job: object) -> str:

@@ -21,6 +21,22 @@ BASES: dict[str, str] = {
 CODES: dict[str, str] = {**BASES, "COMPLETING": "CG", "CONFIGURING": "CF"}
 """Every state that a job has here; the last two are flags to Slurm, shown in place of the base (squeue(1))."""
 
+LIVE_WORDS: tuple[str, ...] = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "PENDING")
+"""The states of jobs that are not over, the liveliest first."""
+
+ENDED_WORDS: tuple[str, ...] = (
+    "FAILED",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+    "CANCELLED",
+    "COMPLETED",
+)
+"""The states in which jobs end, the gravest first: an array ends as the worst of its elements did."""
+
 FOREIGN: dict[str, str] = {
     "RESIZING": "RS",
     "RESV_DEL_HOLD": "RD",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.state_words import CODES
+from overspan.bridge.model.state_words import CODES, ENDED_WORDS
 
 
 class State(str, Enum):
@@ -55,19 +55,7 @@ class State(str, Enum):
         return self in TERMINAL
 
 
-TERMINAL: frozenset[State] = frozenset(
-    {
-        State.COMPLETED,
-        State.FAILED,
-        State.CANCELLED,
-        State.TIMEOUT,
-        State.NODE_FAIL,
-        State.PREEMPTED,
-        State.OUT_OF_MEMORY,
-        State.BOOT_FAIL,
-        State.DEADLINE,
-    }
-)
+TERMINAL: frozenset[State] = frozenset(map(State, ENDED_WORDS))
 
 # Attempts that hold, or may hold, processes on a cluster.
 LIVE: frozenset[State] = frozenset({State.CONFIGURING, State.RUNNING, State.SUSPENDED, State.COMPLETING})

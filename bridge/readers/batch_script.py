@@ -12,7 +12,7 @@ from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
 from overspan.bridge.model.sbatch_options import Treatment
-from overspan.bridge.model.slurm_words import BAD_PARTITION, TOO_LONG
+from overspan.bridge.model.slurm_words import BAD_PARTITION, NOT_SUPPORTED, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.group_checks import MAX_TASKS
@@ -44,7 +44,6 @@ STDIN = ("", "-", "/dev/stdin")
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 # Where a later source gives one of them, it replaces all that an earlier one gave.
 _RIVALS = (MEMORY, ("requeue", "no-requeue"), ("job-group", "no-job-group"))
-_NO_EXPANSION = "Requested operation not supported on this system"
 _WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
 _TOP_PRIORITY = 2**31 - 1
 
@@ -277,7 +276,7 @@ def _read_dependency(options: GivenOptions) -> Dependency:
     text = read_text(options, "dependency")
     if re.fullmatch("expand:[0-9]+", text, re.IGNORECASE):
         remedy = "a job cannot take over another's nodes"
-        raise refused_submission(_NO_EXPANSION, place_of(options, "dependency"), remedy)
+        raise refused_submission(NOT_SUPPORTED, place_of(options, "dependency"), remedy)
     try:
         return parse_dependency(text)
     except ValueError as error:

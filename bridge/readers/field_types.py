@@ -5,8 +5,8 @@ Reading raises Fault for a value that does not fit; lists and mappings collect t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -294,3 +294,8 @@ def _nullable(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(known: TableKey) -> str:
     return f"{known.doc} (accepted without effect: {known.advice})" if known.effect is Effect.NOTED else known.doc
+
+
+def take_plain(kind: type[Any], values: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """The values of keys that are called as a field of a dataclass, and are its value as they were read."""
+    return {field.name: values[field.name] for field in fields(kind) if field.name in values.keys() - without}

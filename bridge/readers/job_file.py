@@ -15,6 +15,7 @@ from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
+from overspan.bridge.readers.field_types import take_plain
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
     check_auxiliaries,
@@ -236,36 +237,28 @@ def _make_job(
     candidates = list_candidates(placed.clusters, [parsed.candidates for parsed in parsed_tasks], partition, found)
     inter_connection = values.get("inter_connection", True)
     together = layout.single or (layout.group and inter_connection)
-    job = JobSpec(
-        name="",
-        tasks=tuple(
+    made = {
+        "name": "",
+        "tasks": tuple(
             replace(parsed.spec, cluster=own) for parsed, own in zip(parsed_tasks, placed.of_task, strict=True)
         ),
-        candidates=candidates,
-        group=layout.group,
-        clusters=placed.clusters,
-        race=values.get("race", False),
-        failover_after=values.get("failover_after"),
-        start=values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
-        start_timeout=values.get("start_timeout"),
-        inter_connection=inter_connection,
-        restart=None if layout.single else values.get("restart"),
-        priority=_read_priority(values, top, parsed_tasks, found),
-        hold=values.get("hold", False) or context.hold,
-        begin=_read_when("begin", values, top, context, found),
-        deadline=_read_deadline(values, top, context, found),
-        hold_on_failure=values.get("hold_on_failure", 0),
-        partition=candidates[0].partition,
-        account=options.get("account", ""),
-        qos=options.get("qos", ""),
-        comment=options.get("comment", ""),
-        native=native,
-        array=_read_array(layout, values, found),
-        dependency=_read_dependency(layout, values, found),
-        kill_on_invalid_dep=values.get("kill_on_invalid_dep"),
-        cron=values.get("cron"),
-        later={**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
-    )
+        "candidates": candidates,
+        "group": layout.group,
+        "clusters": placed.clusters,
+        "start": values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
+        "restart": None if layout.single else values.get("restart"),
+        "priority": _read_priority(values, top, parsed_tasks, found),
+        "hold": values.get("hold", False) or context.hold,
+        "begin": _read_when("begin", values, top, context, found),
+        "deadline": _read_deadline(values, top, context, found),
+        "partition": candidates[0].partition,
+        **{name: options.get(name, "") for name in ("account", "qos", "comment")},
+        "native": native,
+        "array": _read_array(layout, values, found),
+        "dependency": _read_dependency(layout, values, found),
+        "later": {**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
+    }
+    job = JobSpec(**{**take_plain(JobSpec, values), **made})
     _check_job(job, layout, found)
     return job
 

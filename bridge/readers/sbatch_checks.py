@@ -13,7 +13,7 @@ from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.hostlists import count
 from overspan.bridge.model.resources import parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import BAD_NODE
+from overspan.bridge.model.slurm_words import BAD_GRES, BAD_NODE
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
 from overspan.bridge.readers.sbatch_errors import (
     SbatchUsage,
@@ -27,7 +27,6 @@ from overspan.bridge.readers.signals import parse_signal_before
 
 Check = Callable[[Given], None]
 
-BAD_GRES = "Invalid generic resource (gres) specification"
 MAX_PRIORITY = 2**32 - 3
 MAX_NICE = 2147483645
 """Slurm keeps the highest values for itself."""

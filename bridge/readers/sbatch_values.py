@@ -12,6 +12,7 @@ from overspan.bridge.model.errors import Place
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT
 from overspan.bridge.model.resources import Gpus, Gres, Resources, gres_gpus, parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
+from overspan.bridge.model.slurm_words import BAD_GRES, TOO_MUCH_MEMORY
 from overspan.bridge.model.spec import Streams
 from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
 from overspan.bridge.readers.sbatch_errors import (
@@ -128,7 +129,7 @@ def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:
         gpus, gres = _read_gpus(options, geometry)
     except ValueError as error:
         # Each number was right; together they are more than there can be.
-        raise refused_script("Invalid generic resource (gres) specification", remedy=str(error)) from None
+        raise refused_script(BAD_GRES, remedy=str(error)) from None
     count = sum(choice.count for choice in gpus)
     cpus = geometry.cpus
     least = read_count(options, "mincpus")
@@ -145,7 +146,7 @@ def read_needs_of_node(options: GivenOptions, geometry: Geometry) -> Resources:
     try:
         return Resources(cpus=cpus, memory_mib=memory, memory_mib_per_cpu=per_cpu, gpus=gpus, gres=gres)
     except ValueError as error:
-        raise refused_script("Memory specification can not be satisfied", remedy=str(error)) from None
+        raise refused_script(TOO_MUCH_MEMORY, remedy=str(error)) from None
 
 
 def _read_gpus(options: GivenOptions, geometry: Geometry) -> tuple[tuple[Gpus, ...], tuple[Gres, ...]]:
@@ -163,7 +164,7 @@ def _read_gpus(options: GivenOptions, geometry: Geometry) -> tuple[tuple[Gpus, .
     if len({choice.kind for choice in gpus}) > 1:
         listed = ", ".join(choice.kind for choice in gpus)
         remedy = f"ask for one type of GPU; several were given: {listed}"
-        raise refused_script("Invalid generic resource (gres) specification", remedy=remedy)
+        raise refused_script(BAD_GRES, remedy=remedy)
     if len(gpus) > 1:
         gpus = (Gpus(sum(choice.count for choice in gpus), gpus[0].kind),)
     return gpus, others

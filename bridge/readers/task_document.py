@@ -13,13 +13,12 @@ from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.spec import (
     Backoff,
     Demand,
-    OnFailure,
     Ready,
     ReadyKind,
     RetryPolicy,
     TaskSpec,
 )
-from overspan.bridge.readers.field_types import Record
+from overspan.bridge.readers.field_types import Record, take_plain
 from overspan.bridge.readers.login_environment import add_login
 from overspan.bridge.readers.native_options import slurm_options
 from overspan.bridge.readers.placement import ClusterRequest, check_clusters
@@ -78,6 +77,10 @@ class _Later(NamedTuple):
         self.places[f"{self.task}.{key}" + (f" ({detail})" if detail else "")] = place
 
 
+_READ_LATER = frozenset({"cluster", "file_mounts", "needs", "volumes", "workdir"})
+"""Fields that are made of their keys when more is known."""
+
+
 def read_task(table: Table, record: Record, name: str, context: ReadContext, found: Diagnostics) -> ParsedTask:
     """Read a task document under a name that is known already; faults go to `found`."""
     variables = read_variables(table, context, found)
@@ -89,30 +92,19 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
         for one in wanted.alternatives
     )
     first = candidates[0].demand
-    spec = TaskSpec(
-        name=name,
-        run=values.get("run", ""),
-        setup=values.get("setup", ""),
-        num_nodes=values.get("num_nodes", 1),
-        resources=first.resources,
-        env=variables.env,
-        secrets=variables.secrets,
-        image=first.image,
-        labels=first.labels,
-        ports=tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
-        grace_period=values.get("grace_period", 30),
-        notice_signal=values.get("notice_signal", ""),
-        on_preemption=values.get("on_preemption", ""),
-        time=values.get("time"),
-        signal=values.get("signal"),
-        on_failure=values.get("on_failure", OnFailure.IGNORE),
-        restart=values.get("restart"),
-        retry=_read_retry(values, wanted.recovery, table, found),
-        ready=_read_ready(values.get("ready"), table, found),
-        share=values.get("share", ""),
-        spread=values.get("spread", False),
-        native=first.native,
-    )
+    made = {
+        "name": name,
+        "resources": first.resources,
+        "env": variables.env,
+        "secrets": variables.secrets,
+        "image": first.image,
+        "labels": first.labels,
+        "ports": tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
+        "retry": _read_retry(values, wanted.recovery, table, found),
+        "ready": _read_ready(values.get("ready"), table, found),
+        "native": first.native,
+    }
+    spec = TaskSpec(**{**take_plain(TaskSpec, values, _READ_LATER), **made})
     if values.get("login"):
         spec = _log_in(spec, table, found)
     later = _Later(name, {}, {})

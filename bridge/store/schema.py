@@ -18,12 +18,10 @@ from sqlalchemy import (
 from overspan.bridge.store import statements
 from overspan.bridge.store.migrations import BEFORE, REVISIONS
 from overspan.bridge.store.sqlite_errors import foreign, newer
-from overspan.bridge.store.tables import crontab, job, meta, outbox, receipt, schedule, spec, timeline
+from overspan.bridge.store.tables import TABLES
 
 FORMAT = 1
 """Format number of the documents in the tables; a version reads its own and the one before."""
-
-TABLES = (job, spec, outbox, timeline, meta, schedule, crontab, receipt)
 
 # Equal to alembic's own table (alembic.ddl.impl.DefaultImpl.version_table_impl).
 _VERSION = Table(

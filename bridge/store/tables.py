@@ -126,6 +126,7 @@ class ReceiptTable(SQLModel, table=True):
 
 
 metadata = SQLModel.metadata
-job, spec, outbox, timeline, meta, schedule, crontab, receipt = (
+TABLES = tuple(
     metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt")
 )
+job, spec, outbox, timeline, meta, schedule, crontab, receipt = TABLES

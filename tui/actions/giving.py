@@ -17,7 +17,7 @@ from overspan.tui.actions.orders import (
     word_error,
 )
 from overspan.tui.actions.target import Target
-from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog
+from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, ask_jobs
 from overspan.tui.queue.tree import LineKey
 from overspan.tui.source import Source
 
@@ -48,7 +48,7 @@ def start_order(app: TopApp, name: str, targets: Sequence[Target], shown: frozen
 
     hidden = 0 if shown is None else sum(target.key not in shown for target in choice.chosen)
     if order.opens_dialog or len(targets) > 1 or hidden:
-        app.push_screen(OrderDialog(order, choice, hidden), give)
+        app.push_screen(OrderDialog(ask_jobs(order, choice, hidden)), give)
     else:
         give(GivenOrder())
 

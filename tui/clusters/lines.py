@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
-from overspan.tui.places.text_filter import TextFilter
+from overspan.tui.filter_language import Filter, Texts
 from overspan.tui.widgets.line_table import Cell, TableColumn
 
 FIELDS = ("kind", "message", "name", "state")
@@ -43,7 +43,7 @@ class ClusterLine(NamedTuple):
 
 
 def make_lines(
-    clusters: Iterable[Mapping[str, Any]], chosen: TextFilter, sort: str, reverse: bool = False
+    clusters: Iterable[Mapping[str, Any]], chosen: Filter[Texts], sort: str, reverse: bool = False
 ) -> list[ClusterLine]:
     """The clusters that match, in an order."""
     lines = [ClusterLine(str(cluster.get("name", "")), cluster) for cluster in clusters]

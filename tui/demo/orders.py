@@ -7,11 +7,11 @@ from typing import Any
 
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
+from overspan.bridge.model.slurm_words import ALREADY_ENDED, NOT_PENDING
 from overspan.tui.demo.lab import DemoLab
 from overspan.tui.demo.machines import CLUSTERS
 from overspan.tui.demo.records import DemoJob, DemoTask, Life
 
-_OVER = "Job/step already completing or completed"
 _TOP = 100
 
 
@@ -75,7 +75,7 @@ class LabOrders:
     def _cancel_one(self, ref: str, order: CancelOrder) -> None:
         job, _ = self.find(ref)
         if job.over or job.state == "COMPLETING":
-            raise Conflict(f"job {ref}: {_OVER}")
+            raise Conflict(f"job {ref}: {ALREADY_ENDED}")
         signal = order.signal.removeprefix("SIG")
         if signal and signal not in ("KILL", "TERM", "INT", "9", "15", "2"):
             self._lab.note_order(job, f"Signal {signal}", self._me)
@@ -161,13 +161,13 @@ class LabOrders:
         """Change limits and labels."""
         job, task = self.find(ref)
         if job.over:
-            raise Conflict(f"job {ref}: {_OVER}")
+            raise Conflict(f"job {ref}: {ALREADY_ENDED}")
         for key, value in changes.items():
             change = _CHANGES.get(key)
             if change is None:
                 raise InvalidRequest(f"a job has nothing called {key!r}", remedy=f"it has {', '.join(_CHANGES)}")
             if key in _WAITING_ONLY and job.state != "PENDING":
-                raise Conflict(f"job {ref}: Job is no longer pending execution", remedy="only a waiting job can move")
+                raise Conflict(f"job {ref}: {NOT_PENDING}", remedy="only a waiting job can move")
             if key == "partition" and value not in _list_partitions(job.wish.cluster):
                 raise InvalidRequest("Invalid partition name specified")
             change(job, task, value)
@@ -177,9 +177,9 @@ class LabOrders:
     def _find_waiting(self, ref: str, remedy: str) -> DemoJob:
         job, _ = self.find(ref)
         if job.over:
-            raise Conflict(f"job {ref}: {_OVER}")
+            raise Conflict(f"job {ref}: {ALREADY_ENDED}")
         if job.state != "PENDING":
-            raise Conflict(f"job {ref}: Job is no longer pending execution", remedy=remedy)
+            raise Conflict(f"job {ref}: {NOT_PENDING}", remedy=remedy)
         return job
 
     def _find_in(self, ref: str, state: str, order: str) -> DemoJob:

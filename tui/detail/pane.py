@@ -18,6 +18,7 @@ from textual.timer import Timer
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.state_words import ENDED_WORDS
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.answers import JobAnswers, ask_job
 from overspan.tui.detail.dependencies import draw_graph, index_rows
@@ -32,7 +33,6 @@ REST_SECONDS = 0.15
 """How long the cursor has to rest on a job before it is asked for."""
 BESIDE_FROM = 120
 """Columns from which the pane is beside the list."""
-_ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 _ASCII = str.maketrans("░▒▓█─…│├┌└", ".-=#-~||,`")
 _SCROLLING = ("move(-1)", "move(1)", "page(-1)", "page(1)", "page(-0.5)", "page(0.5)", "first", "last")
 
@@ -144,7 +144,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _tick(self) -> None:
         job = {} if self._answers is None else self._answers.job
-        if self.display and job and job.get("state") not in _ENDED:
+        if self.display and job and job.get("state") not in ENDED_WORDS:
             self._draw()
 
     def _draw(self) -> None:

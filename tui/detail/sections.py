@@ -12,6 +12,7 @@ from overspan.bridge.listings.job_facts import list_facts, list_task_reasons, se
 from overspan.bridge.listings.texts import first_word
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 from overspan.bridge.model.ids import format_array_indices
+from overspan.bridge.model.state_words import LIVE_WORDS
 from overspan.tui.detail.answers import JobAnswers
 from overspan.tui.detail.layout import (
     DetailBlock,
@@ -29,7 +30,6 @@ MOST_LINES = 1000
 """Lines of a script that are shown."""
 MOST_NODES = 64
 _ELSEWHERE = ("Job", "State", "Exit", "Command", "Directory")
-_LIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
 
 
 class DetailSection(NamedTuple):
@@ -61,7 +61,7 @@ def _summarize(job: Mapping[str, Any], now: float) -> Iterator[tuple[str, Detail
     yield "State", (DetailText(state, style_of(state)), *word, DetailText(_tell_time(job, now), "dim"))
     if state == "PENDING" and (why := explain_reason(reason)):
         yield "Waits", (DetailText(why, "waiting"),)
-    elif state not in _LIVE and state != "COMPLETED":
+    elif state not in LIVE_WORDS and state != "COMPLETED":
         yield "Ended", (DetailText(_tell_end(job), style_of(state)),)
     for name, value in list_facts(job):
         if name not in _ELSEWHERE:
@@ -107,9 +107,9 @@ def make_spans(rows: Iterable[Transition], begin: float, now: float) -> tuple[St
         if row.end and row.end != state:
             spans.append(StateSpan(since, row.at, state))
             state, since = row.end, row.at
-    if state in _LIVE:
+    if state in LIVE_WORDS:
         spans.append(StateSpan(since, max(now, since), state))
-    return tuple(span for span in spans if span.state in _LIVE and span.end > span.begin)
+    return tuple(span for span in spans if span.state in LIVE_WORDS and span.end > span.begin)
 
 
 def _tell_timeline(answers: JobAnswers, now: float) -> Iterator[DetailBlock]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -25,8 +25,37 @@ class GivenOrder(NamedTuple):
     value: Any = None
 
 
+class OrderQuestion(NamedTuple):
+    """What a dialog asks. `verb` is the button for Yes, `lines` name the targets."""
+
+    title: str
+    lines: Sequence[str]
+    verb: str
+    left_out: Sequence[str] = ()
+    """What the order is not for, and why."""
+    choices: Sequence[tuple[str, str]] = ()
+    """What is chosen from, with what each means."""
+    prompt: str = ""
+    """What is typed; empty for nothing."""
+    read: Callable[[str], Any] = str
+    """Reads what was typed. Raises ValueError."""
+
+
+def ask_jobs(order: JobOrder, choice: TargetChoice, hidden: int = 0) -> OrderQuestion:
+    """The question about an order to jobs; `hidden` counts targets that the lists do not show now."""
+    return OrderQuestion(
+        word_title(order, len(choice.chosen), hidden),
+        list_lines(choice.chosen),
+        order.verb,
+        word_left_out(choice.left_out),
+        order.choices,
+        order.prompt,
+        order.read,
+    )
+
+
 class OrderDialog(ModalScreen[GivenOrder | None]):
-    """Asks whether to give an order. The targets are those of its beginning, whatever the queue does meanwhile."""
+    """Asks whether to give an order. The targets are those of its beginning, whatever the list does meanwhile."""
 
     DEFAULT_CSS = """
     OrderDialog { align: center middle; }
@@ -45,41 +74,39 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("dialog")]
 
-    def __init__(self, order: JobOrder, choice: TargetChoice, hidden: int = 0) -> None:
+    def __init__(self, question: OrderQuestion) -> None:
         super().__init__()
-        self.order = order
-        self.choice = choice
-        self._hidden = hidden
+        self.question = question
         self._seen = False
 
     def compose(self) -> ComposeResult:
-        targets = self.choice.chosen
+        question = self.question
         with Vertical():
-            yield Static(Content(word_title(self.order, len(targets), self._hidden)), id="order-title")
+            yield Static(_write([question.title]), id="order-title")
             with VerticalScroll(can_focus=False):
-                yield Static(Content("\n".join(list_lines(targets))), id="order-targets")
-            if self.choice.left_out:
-                yield Static(Content("\n".join(word_left_out(self.choice.left_out))), id="order-left-out")
-            if self.order.choices:
+                yield Static(_write(question.lines), id="order-targets")
+            if question.left_out:
+                yield Static(_write(question.left_out), id="order-left-out")
+            if question.choices:
                 yield OptionList(*self._list_options(), compact=True)
-            if self.order.prompt:
-                yield Static(Content(self.order.prompt), id="order-prompt")
+            if question.prompt:
+                yield Static(Content(question.prompt), id="order-prompt")
                 yield Input(compact=True)
                 yield Static(id="order-trouble", markup=False)
             with Horizontal():
                 yield Button(Content("No"), id="no", compact=True)
-                yield Button(Content(self.order.verb), id="yes", variant="warning", compact=True)
+                yield Button(Content(question.verb), id="yes", variant="warning", compact=True)
 
     def _list_options(self) -> Sequence[Option]:
         """The first one does nothing: it is what Enter means."""
-        options = [Option(Content(f"{value:5} {meaning}"), value) for value, meaning in self.order.choices]
+        options = [Option(Content(f"{value:5} {meaning}"), value) for value, meaning in self.question.choices]
         return [Option(Content("none, go back"), ""), *options]
 
     def on_mount(self) -> None:
         """Enter means No; until the dialog has been seen, nothing means Yes."""
-        if self.order.prompt:
+        if self.question.prompt:
             self.query_one(Input).focus()
-        elif self.order.choices:
+        elif self.question.choices:
             options = self.query_one(OptionList)
             options.highlighted = 0
             options.focus()
@@ -111,9 +138,9 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
             self.dismiss(None)
         elif not self._seen:
             return
-        elif self.order.prompt:
+        elif self.question.prompt:
             self._answer_typed(self.query_one(Input).value.strip())
-        elif self.order.choices:
+        elif self.question.choices:
             option = self.query_one(OptionList).highlighted_option
             if option is not None and option.id:
                 self.dismiss(GivenOrder(option.id))
@@ -122,7 +149,7 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
 
     def _answer_typed(self, text: str) -> None:
         try:
-            value = self.order.read(text)
+            value = self.question.read(text)
         except ValueError as error:
             self.query_one("#order-trouble", Static).update(Content(clean_text(str(error))))
             self.query_one(Input).focus()
@@ -141,6 +168,11 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
         """Scroll the targets by pages."""
         targets = self.query_one(VerticalScroll)
         targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False)
+
+
+def _write(lines: Sequence[str]) -> Content:
+    """The lines, fit for a terminal."""
+    return Content("\n".join(map(clean_text, lines)))
 
 
 def word_title(order: JobOrder, count: int, hidden: int) -> str:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.model.durations import parse_delay, parse_when
-from overspan.bridge.model.state_words import CODES
-from overspan.tui.places.text_filter import split_words
-from overspan.tui.queue.filters import Filter, read_filter
+from overspan.tui.filter_language import split_words
+from overspan.tui.queue.filters import QueueFilter, find_states, read_filter
 
 _KINDS = {
     "c": "clusters",
@@ -26,7 +25,6 @@ _KINDS = {
     "u": "users",
     "user": "users",
 }
-_STATES = {code: state for state, code in CODES.items()}
 _TIMES = frozenset({"since", "until"})
 _PLAIN = re.compile(r"(?:[\w@%+=/ -]|\\[.^$*+?{}\[\]\\|()])+")
 _ESCAPE = re.compile(r"\\(.)")
@@ -36,7 +34,7 @@ class HistoryQuestion(NamedTuple):
     """A filter of the history: what the daemon is asked for, and what is looked at in its answers."""
 
     wanted: JobFilter
-    shown: Filter
+    shown: QueueFilter
 
 
 def read_history_filter(source: str, now: float) -> HistoryQuestion:
@@ -95,8 +93,7 @@ def _read_values(kind: str, text: str) -> tuple[str, ...]:
 def _read_states(values: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     for value in values:
-        name = _STATES.get(value.upper(), value.upper())
-        full = [name] if name in CODES else [state for state in CODES if state.startswith(name)]
+        full = find_states(value)
         if not full:
             return ()
         found += full

@@ -12,8 +12,8 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.hostlists import expand
+from overspan.tui.filter_language import Filter, Texts
 from overspan.tui.nodes.answers import ClusterNodes, is_able, sum_nodes
-from overspan.tui.places.text_filter import TextFilter
 from overspan.tui.widgets.bars import draw_bar, shorten_memory, style_use
 from overspan.tui.widgets.line_table import Cell, TableColumn
 
@@ -62,7 +62,7 @@ class NodeLine(NamedTuple):
 class NodeView(NamedTuple):
     """What is chosen of the nodes, and in which order."""
 
-    filter: TextFilter
+    filter: Filter[Texts]
     sort: str = "name"
     reverse: bool = False
     folded: Collection[NodeLineKey] = frozenset()

@@ -8,9 +8,9 @@ from textual.binding import BindingType
 
 from overspan.tui.clusters.check import CheckScreen
 from overspan.tui.clusters.lines import FIELDS, SORTED, ClusterLine, explain, has_trouble, make_columns, make_lines
+from overspan.tui.filter_language import spell_word
 from overspan.tui.keys import bind
 from overspan.tui.places.list_place import ListPlace, format_jobs
-from overspan.tui.places.text_filter import spell_word
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 

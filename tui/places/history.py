@@ -7,20 +7,20 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import Input
 
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
+from overspan.tui.filter_language import FilterFields
 from overspan.tui.history.columns import SORTED, OlderLine, format_end, make_columns, sort_key
 from overspan.tui.history.pages import HistoryPages
 from overspan.tui.history.words import read_history_filter
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.places.list_place import ListPlace, format_jobs
-from overspan.tui.places.text_filter import TextFilter
-from overspan.tui.queue.filters import Filter
+from overspan.tui.queue.filters import QUEUE_FIELDS, QueueFilter
 from overspan.tui.queue.tree import Kind, Line, LineKey, QueueTree, View
+from overspan.tui.widgets.filter_box import FilterBox
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 _NEWEST, _OLDER = "newest history", "older history"
@@ -40,7 +40,6 @@ class HistoryPlace(ListPlace, JobPlace):
     def __init__(self) -> None:
         super().__init__()
         self._pages = HistoryPages()
-        self._shown = Filter("")
         self._tree = QueueTree()
         self._unfolded: set[LineKey] = set()
         self._matching = 0
@@ -100,7 +99,7 @@ class HistoryPlace(ListPlace, JobPlace):
 
     def draw(self) -> None:
         """Show what was read."""
-        view = View(self._shown, sort_key(self.sort, self.now()), self.reverse, self._unfolded)
+        view = View(self.filter, sort_key(self.sort, self.now()), self.reverse, self._unfolded)
         lines: list[Line | OlderLine] = [*self._tree.lines(view)]
         self._matching = sum(isinstance(line, Line) and not line.depth for line in lines)
         if self._told_at is not None and not self._pages.complete:
@@ -125,20 +124,23 @@ class HistoryPlace(ListPlace, JobPlace):
 
     # --- the filter ---------------------------------------------------------------------------------------------------
 
-    def _apply(self, text: str) -> None:
-        chosen = read_history_filter(text, self.now())
-        self._shown = chosen.shown
-        self.filter = TextFilter(text, (), chosen.shown.trouble)
-        self.draw()
+    @property
+    def filter_fields(self) -> FilterFields[Any]:
+        """What a filter of jobs may name."""
+        return QUEUE_FIELDS
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def read_filter(self, text: str) -> QueueFilter:
+        """Read a filter of jobs, with times."""
+        return read_history_filter(text, self.now()).shown
+
+    def on_filter_box_closed(self, event: FilterBox.Closed) -> None:
         """Ask the daemon for what it can choose itself. Textual calls the base's handler, too."""
-        self._choose(event.value)
+        self._choose(self._box.source)
 
     def set_filter(self, text: str) -> None:
-        """Filter by a text, as if it had been typed and entered."""
+        """Filter by a text, as if it had been typed and kept."""
         super().set_filter(text)
-        self._choose(text)
+        self._choose(self.filter.source)
 
     def _choose(self, text: str) -> None:
         wanted = read_history_filter(text, self.now()).wanted

@@ -10,14 +10,15 @@ from typing import Any, ClassVar, TypeVar
 from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.filter_language import Filter, FilterFields, fields_of_texts, read_words, suggest_word
 from overspan.tui.places.place import TopPlace
-from overspan.tui.places.text_filter import TextFilter, read_text_filter
 from overspan.tui.source import Source
+from overspan.tui.widgets.filter_box import FilterBox
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 T = TypeVar("T")
@@ -39,7 +40,6 @@ class ListPlace(TopPlace):
     DEFAULT_CSS = """
     ListPlace .note { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     ListPlace .note.-trouble { color: $text-error; }
-    ListPlace .filter { display: none; }
     ListPlace .about { height: 2; padding: 0 1; background: $surface; color: $text-muted; }
     """
     PERIOD: ClassVar[float] = 5.0
@@ -55,7 +55,7 @@ class ListPlace(TopPlace):
 
     def __init__(self) -> None:
         super().__init__(id=f"place-{self.name_of_place}")
-        self.filter = TextFilter()
+        self.filter: Filter[Any] = Filter()
         self.sort = self.SORTS[0]
         self.reverse = False
         self._told_at: float | None = None
@@ -73,7 +73,7 @@ class ListPlace(TopPlace):
         if self.DESCRIBES:
             yield Static(classes="about", markup=False)
         yield from self.compose_more()
-        yield Input(classes="filter", placeholder=f"filter: {self.HINT}", compact=True)
+        yield FilterBox(self.HINT, self._suggest, lambda source: self.read_filter(source).trouble)
 
     def compose_more(self) -> ComposeResult:
         """What else the place has, between the table and the filter."""
@@ -209,9 +209,9 @@ class ListPlace(TopPlace):
         waited = max((time.monotonic() - since for since in self._under_way.values()), default=0.0)
         if waited >= _SLOW:
             parts.insert(0, f"no answer yet after {format_elapsed(waited)}")
-        if self.filter.trouble:
-            parts.insert(0, self.filter.trouble)
-        note = (clean_text("  │  ".join(filter(None, parts))), bool(self._trouble or self.filter.trouble))
+        if self.filter.source and not self._box.typing:
+            parts.append(f"/{self.filter.source}")
+        note = (clean_text("  │  ".join(filter(None, parts))), bool(self._trouble))
         if note != self._note:
             self._note = note
             widget = self.query_one(".note", Static)
@@ -258,41 +258,50 @@ class ListPlace(TopPlace):
     # --- the filter ---------------------------------------------------------------------------------------------------
 
     @property
-    def _box(self) -> Input:
-        return self.query_one(".filter", Input)
+    def _box(self) -> FilterBox:
+        return self.query_one(FilterBox)
 
-    def set_filter(self, text: str) -> None:
-        """Filter by a text, as if it had been typed."""
-        self._box.value = text
-        self._box.display = bool(text)
-        self._apply(text)
+    @property
+    def filter_fields(self) -> FilterFields[Any]:
+        """What a filter may name."""
+        return fields_of_texts(self.FIELDS)
+
+    def read_filter(self, text: str) -> Filter[Any]:
+        """Read a filter of what the place lists."""
+        return read_words(text, self.filter_fields)
+
+    def _suggest(self, source: str) -> str | None:
+        return suggest_word(source, self.filter_fields)
 
     def action_filter(self) -> None:
         """Type a filter."""
-        self._box.display = True
-        # At once: what is typed next belongs into it.
-        self.screen.set_focus(self._box)
+        self._box.open()
+        self.refresh_note()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def set_filter(self, text: str) -> None:
+        """Filter by a text, as if it had been typed and kept."""
+        self._box.set_source(text)
+        self._apply(self._box.source)
+
+    def on_filter_box_changed(self, event: FilterBox.Changed) -> None:
         """Filter while it is typed."""
         event.stop()
-        if event.value != self.filter.source:
-            self._apply(event.value)
+        if event.source != self.filter.source:
+            self._apply(event.source)
+
+    def on_filter_box_closed(self, event: FilterBox.Closed) -> None:
+        """Go back to the lines."""
+        event.stop()
+        self.table.focus()
+        self.refresh_note()
 
     def _apply(self, text: str) -> None:
-        self.filter = read_text_filter(text, self.FIELDS)
+        self.filter = self.read_filter(text)
         self.draw()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter and go back to the lines."""
-        event.stop()
-        event.input.display = bool(event.value)
-        self.table.focus()
 
     def close_open(self) -> bool:
         """Drop the filter; False where there was none."""
-        if not self._box.display:
+        if not self._box.typing and not self._box.source:
             return False
-        self.set_filter("")
-        self.table.focus()
+        self._box.close(kept=False)
         return True

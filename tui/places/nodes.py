@@ -10,6 +10,7 @@ from textual.binding import BindingType
 
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.filter_language import spell_word
 from overspan.tui.keys import bind
 from overspan.tui.nodes.answers import (
     ClusterNodes,
@@ -35,7 +36,6 @@ from overspan.tui.nodes.lines import (
     measure_uses,
 )
 from overspan.tui.places.list_place import ListPlace
-from overspan.tui.places.text_filter import spell_word
 from overspan.tui.source import Source
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 

@@ -18,10 +18,11 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
+from overspan.tui.filter_language import suggest_word
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.queue.columns import DEFAULT, RIGHT, TICKING, QueueColumn, make_columns
-from overspan.tui.queue.filters import read_filter, suggest_word
+from overspan.tui.queue.filters import QUEUE_FIELDS, read_filter
 from overspan.tui.queue.headline import QueueSummary, explain_emptiness, explain_silence, write_frame
 from overspan.tui.queue.order import SortKey, SortOrder, choose_order, move_order, turn_order
 from overspan.tui.queue.scope import Owners, Scope, find_colleagues, find_me, next_owners
@@ -35,6 +36,7 @@ from overspan.tui.widgets.text_line import TextLine
 
 MEASURE_AGAIN = 600.0
 """Seconds after which times may have outgrown their columns."""
+_HINT = "words or field:value, e.g. state:r user:ana !debug"
 _ATTRIBUTES = {"cluster": "cluster", "group": "group", "name": "name", "partition": "partition", "user": "user"}
 """The fields of the filter whose values are proposed, by attributes of rows."""
 
@@ -96,7 +98,7 @@ class QueuePlace(JobPlace):
         yield TextLine(id="queue-frame")
         yield QueueTable((), self.now, id="queue")
         yield DetailPane()
-        yield FilterBox(self._suggest, options.filter)
+        yield FilterBox(_HINT, self._suggest, lambda source: read_filter(source).trouble, options.filter)
 
     def now(self) -> float:
         """The daemon's time."""
@@ -377,7 +379,7 @@ class QueuePlace(JobPlace):
         return True
 
     def _suggest(self, source: str) -> str | None:
-        return suggest_word(source, self._list_known)
+        return suggest_word(source, QUEUE_FIELDS, self._list_known)
 
     def _list_known(self, field: str) -> set[str]:
         """The values that a filter may name; those with blanks need quotation marks, and are left out."""

@@ -9,7 +9,8 @@ from textual.binding import BindingType
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.dialogs.confirm import ConfirmDialog
+from overspan.tui.actions.orders import refuse_orders
+from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion
 from overspan.tui.keys import bind
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.list_place import ListPlace
@@ -125,19 +126,20 @@ class SchedulesPlace(ListPlace):
 
     def _may_order(self, targets: list[ScheduleLine], else_say: str) -> list[ScheduleLine]:
         """The targets, if orders may be given."""
-        if self.top.options.read_only:
-            self.app.notify("read-only: no orders are given", severity="warning", markup=False)
+        refusal = refuse_orders(self.top.options)
+        if refusal:
+            self.app.notify(refusal, severity="warning", markup=False)
             return []
         if not targets and else_say and (line := self.table.current) is not None:
             self.app.notify(f"{line.label} {else_say}", markup=False)
         return targets
 
     def _confirm(self, title: str, names: Sequence[str], verb: str, carry_out: Callable[[], None]) -> None:
-        def answered(yes: bool | None) -> None:
-            if yes:
+        def answered(given: GivenOrder | None) -> None:
+            if given is not None:
                 carry_out()
 
-        self.app.push_screen(ConfirmDialog(title, names, verb), answered)
+        self.app.push_screen(OrderDialog(OrderQuestion(title, names, verb)), answered)
 
     def _order(self, line: ScheduleLine, give: Callable[[Source, int], object], done: str) -> None:
         def take(answer: object) -> None:

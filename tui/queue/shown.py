@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import join_extents
-from overspan.bridge.model.state_words import CODES
+from overspan.bridge.model.state_words import CODES, LIVE_WORDS
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, TICKING, columns_extent
-from overspan.tui.queue.filters import Filter, read_filter
+from overspan.tui.queue.filters import QueueFilter, limit_users, read_filter
 from overspan.tui.queue.headline import QueueSummary
 from overspan.tui.queue.order import SortOrder, make_order, order_extent, read_order
 from overspan.tui.queue.scope import Owners, Scope
@@ -21,7 +21,6 @@ ENDED_SECONDS = 60.0
 """How long a job that has ended stays in the queue."""
 ORDER_SECONDS = 10.0
 """How long an order by times that grow counts."""
-_LIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"))
 
 
 class Folding(Container[LineKey]):
@@ -52,7 +51,7 @@ class QueueChoice(NamedTuple):
 
     scope: Scope
     columns: tuple[str, ...]
-    filter: Filter = Filter("")
+    filter: QueueFilter = QueueFilter()
     order: SortOrder = ()
 
     @property
@@ -67,7 +66,7 @@ class QueueChoice(NamedTuple):
         ticking = any(key.field in TICKING for key in self.order)
         now = clock()
         return View(
-            self.filter if users is None else self.filter.limit_users(users),
+            self.filter if users is None else limit_users(self.filter, users),
             make_order(self.order, clock),
             unfolded=folding,
             ended_since=0.0 if self.scope.ended else now - ENDED_SECONDS,
@@ -106,7 +105,7 @@ def show_queue(tree: QueueTree, choice: QueueChoice, folding: Folding, clock: Ca
     matches = sum(line.depth == 0 for line in lines)
     total = matches
     if choice.filter.tests:
-        total = tree.count(choice._replace(filter=Filter("")).make_view(folding, clock))
+        total = tree.count(choice._replace(filter=QueueFilter()).make_view(folding, clock))
     text = clean_text(" ".join(choice.filter.source.split()))
     return ShownQueue(lines, QueueSummary(matches, total, text, choice.scope.describe(), choice.order))
 
@@ -124,7 +123,7 @@ def count_shown(tree: QueueTree, ended: bool, now: float) -> Counter[str]:
 
 def shows_ended(states: tuple[str, ...]) -> bool:
     """Whether states that were asked for are some in which jobs end."""
-    return "all" in states or any(state in CODES and state not in _LIVE for state in states)
+    return "all" in states or any(state in CODES and state not in LIVE_WORDS for state in states)
 
 
 def find_next_end(lines: list[Line]) -> float:

@@ -18,28 +18,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.filters import Filter, FilterSubject
+from overspan.bridge.model.state_words import ENDED_WORDS, LIVE_WORDS
+from overspan.tui.queue.filters import FilterSubject, QueueFilter
 from overspan.tui.queue.sorted_blocks import SortedBlocks
 
-_LIVELIEST = (
-    "RUNNING",
-    "COMPLETING",
-    "SUSPENDED",
-    "CONFIGURING",
-    "PENDING",
-    "FAILED",
-    "OUT_OF_MEMORY",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-    "CANCELLED",
-    "COMPLETED",
-)
+_LIVELIEST = (*LIVE_WORDS, *ENDED_WORDS)
 """Which state of its members a group or an array shows: the first of these that one of them has."""
 
-_LIVE = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "PENDING"))
+_LIVE = frozenset(LIVE_WORDS)
 
 
 class Kind(enum.Enum):
@@ -110,7 +96,7 @@ class View(NamedTuple):
     `ended_since`, may differ. Without a choice these are compared themselves, and two functions are never equal.
     """
 
-    filter: Filter
+    filter: QueueFilter
     order: Callable[[JobRow], Any]
     reverse: bool = False
     unfolded: Container[LineKey] = frozenset()
@@ -303,7 +289,7 @@ class _ShownFamilies:
         return (head, *(Line(member, 1) for member in members[:-1]), Line(members[-1], 1, last=True))
 
 
-def _list_matches(node: TreeNode, chosen: Filter) -> Sequence[TreeNode]:
+def _list_matches(node: TreeNode, chosen: QueueFilter) -> Sequence[TreeNode]:
     """The members of a head that match; a node without members stands for itself."""
     members = node.children or (node,)
     if not chosen.tests:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import DAY, HOUR, MINUTE, format_timestamp
 from overspan.bridge.model.state_words import CODES
-from overspan.tui.places.text_filter import TextFilter, spell_word
+from overspan.tui.filter_language import Filter, Texts, spell_word
 from overspan.tui.queue.columns import style_of
 from overspan.tui.widgets.line_table import Cell, TableColumn
 
@@ -57,7 +57,7 @@ class ScheduleLine(NamedTuple):
 
 
 def make_lines(
-    schedules: Iterable[Mapping[str, Any]], chosen: TextFilter, sort: str, reverse: bool = False
+    schedules: Iterable[Mapping[str, Any]], chosen: Filter[Texts], sort: str, reverse: bool = False
 ) -> list[ScheduleLine]:
     """The schedules that match, in an order."""
     lines = [ScheduleLine(int(schedule["id"]), schedule) for schedule in schedules]

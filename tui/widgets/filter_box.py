@@ -13,12 +13,8 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.filter_language import FilterHistory
 from overspan.tui.keys import bind
-from overspan.tui.queue.filters import FilterHistory, read_filter
-
-HINT = "words or field:value, e.g. state:r user:ana !debug"
-KnownValues = Callable[[str], list[str]]
-"""The values of a field that there are."""
 
 
 class _Completion(Suggester):
@@ -45,8 +41,8 @@ class FilterInput(Input):
             self.kept = kept
             super().__init__()
 
-    def __init__(self, suggest: Callable[[str], str | None]) -> None:
-        super().__init__(placeholder=HINT, compact=True, suggester=_Completion(suggest))
+    def __init__(self, hint: str, suggest: Callable[[str], str | None]) -> None:
+        super().__init__(placeholder=hint, compact=True, suggester=_Completion(suggest))
         self.history = FilterHistory()
 
     def action_keep(self) -> None:
@@ -94,9 +90,16 @@ class FilterBox(Vertical):
     class Closed(Message):
         """Nobody types any more."""
 
-    def __init__(self, suggest: Callable[[str], str | None], source: str = "") -> None:
+    def __init__(
+        self,
+        hint: str,
+        suggest: Callable[[str], str | None],
+        find_trouble: Callable[[str], str],
+        source: str = "",
+    ) -> None:
         super().__init__()
-        self._input = FilterInput(suggest)
+        self._input = FilterInput(hint, suggest)
+        self._find_trouble = find_trouble
         self._input.value = clean_text(source)
 
     def compose(self) -> ComposeResult:
@@ -143,7 +146,7 @@ class FilterBox(Vertical):
             self._input.value = clean_text(event.value)
             return
         trouble = self.query_one("#filter-trouble", Static)
-        text = read_filter(event.value).trouble
+        text = self._find_trouble(event.value)
         trouble.update(text)
         trouble.display = bool(text)
         self.post_message(self.Changed(event.value))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, KUEUE_GROUP, GangBackend
 from overspan.adapters.kubernetes.settings import KUEUE, NATIVE, SOFT, Settings
-
-SCHEDULING = "scheduling.k8s.io"
-KUEUE_GROUP = "kueue.x-k8s.io"
-_NATIVE = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
-"""Newest first; each version has fields of its own."""
 
 
 class Right(NamedTuple):
@@ -71,7 +66,7 @@ def find_backend(connection: Connection, settings: Settings, namespace: str) -> 
         if found is not None:
             return found
     if settings.gang != KUEUE:
-        found = _find_native(connection, namespace, served.get(SCHEDULING, ()))
+        found = _find_native(connection, namespace, served)
         if found is not None:
             return found
     has = "the cluster has no PodGroups that this login can create"
@@ -91,15 +86,17 @@ def _ask_groups(connection: Connection) -> dict[str, Sequence[str]]:
     return {group["name"]: [one["version"] for one in group.get("versions") or []] for group in groups}
 
 
-def _find_native(connection: Connection, namespace: str, versions: Sequence[str]) -> FoundBackend | None:
-    for backend in _NATIVE:
-        if backend not in versions:
+def _find_native(connection: Connection, namespace: str, versions: Mapping[str, Sequence[str]]) -> FoundBackend | None:
+    """The first backend whose object the cluster serves, and this login may create."""
+    for backend, scheduler in GANG_SCHEDULERS.items():
+        served = scheduler.served
+        if served is None or served.version not in versions.get(served.group, ()):
             continue
-        answer = connection.request("GET", f"/apis/{SCHEDULING}/{backend}")
+        answer = connection.request("GET", f"/apis/{served.group}/{served.version}")
         names = {one.get("name") for one in answer.document.get("resources") or []} if answer.works else set()
-        right = Right("create", "podgroups", SCHEDULING)
-        if "podgroups" in names and may(connection, right, namespace):
-            return FoundBackend(backend, f"native PodGroup ({SCHEDULING}/{backend})")
+        right = Right("create", served.resource, served.group)
+        if served.resource in names and may(connection, right, namespace):
+            return FoundBackend(backend, f"native {served.kind} ({served.group}/{served.version})")
     return None
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.kubernetes.api.discovery import SCHEDULING, Right
-from overspan.adapters.kubernetes.launches.gang import KUEUE_GROUP, GangBackend
-
-_NATIVE = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
+from overspan.adapters.kubernetes.api.discovery import Right
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, KUEUE_GROUP, GangBackend
 
 
 def _rights(verbs: str, resource: str, group: str = "", part: str = "", everywhere: bool = False) -> tuple[Right, ...]:
@@ -28,8 +26,6 @@ NEEDED = (
 
 FOLLOWING = _rights("get list watch patch delete", "pods")
 """Without one of these pods are made all the same, and then left alone."""
-
-POD_GROUPS = _rights("create get delete", "podgroups", SCHEDULING)
 
 
 class OptionalRights(NamedTuple):
@@ -72,7 +68,8 @@ def list_extras(backend: GangBackend) -> tuple[OptionalRights, ...]:
 
 def list_rights(backend: GangBackend) -> tuple[Right, ...]:
     """The rights that jobs need where groups start so."""
-    return NEEDED + (POD_GROUPS if backend in _NATIVE else ())
+    served = GANG_SCHEDULERS[backend].served
+    return NEEDED if served is None else NEEDED + _rights("create get delete", served.resource, served.group)
 
 
 def judge_rights(held: Mapping[Right, bool], backend: GangBackend, namespace: str, user: str) -> list[Finding]:

@@ -7,7 +7,7 @@ names in each release. Kueue takes plain pods as a group. Without either the pod
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -39,17 +39,84 @@ class GangBackend(StrEnum):
     """Each pod as it can: there is only one, or the job starts independently."""
 
 
-NATIVE_BACKENDS = (GangBackend.V1BETA1, GangBackend.V1ALPHA3, GangBackend.V1ALPHA2)
-"""Versions of the PodGroup, the best first."""
+class PodMarks(NamedTuple):
+    """Labels, annotations and fields of the spec of a pod."""
 
-WORDS = {
-    GangBackend.V1BETA1: "the scheduler's PodGroup (scheduling.k8s.io/v1beta1)",
-    GangBackend.V1ALPHA3: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha3)",
-    GangBackend.V1ALPHA2: "the scheduler's PodGroup (scheduling.k8s.io/v1alpha2)",
-    GangBackend.KUEUE: "a pod group of Kueue",
-    GangBackend.SOFT: "gates of the pods: all start when all are bound",
-    GangBackend.ALONE: "each pod as it can",
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    fields: Mapping[str, Any] = {}
+
+
+class ServedObject(NamedTuple):
+    """An object that each launch has beside its pods; `resource` is its kind as paths and rights write it."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+
+
+def _mark_nothing(name: str, count: int, queue: str) -> PodMarks:
+    return PodMarks()
+
+
+def _specify_nothing(count: int, template: Document) -> Document:
+    return {}
+
+
+class GangScheduler(NamedTuple):
+    """A backend, for all who ask about it: its words, what the cluster has to serve, what makes pods a group."""
+
+    words: str
+    """How `span plan` calls it."""
+    short: str = ""
+    """How a note calls it, where it is the choice for want of a better one."""
+    served: ServedObject | None = None
+    """Its object; a cluster that serves it, to a login that may create it, has this backend."""
+    specify: Callable[[int, Document], Document] = _specify_nothing
+    """The spec of its object: how many pods there are, and the first of them."""
+    mark: Callable[[str, int, str], PodMarks] = _mark_nothing
+    """What makes a pod a part of its group: the group's name, how many pods there are, the queue."""
+    members_only: bool = False
+    """Whether all pods of a launch are of the group, those of later attempts too, and all nodes of a task alike.
+
+    A placed PodGroup is not joined: once some of its pods have ended, its minimum would never be reached again.
+    """
+
+
+def _make_native(version: str, disruption: object) -> GangScheduler:
+    """One flat PodGroup of kube-scheduler, whose pods are preempted together."""
+
+    def specify(count: int, template: Document) -> Document:
+        spec: Document = {"schedulingPolicy": {"gang": {"minCount": count}}, "disruptionMode": disruption}
+        if template["spec"].get("priorityClassName"):
+            spec["priorityClassName"] = template["spec"]["priorityClassName"]
+        return spec
+
+    served = ServedObject(GROUP, version, "PodGroup", "podgroups")
+    words = f"the scheduler's PodGroup ({GROUP}/{version})"
+    return GangScheduler(words, served=served, specify=specify, mark=_mark_scheduling_group)
+
+
+def _mark_scheduling_group(name: str, count: int, queue: str) -> PodMarks:
+    return PodMarks(fields={"schedulingGroup": {"podGroupName": name}})
+
+
+def _mark_for_kueue(name: str, count: int, queue: str) -> PodMarks:
+    if count == 1:
+        return PodMarks({_QUEUE: queue})
+    return PodMarks({_QUEUE: queue, MEMBER_LABEL: name}, {_TOTAL: str(count)})
+
+
+GANG_SCHEDULERS: Mapping[GangBackend, GangScheduler] = {
+    GangBackend.V1BETA1: _make_native("v1beta1", {"all": {}}),
+    GangBackend.V1ALPHA3: _make_native("v1alpha3", {"all": {}}),
+    GangBackend.V1ALPHA2: _make_native("v1alpha2", "PodGroup"),
+    GangBackend.KUEUE: GangScheduler("a pod group of Kueue", mark=_mark_for_kueue, members_only=True),
+    GangBackend.SOFT: GangScheduler("gates of the pods: all start when all are bound", "the gates of its pods"),
+    GangBackend.ALONE: GangScheduler("each pod as it can", "single pods"),
 }
+"""All backends; of those with an object of their own the first that a cluster has is taken."""
 
 
 class BackendChoice(NamedTuple):
@@ -69,7 +136,7 @@ def count_gang(job: Job) -> int:
     return count_pods(job) if job.spec.start is Start.TOGETHER else 1
 
 
-def choose_backend(job: Job, best: GangBackend, templates: Sequence[Mapping[str, Any]]) -> BackendChoice:
+def choose_backend(job: Job, best: GangBackend, templates: Sequence[Document]) -> BackendChoice:
     """The backend of a launch; `templates`: a pod of each task. InvalidRequest for more pod sets than Kueue takes."""
     count = count_gang(job)
     if best is GangBackend.KUEUE:
@@ -82,7 +149,7 @@ def choose_backend(job: Job, best: GangBackend, templates: Sequence[Mapping[str,
         return BackendChoice(GangBackend.KUEUE)
     if count == 1:
         return BackendChoice(GangBackend.ALONE)
-    if best not in NATIVE_BACKENDS:
+    if GANG_SCHEDULERS[best].served is None:
         return BackendChoice(GangBackend.SOFT)
     if any(task.share for task in job.spec.tasks):
         return BackendChoice(GangBackend.SOFT, "the scheduler's PodGroup finds no place for tasks that share nodes")
@@ -92,46 +159,24 @@ def choose_backend(job: Job, best: GangBackend, templates: Sequence[Mapping[str,
     return BackendChoice(best)
 
 
-def render_group(backend: GangBackend, token: str, count: int, template: Mapping[str, Any]) -> tuple[Document, ...]:
-    """The objects beside the pods: one flat PodGroup for all of them, which are preempted together."""
-    if backend not in NATIVE_BACKENDS:
+def render_group(backend: GangBackend, token: str, count: int, template: Document) -> tuple[Document, ...]:
+    """The objects beside the pods: one group for all of them, where the scheduler has an object for that."""
+    scheduler = GANG_SCHEDULERS[backend]
+    if scheduler.served is None:
         return ()
-    spec: Document = {"schedulingPolicy": {"gang": {"minCount": count}}}
-    spec["disruptionMode"] = "PodGroup" if backend is GangBackend.V1ALPHA2 else {"all": {}}
-    if template["spec"].get("priorityClassName"):
-        spec["priorityClassName"] = template["spec"]["priorityClassName"]
     return (
         {
-            "apiVersion": f"{GROUP}/{backend.value}",
-            "kind": "PodGroup",
+            "apiVersion": f"{scheduler.served.group}/{scheduler.served.version}",
+            "kind": scheduler.served.kind,
             "metadata": {"name": name_anchor(token), "labels": label_launch(token)},
-            "spec": spec,
+            "spec": scheduler.specify(count, template),
         },
     )
 
 
-def mark_pod(
-    backend: GangBackend, token: str, count: int, queue: str
-) -> tuple[dict[str, str], dict[str, str], Document]:
-    """Labels, annotations and fields of the spec that make a pod of the first attempt a part of its group."""
-    if backend in NATIVE_BACKENDS:
-        return {}, {}, {"schedulingGroup": {"podGroupName": name_anchor(token)}}
-    if backend is not GangBackend.KUEUE:
-        return {}, {}, {}
-    labels = {_QUEUE: queue}
-    if count == 1:
-        return labels, {}, {}
-    labels[MEMBER_LABEL] = name_anchor(token)
-    return labels, {_TOTAL: str(count)}, {}
-
-
-def joins_later(backend: GangBackend) -> bool:
-    """Whether pods of later attempts are of the group too.
-
-    Kueue admits only pods of the group. A placed PodGroup is not joined: once some of its pods have ended, its minimum
-    would never be reached again.
-    """
-    return backend is GangBackend.KUEUE
+def mark_pod(backend: GangBackend, token: str, count: int, queue: str) -> PodMarks:
+    """What makes a pod of the first attempt a part of its group."""
+    return GANG_SCHEDULERS[backend].mark(name_anchor(token), count, queue)
 
 
 def describe_pod_set(pod: Mapping[str, Any]) -> str:

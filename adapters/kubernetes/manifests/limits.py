@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from overspan.adapters.kubernetes.launches.gang import BackendChoice, GangBackend
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, BackendChoice
 from overspan.adapters.kubernetes.logs.outputs import choose_outputs, expand, runs_script
 from overspan.adapters.kubernetes.manifests.exporting import choose_exported
 from overspan.adapters.kubernetes.manifests.resources import note_needs
@@ -66,14 +66,11 @@ def note_job(job: Job, settings: Settings, choice: BackendChoice) -> tuple[str, 
     """A sentence for each thing that the cluster accepts and carries out in part, or not at all."""
     notes: list[str] = []
     if choice.why:
-        notes.append(f"the group starts by {_NAMES[choice.backend]}: {choice.why}")
+        notes.append(f"the group starts by {GANG_SCHEDULERS[choice.backend].short}: {choice.why}")
     for task in job.spec.tasks:
         notes += note_needs(task, settings)
         notes += _note_task(job, task, settings)
     return tuple(dict.fromkeys(notes))
-
-
-_NAMES = {GangBackend.SOFT: "the gates of its pods", GangBackend.ALONE: "single pods"}
 
 
 def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:

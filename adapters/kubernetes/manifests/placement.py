@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, GangBackend
 from overspan.adapters.kubernetes.manifests.names import GUEST, HOST
 from overspan.adapters.kubernetes.manifests.partitions import list_expressions
 from overspan.adapters.kubernetes.manifests.resources import Needs
@@ -56,14 +56,14 @@ def render_affinity(token: str, task: TaskSpec, needs: Needs) -> Document:
 def mark_member(job: Job, task: TaskSpec, index: int, backend: GangBackend) -> dict[str, str]:
     """Labels by which tasks that share nodes find each other.
 
-    Labels are part of a pod set in Kueue, so that there all nodes of a task have the same.
+    Labels are part of a pod set in Kueue (`members_only`), so that there all nodes of a task have the same.
     """
     labels = {}
     if any(other.share == task.name for other in job.spec.tasks):
-        labels[HOST] = dns_label(task.name) if backend is GangBackend.KUEUE else member_name(task.name, index)
+        labels[HOST] = dns_label(task.name) if GANG_SCHEDULERS[backend].members_only else member_name(task.name, index)
     if task.share:
         labels[GUEST] = dns_label(task.share)
-        if backend is GangBackend.KUEUE:
+        if GANG_SCHEDULERS[backend].members_only:
             labels[TASK] = dns_label(task.name)
     return labels
 
@@ -75,9 +75,9 @@ def render_company(token: str, task: TaskSpec, index: int, backend: GangBackend)
     """
     if not task.share:
         return {}
-    host = dns_label(task.share) if backend is GangBackend.KUEUE else member_name(task.share, index)
+    host = dns_label(task.share) if GANG_SCHEDULERS[backend].members_only else member_name(task.share, index)
     affinity: Document = {"podAffinity": _require([{"matchLabels": {LAUNCH: token, HOST: host}}])}
-    if backend is GangBackend.KUEUE and task.num_nodes > 1:
+    if GANG_SCHEDULERS[backend].members_only and task.num_nodes > 1:
         own = {LAUNCH: token, TASK: dns_label(task.name)}
         affinity["podAntiAffinity"] = _require([{"matchLabels": own}])
     return affinity

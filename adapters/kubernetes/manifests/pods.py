@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.files import render_files
-from overspan.adapters.kubernetes.launches.gang import count_gang, joins_later, mark_pod
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, PodMarks, count_gang, mark_pod
 from overspan.adapters.kubernetes.logs.end_marks import make_mark
 from overspan.adapters.kubernetes.manifests import names, placement
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
@@ -155,15 +155,12 @@ class _RenderContext(NamedTuple):
 def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, pods: PodSelection) -> _RenderContext:
     job, token, task, pod = plan.job, plan.token, template.task, template.pod
     first = pods.attempt == _first_attempt(job, task.name) and not pods.run
-    labels: dict[str, str] = {}
-    marks: dict[str, str] = {}
-    fields: Document = {}
-    if first or joins_later(plan.backend):
-        labels, marks, fields = mark_pod(plan.backend, token, count_gang(job), settings.queue)
+    joins = first or GANG_SCHEDULERS[plan.backend].members_only
+    marks = mark_pod(plan.backend, token, count_gang(job), settings.queue) if joins else PodMarks()
     notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
     if pods.go:
         notes[GO] = pods.go
-    spec = {**pod["spec"], "hostname": "", **fields}
+    spec = {**pod["spec"], "hostname": "", **marks.fields}
     if names.has_names(job):
         spec["subdomain"] = names.name_domain(job)
     known = {END_VARIABLE, *template.variables.own}
@@ -178,8 +175,8 @@ def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, p
         pods,
         number_text(name, task.num_nodes),
         number_text(partial(names.name_host, job, task.name), task.num_nodes),
-        labels,
-        {**pod["metadata"]["annotations"], **notes, **marks},
+        dict(marks.labels),
+        {**pod["metadata"]["annotations"], **notes, **marks.annotations},
         spec,
         [entry for entry in main.get("env", ()) if entry["name"] not in known],
     )

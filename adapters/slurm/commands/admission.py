@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from overspan.adapters.contract import Node, Refusal
 from overspan.adapters.slurm.commands.errors import clean, read_failure
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.slurm_words import TOO_MUCH_MEMORY
 
 _TRIAL = "allocation failure: "
 _SUBMISSION = "Batch job submission failed: "
@@ -19,7 +20,7 @@ _ACCEPTED = re.compile(
 
 
 _TOO_LARGE = (
-    "Memory specification can not be satisfied",
+    TOO_MUCH_MEMORY,
     f"{_SUBMISSION}Requested node configuration is not available",
 )
 

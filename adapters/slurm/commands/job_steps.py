@@ -29,6 +29,7 @@ from overspan.adapters.slurm.commands.squeue import read_nodes
 from overspan.adapters.slurm.commands.states import NativeState, read_state
 from overspan.adapters.slurm.handles import Handle, parse_handle
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
+from overspan.bridge.model.state_words import ENDED_WORDS
 
 SECONDS = 5.0
 """Timeout of the cluster's answer, in seconds, since a user waits for it."""
@@ -144,7 +145,7 @@ def make_step(text: str, record: NativeStepRecord, names: Sequence[str]) -> Step
     """A step as the contract has it; its nodes are numbered within the launch."""
     places = {name: index for index, name in enumerate(names)}
     status = record.exit or ExitStatus()
-    running = record.end is None and record.state.base not in _OVER
+    running = record.end is None and record.state.base not in ENDED_WORDS
     # Slurm shows CANCELLED also for a step that died of a signal by itself; only a cancelled one says by whom.
     cancelled = record.state.base == "CANCELLED" and record.state.by is not None
     return Step(
@@ -167,9 +168,6 @@ def make_step(text: str, record: NativeStepRecord, names: Sequence[str]) -> Step
         host="",
         pid=0,
     )
-
-
-_OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 
 
 def list_fields(version: tuple[int, ...]) -> tuple[str, ...]:

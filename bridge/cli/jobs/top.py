@@ -205,13 +205,13 @@ def _filter_nodes(names: tuple[str, ...]) -> str:
     if not names:
         return ""
     from overspan.bridge.model.hostlists import expand
-    from overspan.tui.queue.filters import quote_node
+    from overspan.tui.filter_language import spell_value
 
     try:
         nodes = expand(",".join(names))
     except ValueError as error:
         raise InvalidRequest(f"--nodelist={','.join(names)}: {error}") from None
-    return f"node:{','.join(map(quote_node, nodes))}"
+    return f"node:{','.join(map(spell_value, nodes))}"
 
 
 def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) -> int:

@@ -15,10 +15,10 @@ from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
 from overspan.bridge.model.getopt import SEPARATOR, Words, parse
 from overspan.bridge.model.sbatch_options import WORDS
 from overspan.bridge.model.sizes import parse_memory
+from overspan.bridge.model.slurm_words import TOO_MUCH_MEMORY
 
 _UNKNOWN_OPTION = 255
 _FAILED = "Batch job submission failed: "
-_MEMORY = "Memory specification can not be satisfied"
 _EMPTY = "Batch script is empty"
 _MAX_HOSTS_FILE = 1 << 20
 _FILE_OPTIONS = {
@@ -127,7 +127,7 @@ def _report(call: Invocation, error: OverspanError, *, trial: bool = False) -> i
     """Print an error in Slurm's form: its words first, then where and how to mend it."""
     sys.stdout.flush()
     for line in shown(error.message).splitlines() or ["the submission failed"]:
-        if trial and line == _MEMORY:
+        if trial and line == TOO_MUCH_MEMORY:
             # Slurm looks at memory only when a job is really submitted.
             continue
         if trial and line.startswith(_FAILED):

@@ -13,7 +13,7 @@ from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.getopt import VALUE, Option, Words
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.slurm_words import ALREADY_ENDED, INVALID_JOB
 
 if TYPE_CHECKING:
     from overspan.bridge.client.messages import FailedOrder
@@ -48,7 +48,6 @@ OPTIONS = (
 )
 _USAGE = "usage: span scancel [OPTION...] ID...\n       span scancel [OPTION...] ID|NAME TASK"
 _SILENT = ("not_found", "conflict")
-_ENDED = "Job/step already completing or completed"
 
 
 def run(call: Invocation) -> int:
@@ -139,7 +138,7 @@ def _report(words: Words, order: CancelOrder, errors: Sequence[FailedOrder]) -> 
         if (loud and not words.has("quiet")) or words.has("verbose"):
             head, _, text = message.partition(": ")
             text = text if head.startswith("job ") and text else message
-            if kind == "not_found" or (order.signal and text == _ENDED):
+            if kind == "not_found" or (order.signal and text == ALREADY_ENDED):
                 text = INVALID_JOB
             sys.stderr.write(f"scancel: error: Kill job error on job id {ref}: {text}\n")
     return code

@@ -15,7 +15,7 @@ from overspan.bridge.cli.usage import complain, help_text, read_words
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
-from overspan.bridge.model.slurm_words import INVALID_JOB, TOO_LONG
+from overspan.bridge.model.slurm_words import ALREADY_ENDED, INVALID_JOB, TOO_LONG
 
 OPTIONS = (
     Option("all", "a"),
@@ -139,7 +139,7 @@ def _explain(error: OverspanError) -> str:
     if isinstance(error, NotFound):
         return INVALID_JOB
     head, _, text = error.message.partition(": ")
-    if text == "Job/step already completing or completed":
+    if text == ALREADY_ENDED:
         return "Job has already finished"
     return text if text and head.startswith("job ") else error.message
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import BAD_NODE
+from overspan.bridge.model.slurm_words import BAD_NODE, NOT_SUPPORTED
 
 
 class Tag(NamedTuple):
@@ -97,7 +97,6 @@ _KNOWN = frozenset(_OTHERS.split())
 """Parameters of Slurm's that nothing here can change after the submission."""
 NO_ENTITY = """No valid entity in update command
 Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug\""""
-REFUSED = "Requested operation not supported on this system"
 _REFUSALS = {
     "deadline": "Access/permission denied",
     "features": "Invalid feature specification",
@@ -177,7 +176,7 @@ def _complaint(tag: str, value: str) -> str:
 
 def explain_refusal(names: Sequence[str]) -> str:
     """Why the first of these parameters cannot be changed."""
-    return _REFUSALS.get(names[0].lower(), REFUSED)
+    return _REFUSALS.get(names[0].lower(), NOT_SUPPORTED)
 
 
 def _matches(text: str, name: str, least: int) -> bool:

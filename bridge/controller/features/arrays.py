@@ -11,7 +11,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, why_others_wait
+from overspan.bridge.lifecycle.arrays import AHEAD, Tally, choose_drawn, find_end, find_reason
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
@@ -40,6 +40,8 @@ class _Count:
     """The throttle that the cluster has."""
     filling: bool = False
     again: bool = False
+    failures: int = 0
+    """Passes that have failed one after the other."""
 
     def add(self, job: Job, by: int) -> None:
         """Add (`by` = 1) or remove (-1) an element with these facts."""
@@ -115,8 +117,13 @@ class ArrayElements:
                 count.again = False
                 if await self._draw(array, count):
                     count.again = True
+            count.failures = 0
         except OverspanError as error:
-            log.warning("array %d: %s; trying again", array, error)
+            count.failures += 1
+            # The first one is usual at a start, when no cluster has been polled yet; the same is not said for ever.
+            if count.failures <= 2:
+                level = logging.INFO if count.failures == 1 else logging.WARNING
+                log.log(level, "array %d: %s; trying again", array, error, extra={"job": array})
             self.recorder.timers.set(f"array:{array}", self.recorder.clock() + RETRY_SECONDS, lambda: self.wake(array))
         finally:
             count.filling = False
@@ -134,7 +141,7 @@ class ArrayElements:
         enforced, least = self._enforces(entry.cluster), self._find_step(entry.cluster)
         ranges = choose_drawn(entry.job, count.tally(), enforced, least) if judge(entry.job, now).now else ()
         if ranges:
-            return await self.recorder.draw(array, ranges, why_others_wait(entry.job, count.tally(), ranges))
+            return await self.recorder.draw(array, ranges, find_reason(entry.job, count.running, "Priority"))
         if find_end(entry.job, count.tally(), now) is not None:
             await self.recorder.change((array,), lambda units: self._close(units, count))
         return False
@@ -146,7 +153,7 @@ class ArrayElements:
             if entry is not None:
                 await self._tell(entry, self._count(array))
         except OverspanError as error:
-            log.info("array %d: %s", array, error)
+            log.debug("array %d: %s", array, error, extra={"job": array})
 
     async def _tell(self, entry: JobEntry, count: _Count) -> None:
         """Set the present throttle on a cluster that enforces throttles itself, if elements may wait for it."""

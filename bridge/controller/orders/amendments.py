@@ -14,9 +14,8 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import gres_gpus, parse_gres
+from overspan.bridge.model.slurm_words import BAD_GRES, NOT_PENDING
 from overspan.bridge.model.spec import Candidate, JobSpec, RetryPolicy, TaskSpec, demand_of
-
-_NOT_WAITING = "Job is no longer pending execution"
 
 
 def amend(job: Job, values: Mapping[str, Any]) -> Job:
@@ -27,7 +26,7 @@ def amend(job: Job, values: Mapping[str, Any]) -> Job:
     if job.element is not None:
         raise Conflict(f"job {job.id}: an element has its array's spec", remedy=f"change the array {job.element.array}")
     if job.array is not None and _count(job.array.waiting + job.array.cancelled) < _count_all(job):
-        raise Conflict(f"job {job.id}: {_NOT_WAITING}", remedy="elements of it have started")
+        raise Conflict(f"job {job.id}: {NOT_PENDING}", remedy="elements of it have started")
     spec = job.spec
     for name, value in values.items():
         spec = _amend_places(spec, job.candidate, name, value)
@@ -101,7 +100,7 @@ def _set_gres(task: TaskSpec, value: str) -> TaskSpec:
     try:
         gpus, others = gres_gpus(parse_gres(value) if value else ())
     except ValueError as error:
-        raise InvalidRequest("Invalid generic resource (gres) specification", remedy=str(error)) from None
+        raise InvalidRequest(BAD_GRES, remedy=str(error)) from None
     return replace(task, resources=replace(task.resources, gpus=gpus, gres=others))
 
 

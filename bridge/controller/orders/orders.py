@@ -26,6 +26,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Ove
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.signals import signal_number
+from overspan.bridge.model.slurm_words import ALREADY_ENDED, NOT_PENDING
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import OutboxRow
 
@@ -252,7 +253,7 @@ def place(unit: UnitOfWork, event: Event, now: float) -> None:
         raise refuse(unit.job, event)
     if isinstance(event, events.Release) and _asked_already(unit, events.Cancel(now)):
         # The orders of a job may be carried out together: it would start before its end.
-        raise Conflict(f"job {unit.job.id}: Job/step already completing or completed")
+        raise Conflict(f"job {unit.job.id}: {ALREADY_ENDED}")
     if not unit.dispatched:
         unit.advance(event)
     elif not (isinstance(event, events.Cancel) and _asked_already(unit, event)):
@@ -312,18 +313,18 @@ def refuse(job: Job, event: Event) -> Conflict:
     if job.over:
         return _ended(job.id)
     if isinstance(event, events.Hold):
-        return Conflict(f"job {job.id}: Job is no longer pending execution", remedy="only a waiting job can be held")
+        return Conflict(f"job {job.id}: {NOT_PENDING}", remedy="only a waiting job can be held")
     if isinstance(event, events.Release):
         return Conflict(f"job {job.id} is not held")
     if isinstance(event, events.Cancel | events.CancelElements):
-        return Conflict(f"job {job.id}: Job/step already completing or completed")
+        return Conflict(f"job {job.id}: {ALREADY_ENDED}")
     if job.granted_at is None:
         return Conflict(f"job {job.id}: Job is pending execution")
     return Conflict(f"job {job.id} is {job.state.value}, so {type(event).__name__.lower()} does not apply")
 
 
 def _ended(job_id: int) -> Conflict:
-    return Conflict(f"job {job_id}: Job/step already completing or completed")
+    return Conflict(f"job {job_id}: {ALREADY_ENDED}")
 
 
 def parse_signal(text: str) -> int:
@@ -372,7 +373,7 @@ def _set_throttle(unit: UnitOfWork, task: str, value: Any, now: float, by: str) 
 def _check_here(unit: UnitOfWork) -> None:
     """Raise Conflict for a dispatched job: what only the daemon applies can be changed only before."""
     if unit.dispatched or unit.job.over:
-        raise Conflict(f"job {unit.job.id}: Job is no longer pending execution", remedy="hold it before it is due")
+        raise Conflict(f"job {unit.job.id}: {NOT_PENDING}", remedy="hold it before it is due")
 
 
 def _set_label(name: str) -> Callable[[UnitOfWork, str, Any, float, str], None]:
@@ -390,7 +391,7 @@ def _amend(unit: UnitOfWork, values: Mapping[str, Any], now: float, by: str) -> 
     if values == {"partition": job.spec.partition}:
         return
     if unit.dispatched or job.state is not State.PENDING:
-        raise Conflict(f"job {job.id}: Job is no longer pending execution", remedy=_TOO_LATE)
+        raise Conflict(f"job {job.id}: {NOT_PENDING}", remedy=_TOO_LATE)
     texts = [f"{name} set to {value}" for name, value in values.items()]
     unit.amend(now, amend(job, values), f"{', '.join(texts)} by {by}")
 

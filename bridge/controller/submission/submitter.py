@@ -25,14 +25,13 @@ from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreF
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
-from overspan.bridge.model.slurm_words import BAD_PARTITION
+from overspan.bridge.model.slurm_words import BAD_GRES, BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
 from overspan.bridge.readers.submission import SCRIPT, Submission
 from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
 FAILED = "Batch job submission failed"
-BAD_GRES = "Invalid generic resource (gres) specification"
 LARGE = 32 * 1024
 """Length from which a text is parsed in a thread, so that the event loop goes on meanwhile."""
 

@@ -21,6 +21,7 @@ from overspan.bridge.controller.views.derived_fields import (
     stream_paths,
     work_dir,
 )
+from overspan.bridge.lifecycle.arrays import find_reason
 from overspan.bridge.lifecycle.readiness import reason_of
 from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS, USUAL, WHOLE, JobRow
 from overspan.bridge.model.allocations import is_allocation
@@ -74,12 +75,17 @@ def elements_row(
     """The row of some of an array's elements that wait or are pending; None for none."""
     if not indices or entry.job.array is None:
         return None
-    reason = entry.job.reason
-    if entry.job.state is not State.PENDING or reason == "None":
-        pending = (_reason(part, part.job.reason) for part in elements.values() if is_folded(part))
-        reason = next(pending, "None" if entry.job.state is not State.PENDING else reason)
     text = format_array_indices(indices, entry.job.array.throttle)
-    return encode_row(_array(entry, State.PENDING, reason, text))
+    return encode_row(_array(entry, State.PENDING, elements_reason(entry, elements), text))
+
+
+def elements_reason(entry: JobEntry, elements: Mapping[int, JobEntry]) -> str:
+    """Why an array's elements wait that are pending."""
+    pending = min((index for index, part in elements.items() if is_folded(part)), default=None)
+    first = "" if pending is None else _reason(elements[pending], elements[pending].job.reason)
+    if entry.job.state is not State.PENDING:
+        return first or "None"
+    return find_reason(entry.job, sum(part.job.live for part in elements.values()), first)
 
 
 def cancelled_row(entry: JobEntry) -> bytes | None:

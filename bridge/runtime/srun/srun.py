@@ -12,7 +12,7 @@ from typing import Callable, Optional
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.slurm_words import word_lost_allocation
+from overspan.bridge.model.slurm_words import ALREADY_ENDED, word_lost_allocation
 from overspan.bridge.model.srun_options import Part, parse_words
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import (
@@ -291,7 +291,7 @@ def _find_joined(prepared: Prepared, own: Sequence[AllocatedNode]) -> Optional[B
         return None
     process = find_batch_process(prepared.allocation, own[0])
     if process is None:
-        raise ConnectionFailure("Job/step already completing or completed")
+        raise ConnectionFailure(ALREADY_ENDED)
     return None if is_inside(process, os.environ) else process
 
 

@@ -8,6 +8,7 @@ from typing import Optional
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.names import env_name
 from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.slurm_words import BAD_GRES
 from overspan.bridge.runtime.core.allocation import AllocatedComponent, AllocatedNode, Allocation
 from overspan.bridge.runtime.srun.rank_layout import LayoutError, RankPosition, count_tasks, distribute, fold_counts
 from overspan.bridge.runtime.srun.step_options import ComponentOptions
@@ -288,8 +289,8 @@ def check_gpus(plan: StepPlan) -> None:
         for node, count in zip(step_component.nodes, step_component.counts):
             asked = (step_component.options.gpus_per_task or 0) * count or step_component.options.gpus_per_node or 0
             if asked > len(node.gpus):
-                raise PlanError("Invalid generic resource (gres) specification")
+                raise PlanError(BAD_GRES)
         if step_component.options.gpus and step_component.options.gpus > sum(
             len(node.gpus) for node in step_component.nodes
         ):
-            raise PlanError("Invalid generic resource (gres) specification")
+            raise PlanError(BAD_GRES)

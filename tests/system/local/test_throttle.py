@@ -41,6 +41,11 @@ def states(follower: Follower) -> str:
     return "".join(follower.jobs[handle(index)].state.value[0] for index in range(len(follower.jobs)))
 
 
+def reasons(follower: Follower) -> list[str]:
+    """Why those wait that do not run."""
+    return [job.reason for job in follower.jobs.values() if job.state is State.PENDING]
+
+
 def limit_of(cluster: LocalCluster) -> int | None:
     """The throttle in force."""
     return cluster._dispatch.queue._arrays[ARRAY].limit
@@ -48,6 +53,21 @@ def limit_of(cluster: LocalCluster) -> int | None:
 
 async def give(cluster: LocalCluster, index: int, event: Event) -> None:
     assert await cluster.order([Order(f"order-{index}-{event.at}", handle(index), event)]) == [None]
+
+
+def test_the_throttle_is_no_reason_while_the_machine_is_too_small_for_it(root: Path) -> None:
+    async def story(cluster: LocalCluster) -> None:
+        follower = await submit(cluster, root, 7, 4)
+        await follower.until(lambda: states(follower) == "RRPPPPP", "two run")
+        # As Slurm says it: the first one lacks resources, all others stand behind it.
+        await follower.until(lambda: reasons(follower) == ["Resources", *["Priority"] * 4], "why they wait")
+        await cluster.set_throttle(ARRAY, 2)
+        await follower.until(lambda: set(reasons(follower)) == {"JobArrayTaskLimit"}, "the limit")
+        for index in range(7):
+            (root.parent / f"go-{index}").touch()
+        await follower.until(lambda: all(job.over for job in follower.jobs.values()), "all ran")
+
+    play(open_on(root, cpus=2), story)
 
 
 def test_elements_beyond_the_throttle_wait_and_start_one_after_the_other(root: Path) -> None:

@@ -13,9 +13,8 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local import open_cluster
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import (
+    MEMORY_NEVER_FITS,
     NEVER_FITS,
-    NO_GRES,
-    TOO_MUCH_MEMORY,
     describe_misfit,
     find_refusal,
     name_machine,
@@ -27,7 +26,7 @@ from overspan.adapters.local.settings import Settings, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
-from overspan.bridge.model.slurm_words import BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
+from overspan.bridge.model.slurm_words import BAD_GRES, BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
 from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 MACHINE = Capacity(2000, 4096, ("A100",))
@@ -115,7 +114,7 @@ def test_a_job_keeps_its_address_where_it_can() -> None:
 def test_what_never_fits_is_refused() -> None:
     assert find_refusal(job(TaskSpec("t", resources=Resources(cpus=2))), Settings(), MACHINE) == ""
     assert (
-        find_refusal(job(TaskSpec("t", resources=Resources(memory_mib=4097))), Settings(), MACHINE) == TOO_MUCH_MEMORY
+        find_refusal(job(TaskSpec("t", resources=Resources(memory_mib=4097))), Settings(), MACHINE) == MEMORY_NEVER_FITS
     )
     for resources in (Resources(cpus=2.5), Resources(cpus=2.5, memory_mib=1), Resources(gpus=(Gpus(2),))):
         assert find_refusal(job(TaskSpec("t", resources=resources)), Settings(), MACHINE) == NEVER_FITS
@@ -172,7 +171,7 @@ def test_one_of_several_partitions_is_enough() -> None:
 
 
 def test_the_only_generic_resource_is_the_gpu() -> None:
-    assert find_refusal(job(TaskSpec("t", resources=Resources(gres=(Gres("foo"),)))), Settings(), MACHINE) == NO_GRES
+    assert find_refusal(job(TaskSpec("t", resources=Resources(gres=(Gres("foo"),)))), Settings(), MACHINE) == BAD_GRES
 
 
 def test_a_plan_shows_what_would_run() -> None:

@@ -120,6 +120,23 @@ def test_what_runs_already_counts_even_beyond_the_throttle() -> None:
     assert moved(line) == ({"3"}, set())
 
 
+def test_the_throttle_holds_parked_ones_only_while_as_many_have_started() -> None:
+    line = make_line(5, 2)
+    line.settle()
+    # Nothing has started yet: those that are kept out stand behind their own array.
+    assert dict(line.list_parked()) == {"2": False, "3": False, "4": False}
+    start_head(line)
+    assert dict(line.list_parked()) == {}
+    start_head(line)
+    assert dict(line.list_parked()) == {"2": True, "3": True, "4": True}
+    line.remove("0")
+    line.settle()
+    assert dict(line.list_parked()) == {"3": False, "4": False}
+    line.set_limit(7, 1)
+    line.settle()
+    assert dict(line.list_parked()) == {"2": True, "3": True, "4": True}
+
+
 class Lines(RuleBasedStateMachine):
     """Two arrays and single jobs against a model that counts anew each time."""
 
@@ -130,6 +147,7 @@ class Lines(RuleBasedStateMachine):
         self.waiting: dict[str, Rank] = {}
         self.started: dict[str, Rank] = {}
         self.parked: set[str] = set()
+        self.told: dict[str, bool] = {}
 
     def members(self, array: int) -> list[str]:
         """The waiting launches of an array in their order."""
@@ -197,6 +215,11 @@ class Lines(RuleBasedStateMachine):
             assert [key for key in members if key in self.line] == members[:room]
             # Everybody who is kept out was told, and nobody else.
             assert set(members[room:]) == self.parked & set(members)
+        self.told.update(self.line.list_parked())
+        for array in (7, 8):
+            limit, members = self.limits[array], self.members(array)
+            kept = [key for key in members if key not in self.line]
+            assert all(self.told[key] == (limit is not None and self.running(array) >= limit) for key in kept)
 
     @invariant()
     def single_jobs_only_queue(self) -> None:

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.controller.fake_repository import FakeRepository
 
 from overspan.bridge.controller.core.registry import JobEntry, Registry
@@ -63,7 +64,28 @@ def test_pending_elements_are_folded_into_the_row_of_those_that_wait() -> None:
     assert _texts(registry, states=frozenset({"PENDING"})) == ["2,4-9%3"]
     (row,) = _queue(registry, states=frozenset({"PENDING"}))
     assert (row["id"], row["array_id"], row["state"], row["node_list"]) == (10, 10, "PENDING", "")
-    assert row["reason"] == "JobArrayTaskLimit"
+    # Two of three run: it is not the throttle that holds the next one.
+    assert row["reason"] == "Resources"
+
+
+@pytest.mark.parametrize(
+    ("running", "why", "reason"),
+    [
+        (2, "Priority", "Resources"),
+        (2, "JobArrayTaskLimit", "Resources"),
+        (3, "Priority", "JobArrayTaskLimit"),
+        (3, "Dependency", "Dependency"),
+    ],
+)
+def test_the_throttle_is_the_reason_once_as_many_run(running: int, why: str, reason: str) -> None:
+    states = {5: State.PENDING, **dict.fromkeys(range(running), State.RUNNING), 4: State.PENDING}
+    registry = _registry(states, waiting="6-9")
+    head, later = registry.get(10), registry.elements(10)[5]
+    assert head is not None
+    registry.put(head, replace(head.job, reason=why))
+    registry.put(later, replace(later.job, reason="Priority"))
+    (row,) = _queue(registry, states=frozenset({"PENDING"}))
+    assert (row["array_waiting"], row["reason"]) == ("4-9%3", reason)
 
 
 def test_the_row_changes_with_its_elements_and_goes_with_the_last() -> None:

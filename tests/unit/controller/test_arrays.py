@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
+import pytest
 from tests.unit.controller.elements import element, run
 from tests.unit.controller.fakes import (
     Bench,
@@ -232,7 +234,7 @@ def test_where_the_cluster_keeps_the_throttle_it_has_elements_at_hand() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit("one array=0-99%2")
         await turn()
-        assert waiting(bench) == f"{AHEAD}-99" and bench.job().reason == "JobArrayTaskLimit"
+        assert waiting(bench) == f"{AHEAD}-99" and bench.job().reason == "Priority"
         assert isinstance(bench.cluster, ThrottlingCluster)
         assert set(bench.cluster.throttles.values()) == {2} and len(bench.cluster.throttles) == AHEAD
         for index in range(AHEAD // 2 - 1):
@@ -262,6 +264,26 @@ def test_another_throttle_reaches_elements_that_wait_on_the_cluster() -> None:
         await run(bench, 0, exit_code=0)
         await turn()
         assert len(told(bench)) == 2
+
+    play(scene, ThrottlingCluster())
+
+
+def test_a_throttle_that_cannot_be_told_is_logged_twice_and_as_a_trouble_from_the_second_time_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "overspan.bridge.controller.features.arrays")
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit("one array=0-99%2")
+        await turn()
+        bench.cluster.fail(True)
+        await bench.controller.orders.update("1", Update({"throttle": 5}))
+        for _ in range(4):
+            bench.clock.advance(10)
+            await turn()
+        said = [record for record in caplog.records if record.name.endswith("features.arrays")]
+        assert [record.levelname for record in said] == ["INFO", "WARNING"]
+        assert {record.getMessage() for record in said} == {"array 1: no route to the cluster; trying again"}
 
     play(scene, ThrottlingCluster())
 

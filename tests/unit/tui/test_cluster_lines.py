@@ -10,9 +10,9 @@ from tests.unit.tui.labs import HOSTILE, cluster
 from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.tui.clusters.findings import count_faults, report_error, report_findings
 from overspan.tui.clusters.lines import ClusterLine, format_latency, make_columns, make_lines
-from overspan.tui.places.text_filter import read_text_filter
+from overspan.tui.filter_language import fields_of_texts, read_words
 
-ALL = read_text_filter("", ())
+ALL = read_words("", fields_of_texts(()))
 CLUSTERS = [
     cluster("leo", default=True, jobs=3, calls_left="24 of 30, 2/s"),
     cluster("kube", "kubernetes", "stale", since=NOW - 130, message="Unreachable:\nno route", jobs=9),
@@ -56,7 +56,7 @@ def test_a_daemon_of_another_version_tells_less() -> None:
 )
 def test_orders(sort: str, names: list[str]) -> None:
     assert [line.key for line in make_lines(CLUSTERS, ALL, sort)] == names
-    chosen = read_text_filter("state:stale", ("state",))
+    chosen = read_words("state:stale", fields_of_texts(("state",)))
     assert [line.key for line in make_lines(CLUSTERS, chosen, sort)] == ["kube"]
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.tui.fake_source import job
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.queue.filters import Filter, FilterHistory, FilterSubject, quote_node, read_filter, suggest_word
+from overspan.tui.filter_language import Filter, spell_word, suggest_word
+from overspan.tui.queue.filters import QUEUE_FIELDS, FilterSubject, limit_users, read_filter
 
 TRAINER = job(42, "trainer", group="rl-math", task_offset=0, user="ana", cluster="leo", node_list="n[1-3],gpu7")
 WAITING = job(43, "fit [a-c]", "PENDING", user="bob", cluster="k8s", partition="debug", reason="Resources: 2 of 8 GPUs")
@@ -93,7 +94,7 @@ def test_a_time_or_an_address_is_text() -> None:
 
 
 def test_users_limit_a_filter() -> None:
-    limited = read_filter("state:r").limit_users(("bob",))
+    limited = limit_users(read_filter("state:r"), ("bob",))
     assert not limited.matches(FilterSubject(TRAINER, "42+0"))
     assert limited.matches(FilterSubject(TRAINER._replace(user="bob"), "42+0"))
     assert limited.source == "state:r"
@@ -105,7 +106,7 @@ def test_anything_can_be_typed(source: str) -> None:
     assert isinstance(found, Filter)
     for row in (TRAINER, WAITING, ELEMENT):
         found.matches(FilterSubject(row, row.ref))
-    suggest_word(source, lambda field: ["a", "b"])
+    suggest_word(source, QUEUE_FIELDS, lambda field: ["a", "b"])
 
 
 def test_damaged_host_lists_are_names() -> None:
@@ -113,9 +114,9 @@ def test_damaged_host_lists_are_names() -> None:
 
 
 def test_the_name_of_a_node_matches_itself_alone() -> None:
-    assert matches(f"node:{quote_node('gpu-1.lab')}", job(1, node_list="gpu-1.lab"))
-    assert not matches(f"node:{quote_node('gpu-1.lab')}", job(1, node_list="gpu-1xlab"))
-    assert quote_node("gpu-1") == "gpu-1"
+    assert matches(spell_word("node", "gpu-1.lab"), job(1, node_list="gpu-1.lab"))
+    assert not matches(spell_word("node", "gpu-1.lab"), job(1, node_list="gpu-1xlab"))
+    assert spell_word("node", "gpu-1") == "node:gpu-1"
 
 
 @pytest.mark.parametrize(
@@ -135,24 +136,4 @@ def test_the_name_of_a_node_matches_itself_alone() -> None:
 )
 def test_the_last_word_is_completed(typed: str, proposed: str | None) -> None:
     known = {"state": ["running", "pending"], "user": ["ana", "bob"]}
-    assert suggest_word(typed, lambda field: known.get(field, [])) == proposed
-
-
-def test_the_arrows_go_through_the_filters_that_were_kept() -> None:
-    history = FilterHistory()
-    assert history.older("typing") == "typing"
-    for source in ("one", "two", "one", ""):
-        history.add(source)
-    assert history.older("typing") == "one"
-    assert history.older("one") == "two"
-    assert history.older("two") == "two"
-    assert history.newer("two") == "one"
-    assert history.newer("one") == "typing"
-    assert history.newer("typing") == "typing"
-
-
-def test_a_filter_that_is_opened_again_is_no_earlier_one() -> None:
-    history = FilterHistory()
-    history.add("one")
-    history.add("two")
-    assert history.older("two") == "one"
+    assert suggest_word(typed, QUEUE_FIELDS, lambda field: known.get(field, [])) == proposed

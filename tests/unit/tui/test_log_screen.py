@@ -5,83 +5,33 @@ from __future__ import annotations
 import os
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.tui import fake_source
 from tests.unit.tui.fake_source import FakeSource, LogFile, job
-from tests.unit.tui.stories import play, settle
+from tests.unit.tui.log_stories import (
+    NOW,
+    fast_ticks,
+    is_asked,
+    make_source,
+    notices,
+    numbered,
+    read_log,
+    said,
+    shown,
+)
+from tests.unit.tui.stories import settle
 from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
-from textual.widgets import Static
 
 from overspan.bridge.model.errors import Denied, Unreachable
 from overspan.bridge.model.log_matching import LONGEST
-from overspan.tui.app import TopApp
 from overspan.tui.logs.lines import CUT
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.logs.window import PART, TRUNCATED
 
-NOW = fake_source.NOW - 1000
-"""When the logs were written."""
-LogStory = Callable[[LogScreen, Pilot[int]], Awaitable[None]]
-
-
-@pytest.fixture(autouse=True)
-def fast_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for what was written ten times a second."""
-    monkeypatch.setattr("overspan.tui.logs.screen.TICK_SECONDS", 0.1)
-
-
-def read_log(source: FakeSource, story: LogStory, size: tuple[int, int] = (80, 24)) -> None:
-    """Open the log of the first job, and play."""
-
-    async def run(app: TopApp, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: app.queue.table.current is not None)
-        await pilot.press("o")
-        await settle(pilot, lambda: isinstance(app.screen, LogScreen) and app.screen.is_mounted)
-        screen = app.screen
-        assert isinstance(screen, LogScreen)
-        await settle(pilot, lambda: screen.session.silence != "asking the daemon...")
-        await story(screen, pilot)
-
-    play(source, run, size)
-
-
-def shown(screen: LogScreen) -> list[str]:
-    """The rows of the lines, as they are painted, without the bar."""
-    view = screen.view
-    texts = [view.render_line(y).text[:-1].rstrip() for y in range(view.size.height)]
-    while texts and not texts[-1]:
-        texts.pop()
-    return texts
-
-
-def said(screen: LogScreen, where: str = "#log-status") -> str:
-    """What a line around the log says."""
-    return str(screen.query_one(where, Static).content)
-
-
-def is_asked(screen: LogScreen) -> bool:
-    """Whether a prompt is open."""
-    return bool(screen.query_one("#log-ask").display)
-
-
-def notices(screen: LogScreen) -> list[str]:
-    """What was told by the way."""
-    return [notice.message for notice in screen.app._notifications]
-
-
-def make_source(*lines: str, first: int = 1) -> FakeSource:
-    source = FakeSource([job(first)])
-    source.write(str(first), "".join(line + "\n" for line in lines).encode())
-    return source
-
-
-def numbered(count: int, begin: int = 0) -> list[str]:
-    return [f"line {number}" for number in range(begin, begin + count)]
+__all__ = ["fast_ticks"]
 
 
 def test_the_end_is_followed_until_the_reader_goes_up() -> None:
@@ -235,145 +185,6 @@ def test_earlier_attempts_are_read_and_a_new_one_is_followed() -> None:
         assert "attempt 2 begins" in shown(screen)[1]
 
     read_log(source, story)
-
-
-def test_a_search_goes_from_match_to_match() -> None:
-    lines = [f"line {number} error" if number % 50 == 7 else f"line {number}" for number in range(400)]
-    source = make_source(*lines)
-    source.search_block = 1000
-
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: shown(screen)[-1:] == ["line 399"])
-        await pilot.press("slash", *"ERR", "backspace", "backspace", "backspace", *"err", "enter")
-        await settle(pilot, lambda: screen.session.hit is not None)
-        assert screen.session.hit is not None and screen.session.hit.line.text == "line 357 error"
-        assert "line 357 error" in shown(screen)
-        await settle(pilot, lambda: "/err: 8 lines" in said(screen))
-        await pilot.press("n", "n")
-        assert "line 257 error" in shown(screen)
-        await pilot.press("N")
-        assert screen.session.hit.line.text == "line 307 error"
-        for _ in range(8):
-            await pilot.press("n")
-        assert screen.session.hit.line.text == "line 7 error" and "no older match" in notices(screen)
-        assert count_marked(screen) == 1
-        await pilot.press("escape")
-        assert count_marked(screen) == 0 and screen.session.search is None
-        assert isinstance(screen.app.screen, LogScreen)
-
-    read_log(source, story)
-
-
-def count_marked(screen: LogScreen) -> int:
-    """Pieces of text that are marked as matches."""
-    styles = [screen.view._style("match").bgcolor, screen.view._style("hit").bgcolor]
-    strips = [screen.view.render_line(y) for y in range(screen.view.size.height)]
-    return sum(segment.style is not None and segment.style.bgcolor in styles for strip in strips for segment in strip)
-
-
-def test_a_search_reaches_what_is_not_here_and_is_left_at_any_time() -> None:
-    count = 4 * PART // 100
-    lines = [f"{number:06d} {'x' * 92}" for number in range(count)]
-    lines[5] = "here it is"
-
-    source = make_source(*lines)
-    source.search_block = PART // 4
-
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: len(shown(screen)) > 5)
-        await pilot.press("slash", *"here", "enter")
-        await settle(pilot, lambda: "here it is" in shown(screen))
-        assert not screen.view.following and count_marked(screen) == 1
-        await pilot.press("escape", "F")
-        source.search_block, source.search_seconds = 500, 0.01
-        source.searches.clear()
-        await pilot.press("slash", *"nowhere", "enter", "escape")
-        await settle(pilot, lambda: screen.session.search is None)
-        asked = len(source.searches)
-        await pilot.press("k", "j")
-        assert 0 < asked <= len(source.searches) <= asked + 1 < source.files["1", screen.view.rows[0].key].size / 500
-
-    read_log(source, story)
-
-
-def test_a_search_in_the_middle_goes_up_from_there() -> None:
-    count = 4 * PART // 100
-    lines = [f"{number:06d} {'x' * 92}" for number in range(count)]
-    for number in (100, count // 2 - 3000, count // 2 + 3000, count - 2):
-        lines[number] = f"{number:06d} here"
-    source = make_source(*lines)
-    source.search_block = PART // 4
-
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: len(shown(screen)) > 5)
-        await pilot.press("percent_sign", "5", "0", "enter")
-        await settle(pilot, lambda: abs(int(shown(screen)[0][:6]) - count // 2) < 9)
-        await pilot.press("slash", *"here", "enter")
-        await settle(pilot, lambda: f"{count // 2 - 3000:06d} here" in shown(screen))
-        assert source.searches[0][1].end is not None and source.searches[0][1].end < 51 * count
-        await pilot.press("N")
-        await settle(pilot, lambda: f"{count // 2 + 3000:06d} here" in shown(screen))
-        await pilot.press("n", "n")
-        await settle(pilot, lambda: f"{100:06d} here" in shown(screen))
-
-    read_log(source, story)
-
-
-def test_only_matching_lines_are_shown_and_followed() -> None:
-    source = make_source(*[f"step {number}" for number in range(50)], "an error", "step 50")
-
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: shown(screen)[-1:] == ["step 50"])
-        await pilot.press("ampersand", *"error", "enter")
-        await settle(pilot, lambda: shown(screen) == ["an error"])
-        source.write("1", b"more\nError two\n")
-        await settle(pilot, lambda: shown(screen) == ["an error", "Error two"])
-        await pilot.press("ampersand", *"!step", "enter")
-        await settle(pilot, lambda: shown(screen) == ["an error", "more", "Error two"])
-        await pilot.press("ampersand", *"nothing", "enter")
-        await settle(pilot, lambda: "nothing found" in said(screen))
-        assert any("no line matches" in text for text in shown(screen))
-        await pilot.press("ampersand", "enter")
-        await settle(pilot, lambda: "step 50" in shown(screen))
-
-    read_log(source, story)
-
-
-def test_a_wrong_pattern_is_said_and_nothing_is_lost() -> None:
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: len(shown(screen)) > 5)
-        await pilot.press("slash", "left_parenthesis", "enter")
-        assert any("no regular expression" in notice for notice in notices(screen))
-        assert is_asked(screen) and screen.prompt.value == "("
-        await pilot.press("escape")
-        assert not is_asked(screen) and shown(screen)
-
-    read_log(make_source(*numbered(50)), story)
-
-
-def test_a_pattern_that_explodes_stops_nothing() -> None:
-    source = make_source("a" * 60 + "!", *numbered(3))
-
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: len(shown(screen)) == 4)
-        begun = time.monotonic()
-        await pilot.press("slash", *"(a+)+$")
-        await settle(pilot, lambda: screen.view.slow)
-        assert time.monotonic() - begun < 20
-        await pilot.press("escape", "k")
-        assert len(shown(screen)) == 4
-
-    read_log(source, story)
-
-
-def test_letters_do_nothing_but_stand_in_the_prompt() -> None:
-    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
-        await settle(pilot, lambda: len(shown(screen)) > 5)
-        await pilot.press("slash", *"gwTqsvme")
-        assert screen.prompt.value == "gwTqsvme" and screen.view.following
-        assert not screen.view.options.wrap and isinstance(screen.app.screen, LogScreen)
-
-    read_log(make_source(*numbered(50)), story)
 
 
 def test_long_lines_are_cut_folded_and_moved() -> None:

@@ -9,6 +9,7 @@ from tests.unit.tui.fake_source import NOW, job
 from tests.unit.tui.labs import HOSTILE, cluster, node
 
 from overspan.bridge.client.terminal_texts import UNSAFE
+from overspan.tui.filter_language import fields_of_texts, read_words
 from overspan.tui.nodes.answers import (
     ClusterNodes,
     count_states,
@@ -31,7 +32,6 @@ from overspan.tui.nodes.lines import (
     measure_uses,
     style_of,
 )
-from overspan.tui.places.text_filter import read_text_filter
 
 FIELDS = ("cluster", "node", "partition", "reason", "state")
 USES = UseWidths(7, 9, 3)
@@ -39,7 +39,7 @@ LEO = ClusterNodes("leo", (node("n10"), node("n9", state="idle", cpus_used=0.0),
 
 
 def view(source: str = "", **more: Any) -> NodeView:
-    return NodeView(read_text_filter(source, FIELDS))._replace(**more)
+    return NodeView(read_words(source, fields_of_texts(FIELDS)))._replace(**more)
 
 
 def names(lines: list[NodeLine]) -> list[str]:

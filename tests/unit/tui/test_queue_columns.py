@@ -16,7 +16,7 @@ from overspan.bridge.listings.fields import FIELDS
 from overspan.bridge.listings.rows import JobRow
 from overspan.tui.queue.column_choice import begin_choice
 from overspan.tui.queue.columns import DEFAULT, columns_extent, list_fields, make_columns, read_columns, read_format
-from overspan.tui.queue.filters import Filter
+from overspan.tui.queue.filters import QueueFilter
 from overspan.tui.queue.order import make_order, read_order
 from overspan.tui.queue.tree import Line, LineKey, QueueTree, View
 from overspan.tui.queue.widths import fit_columns, measure_columns
@@ -35,7 +35,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def make_lines(rows: list[JobRow], unfolded: tuple[LineKey, ...] = ()) -> list[Line]:
     tree = QueueTree()
     tree.apply(rows, whole=True)
-    return tree.lines(View(Filter(""), make_order((), lambda: NOW), unfolded=unfolded))
+    return tree.lines(View(QueueFilter(), make_order((), lambda: NOW), unfolded=unfolded))
 
 
 def show(field: str, row: JobRow, **options: Any) -> str:

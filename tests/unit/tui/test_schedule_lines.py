@@ -9,8 +9,8 @@ from tests.unit.tui.fake_source import NOW
 from tests.unit.tui.labs import HOSTILE, schedule
 
 from overspan.bridge.client.terminal_texts import UNSAFE
+from overspan.tui.filter_language import fields_of_texts, read_words
 from overspan.tui.history.words import read_history_filter
-from overspan.tui.places.text_filter import read_text_filter
 from overspan.tui.schedules.lines import (
     FIELDS,
     ScheduleLine,
@@ -22,7 +22,7 @@ from overspan.tui.schedules.lines import (
     make_lines,
 )
 
-ALL = read_text_filter("", FIELDS)
+ALL = read_words("", fields_of_texts(FIELDS))
 
 
 def line(name: str = "nightly", **more: Any) -> ScheduleLine:
@@ -79,7 +79,7 @@ def test_the_one_that_is_due_first_comes_first_and_paused_ones_last() -> None:
     assert [each.key for each in make_lines(every, ALL, "name")] == [3, 2, 1]
     assert [each.key for each in make_lines(every, ALL, "id", reverse=True)] == [3, 2, 1]
     assert [each.key for each in make_lines(every, ALL, "last")] == [3, 1, 2]
-    assert [each.key for each in make_lines(every, read_text_filter("state:paused", FIELDS), "id")] == [2]
+    assert [each.key for each in make_lines(every, read_words("state:paused", fields_of_texts(FIELDS)), "id")] == [2]
 
 
 def test_the_jobs_of_a_schedule_are_found_by_name_and_user() -> None:

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.bridge.model.errors import Conflict
 from overspan.tui.app import TopApp, TopOptions
-from overspan.tui.dialogs.confirm import ConfirmDialog
+from overspan.tui.dialogs.order_dialog import OrderDialog
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.schedules import SchedulesPlace
 
@@ -34,9 +34,9 @@ def test_a_run_is_asked_for_and_no_is_the_default() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await open_schedules(app, pilot)
         await pilot.press("n")
-        assert isinstance(app.screen, ConfirmDialog) and "c3 nightly" in read_frame(app.screen)
+        assert isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen)
         await pilot.press("enter")
-        assert source.orders == [] and not isinstance(app.screen, ConfirmDialog)
+        assert source.orders == [] and not isinstance(app.screen, OrderDialog)
         await pilot.press("n", "escape")
         assert source.orders == []
         await pilot.press("n", "tab", "enter")
@@ -68,7 +68,7 @@ def test_a_pause_asks_only_where_it_gives_up_runs() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         place = await open_schedules(app, pilot, 3)
         await pilot.press("H")
-        assert isinstance(app.screen, ConfirmDialog) and "1 owed" in read_frame(app.screen)
+        assert isinstance(app.screen, OrderDialog) and "1 owed" in read_frame(app.screen)
         await pilot.press("escape", "down", "H")
         await settle(pilot, lambda: source.orders == [("pause_schedule", (5,))])
         await pilot.press("down", "U")
@@ -135,7 +135,7 @@ def test_read_only_gives_no_orders() -> None:
         async with app.run_test() as pilot:
             await open_schedules(app, pilot)
             await pilot.press("n", "H", "U")
-            assert not isinstance(app.screen, ConfirmDialog)
+            assert not isinstance(app.screen, OrderDialog)
             assert "read-only" in read_notes(app)
 
     asyncio.run(run())
