@@ -233,7 +233,7 @@ class SentForm(NamedTuple):
 class Variable(NamedTuple):
     """A variable that a job's work is given by its submission; `task` is empty where it is for all of them.
 
-    `origin` is `task` (the job file, --env, --export), `secret`, or `submission` for the submitter's own environment.
+    `origin` is `task` (the job file, --env), `secret`, or `submission` for the submitter's own environment.
     Of a `hidden` one the value is not told: it is a secret, or looks like one.
     """
 

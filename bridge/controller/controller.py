@@ -301,12 +301,13 @@ class Controller:
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
-        entry = (await self.directory.find(ref)).entry
+        target = await self.directory.find(ref)
+        entry = target.entry
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
         why = cluster.message if cluster is not None and stale is not None else ""
         facts = {
-            **describe_job(entry, await self.joined_jobs.list_joined(entry)),
+            **describe_job(entry, await self.joined_jobs.list_joined(entry), target.waiting),
             "stale_since": stale,
             "stale_why": why,
         }

@@ -14,6 +14,7 @@ from overspan.bridge.controller.views.plans import describe_conditions
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.secret_names import HIDDEN, hide_exports, hide_secrets, is_secret
+from overspan.bridge.model.spec import Form
 
 FORGOTTEN = "nothing on the cluster keeps it any more"
 
@@ -21,7 +22,7 @@ FORGOTTEN = "nothing on the cluster keeps it any more"
 class GivenVariable(NamedTuple):
     """A variable that the work is given by its submission; the task is empty where it is for all of them.
 
-    `origin` is `task` for what the job file or --export says, `secret`, or `submission` for the submitter's own.
+    `origin` is `task` for what the job file says, `secret`, or `submission` for the submitter's own.
     """
 
     task: str
@@ -89,13 +90,16 @@ def _word_rendered(entry: JobEntry, why: str) -> str:
 
 def list_variables(job: Job, only: str = "") -> list[GivenVariable]:
     """The variables of a job's tasks, then those of the submission, each by name."""
-    found = []
+    found, submitted = [], dict(job.spec.environment)
     for task in job.spec.tasks:
-        if only in ("", task.name):
+        if task.form is Form.BATCH:
+            # What sbatch's --export lets through.
+            submitted |= task.env
+        elif only in ("", task.name):
             name = task.name if len(job.spec.tasks) > 1 else ""
             found += [_make_variable(name, *item, "task") for item in sorted(task.env.items())]
             found += [GivenVariable(name, key, HIDDEN, "secret", True) for key in sorted(task.secrets)]
-    return found + [_make_variable("", *item, "submission") for item in sorted(job.spec.environment.items())]
+    return found + [_make_variable("", *item, "submission") for item in sorted(submitted.items())]
 
 
 def _make_variable(task: str, name: str, value: str, origin: str) -> GivenVariable:

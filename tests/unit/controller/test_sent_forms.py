@@ -25,7 +25,7 @@ class PlanningCluster(FakeCluster):
 class SilentCluster(FakeCluster):
     """A cluster that can tell nothing of what it is sent."""
 
-    plan = None
+    plan = None  # type: ignore[assignment]
 
 
 class KeepingCluster(PlanningCluster):
@@ -105,6 +105,16 @@ def test_an_ended_launch_still_tells() -> None:
         assert (await bench.controller.sent_forms.read("1"))["was_sent"]
 
     play(scene, KeepingCluster())
+
+
+def test_a_batch_script_has_the_submitter_s_variables() -> None:
+    given = Submission("script", "#!/bin/sh\ntrue\n", "s.sh", argv=("--export=ALL,A=1", "s.sh"), environment={"B": "2"})
+    found = list_variables(new_job(1, read_submission(given, now=1.0), 1.0))
+    assert {(each.name, each.value, each.origin) for each in found} >= {
+        ("A", "1", "submission"),
+        ("B", "2", "submission"),
+    }
+    assert {each.origin for each in found} == {"submission"}
 
 
 def test_variables_by_task_and_origin_without_secrets() -> None:
