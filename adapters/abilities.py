@@ -148,6 +148,17 @@ class StepEntrance:
     guard: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class KeptForm:
+    """What a launch was sent as, in its cluster's own form: a script, manifests, a plan. Secrets are not in it.
+
+    `source` says who has kept it, as a sentence's end: `as Slurm has it`.
+    """
+
+    text: str
+    source: str
+
+
 class Written(NamedTuple):
     """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
 
@@ -203,6 +214,14 @@ class Plan(Protocol):
 
     def plan(self, job: Job) -> str:
         """The native form of the job (a script, manifests, the local processes), with no effect at all."""
+
+
+@runtime_checkable
+class Sent(Protocol):
+    """The adapter can tell what a launch was sent as: something on its cluster has kept that."""
+
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """What has been kept; None where nothing has it any more. Raises Unreachable, and NotFound for a handle."""
 
 
 @runtime_checkable

@@ -113,6 +113,7 @@ COLUMNS: tuple[KeyAction, ...] = (
 JOB: tuple[KeyAction, ...] = (
     KeyAction("job.logs", "o", "logs", "log", "what the job prints", hint=True),
     KeyAction("job.describe", "d", "describe", "details", "timeline, tasks, reason, script", hint=True),
+    KeyAction("job.texts", "b", "texts", "as sent", "script or manifests as the cluster got them, environment"),
     KeyAction("job.copy", "y", "copy_id", "copy id", "to the terminal's clipboard"),
     KeyAction("job.order_log", "L", "order_log", "order log", "what was ordered, and the answers"),
     KeyAction("job.cancel", "c", "order('cancel')", "cancel", "asks first", hint=True),
@@ -142,6 +143,31 @@ DETAIL: tuple[KeyAction, ...] = (
     KeyAction("detail.close", "escape", "detail_close", "close details"),
 )
 """Where the detail pane is open: from the list, too."""
+TEXT: tuple[KeyAction, ...] = (
+    KeyAction("text.up", "up,k", "move(-1)", "up"),
+    KeyAction("text.down", "down,j", "move(1)", "down"),
+    KeyAction("text.page_up", "pageup,ctrl+b", "page(-1)", "page up"),
+    KeyAction("text.page_down", "pagedown,ctrl+f,space", "page(1)", "page down"),
+    KeyAction("text.half_up", "ctrl+u", "page(-0.5)", "half a page up"),
+    KeyAction("text.half_down", "ctrl+d", "page(0.5)", "half a page down"),
+    KeyAction("text.left", "left,h", "sideways(-16)", "left"),
+    KeyAction("text.right", "right,l", "sideways(16)", "right"),
+    KeyAction("text.first", "home,g", "edge(False)", "first line"),
+    KeyAction("text.last", "end,G", "edge(True)", "last line"),
+    KeyAction(
+        "text.part_next", "right_square_bracket", "part(1)", "next text", "sent, environment, submitted", hint=True
+    ),
+    KeyAction("text.part_before", "left_square_bracket", "part(-1)", "text before"),
+    KeyAction("text.search", "slash", "search", "search", "a regular expression", hint=True),
+    KeyAction("text.next", "n", "hit(1)", "next match"),
+    KeyAction("text.previous", "N", "hit(-1)", "match before"),
+    KeyAction("text.wrap", "w", "wrap", "wrap", "fold long lines", hint=True),
+    KeyAction("text.numbers", "number_sign", "numbers", "line numbers"),
+    KeyAction("text.copy", "y", "copy", "copy", "all of it, to the terminal's clipboard", hint=True),
+    KeyAction("text.close", "q,escape,b", "close", "back", "close what is open, then the text", hint=True),
+)
+"""In the large texts of a job."""
+
 LOGS: tuple[KeyAction, ...] = (
     KeyAction("logs.up", "up,k", "move(-1)", "up", "stops following, as all that goes up"),
     KeyAction("logs.down", "down,j", "move(1)", "down"),
@@ -269,6 +295,7 @@ KEYS = (
     *COLUMNS,
     *JOB,
     *DETAIL,
+    *TEXT,
     *LOGS,
     *NODES,
     *HISTORY,
@@ -291,6 +318,7 @@ SCOPES = {
     "columns": "Choosing columns",
     "job": "Jobs",
     "detail": "Details",
+    "text": "Texts of a job",
     "logs": "Logs",
     "nodes": "Nodes",
     "history": "History",
@@ -312,6 +340,7 @@ TOGETHER = (
     ("app", "list", "nodes"),
     ("app", "list", "clusters"),
     ("app", "list", "schedules"),
+    ("app", "text"),
     ("app", "logs"),
     ("filter",),
     ("choice", "columns"),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Trace
+from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, Trace
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -32,7 +32,7 @@ from overspan.adapters.kubernetes.api.connection import Connection, open_connect
 from overspan.adapters.kubernetes.api.discovery import find_backend
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.launches.gang import GangBackend
-from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_handle
+from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.preflight import Preflight
@@ -45,7 +45,7 @@ from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
 from overspan.adapters.kubernetes.logs.output_sync import OutputSync
 from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
-from overspan.adapters.kubernetes.manifests.names import parse_token
+from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
 from overspan.adapters.kubernetes.manifests.partitions import (
     find_refusal,
     find_unknown_node,
@@ -59,11 +59,11 @@ from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, Lau
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.nodes import PORTION, NodeCache, ask_nodes, ask_sizes
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.adapters.kubernetes.planning import list_notes, render_plan
+from overspan.adapters.kubernetes.planning import list_notes, render_kept, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.traits import Traits
-from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
 _log = logging.getLogger(__name__)
@@ -229,6 +229,20 @@ class KubernetesCluster:
     def plan(self, job: Job) -> str:
         """The manifests that would be sent, with no effect at all."""
         return render_plan(bound_gpu_defaults(job, self._node_cache.known, PORTION), self._settings, self._backend)
+
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """The manifests of a launch, from the plan that its anchor keeps as long as anything of it is there."""
+        self._check_open()
+        found = parse_handle(handle)
+        anchor = await self.launches.calls(found.namespace).get("ConfigMap", name_anchor(found.token))
+        if anchor is None:
+            return None
+        settings = self._settings.model_copy(update={"namespace": found.namespace})
+        try:
+            text = await asyncio.to_thread(lambda: render_kept(parse_anchor(anchor), settings))
+        except (ValueError, LookupError, InvalidRequest) as error:
+            raise Unreachable(f"the anchor {name_anchor(found.token)} holds no plan: {error}") from error
+        return KeptForm(text, "rendered from the plan that the cluster keeps of the launch")
 
     def find_obstacle(self, job: Job) -> str:
         """Empty: every pod of a job with several candidates waits at a start gate."""

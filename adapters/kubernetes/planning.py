@@ -1,8 +1,9 @@
-"""What `span plan` prints for a Kubernetes cluster: the manifests, as YAML. Pure."""
+"""Manifests as YAML: what `span plan` prints for a Kubernetes cluster, and what a launch was made from. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -12,11 +13,12 @@ from overspan.adapters.kubernetes.files import pack_files
 from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, BackendChoice, GangBackend
 from overspan.adapters.kubernetes.manifests.commands import DOCUMENT as COMMANDS_DOCUMENT
 from overspan.adapters.kubernetes.manifests.limits import note_job
-from overspan.adapters.kubernetes.manifests.rendering import Objects, plan_with_backend, render
+from overspan.adapters.kubernetes.manifests.rendering import LaunchPlan, Objects, plan_with_backend, render
 from overspan.adapters.kubernetes.manifests.services import PLAN
 from overspan.adapters.kubernetes.settings import SOFT, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.secret_names import hide_secrets
 
 Document = dict[str, Any]
 
@@ -57,6 +59,14 @@ def render_plan(job: Job, settings: Settings, best: GangBackend | None = GangBac
     if best is None and choice.backend is GangBackend.SOFT and settings.gang != SOFT:
         notes.insert(0, _NOT_ASKED)
     return render_manifests(render(launch, plan, settings), choice, notes)
+
+
+def render_kept(plan: LaunchPlan, settings: Settings) -> str:
+    """The manifests of a launch, from the plan that its anchor keeps. Blocking. Raises InvalidRequest."""
+    plan = replace(plan, job=hide_secrets(plan.job))
+    notes = [f"the environment of {task} travels as a Secret, which the plan has not" for task in plan.exported]
+    launch = Launch(plan.token, plan.job, plan.environment)
+    return render_manifests(render(launch, plan, settings), BackendChoice(plan.backend), notes)
 
 
 def list_notes(job: Job, settings: Settings, best: GangBackend = GangBackend.SOFT) -> tuple[str, ...]:
@@ -102,7 +112,8 @@ def _shorten(document: Document) -> Document:
         found["data"] = dict.fromkeys(document["data"], _HIDDEN)
     if "binaryData" in document:
         sizes = {name: len(text) * 3 // 4 for name, text in document["binaryData"].items()}
-        found["binaryData"] = {name: f"<{size} bytes>" for name, size in sizes.items()}
+        # A plan that an anchor keeps names archives without their bytes.
+        found["binaryData"] = {name: f"<{size} bytes>" if size else "<packed files>" for name, size in sizes.items()}
     if PLAN in document.get("data", {}):
         found["data"] = {**document["data"], PLAN: "<the job, for pods that are made later>"}
     if COMMANDS_DOCUMENT in document.get("data", {}):

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from overspan.adapters.abilities import Entrance, Finding, ShellRequest, Step
+from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, Step
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -27,17 +27,19 @@ from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake
-from overspan.adapters.local.launch_files import find_last_job, parse_handle
+from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle, read_document
 from overspan.adapters.local.launches import make_root
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.lost_launches import list_recent
-from overspan.adapters.local.planning import render_plan
+from overspan.adapters.local.planning import render_launch, render_plan
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.steps import list_steps
 from overspan.adapters.traits import Traits
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.secret_names import hide_secrets
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.zip_application import build_archive
 
@@ -187,6 +189,10 @@ class LocalCluster:
         """The processes that would be started. Nothing is started or written."""
         return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
 
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """The plan that the supervisor was given, from the run directory."""
+        return await asyncio.to_thread(_read_sent, parse_handle(self._root, handle), await self._measure())
+
     def troubles(self) -> list[str]:
         """Lost launches, a sentence each."""
         return [lost.describe() for lost in list_recent(self._dispatch.lost_launches.values())]
@@ -317,6 +323,20 @@ class LocalCluster:
 def open_cluster(config: ClusterConfig) -> LocalCluster:
     """Open a local cluster: nothing is touched before its first use. InvalidRequest for a wrong setting."""
     return LocalCluster(config)
+
+
+def _read_sent(place: LaunchFiles, capacity: Capacity) -> KeptForm | None:
+    """The plan of a launch, as far as its files are there and can be read. Raises Unreachable."""
+    try:
+        plan, grant = read_document(place.plan), read_document(place.grant)
+        if plan is None:
+            return None
+        job = hide_secrets(decode(Job, plan["job"]))
+        return KeptForm(render_launch(job, capacity, grant), "the plan that its supervisor was given")
+    except OSError as error:
+        raise Unreachable(f"{place.plan} cannot be read: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Unreachable(f"{place.plan} holds no plan: {error!r}") from error
 
 
 def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:

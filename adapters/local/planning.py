@@ -1,6 +1,12 @@
-"""What `span plan` prints for this machine: the processes that would be started. Pure."""
+"""What `span plan` prints for this machine, the processes that would be started; and of a launch, those that it is.
+
+Pure.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from overspan.adapters.local.admission import find_refusal
 from overspan.adapters.local.booking import BookedMember, list_variants
@@ -13,6 +19,10 @@ from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.runtime.core.environment import domain_of
+
+GivenMembers = Mapping[tuple[str, int], Sequence[Any]]
+"""What a grant gives each member, by task and node: task, node, host, address, GPUs."""
+NOTHING: GivenMembers = {}
 
 
 def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
@@ -27,13 +37,26 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _render_task(job: Job, task: TaskSpec, members: list[BookedMember]) -> list[str]:
+def render_launch(job: Job, capacity: Capacity, grant: Mapping[str, Any] | None) -> str:
+    """The plan of a launch as its supervisor has it, with the nodes, addresses and GPUs of its grant."""
+    variants = list_variants(job, capacity)
+    members = variants[min(int((grant or {}).get("variant", 0)), len(variants) - 1)]
+    given = {(row[0], row[1]): row for row in (grant or {}).get("members", ())}
+    head = f"# {job.spec.name}: {len(members)} node{'s' * (len(members) != 1)} on this machine"
+    lines = [head if given else f"{head}, which waits for its resources"]
+    for task in job.spec.tasks:
+        own = [member for member in members if member.task == task.name]
+        lines += ["", *_render_task(job, task, own, given)]
+    return "\n".join(lines) + "\n"
+
+
+def _render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: GivenMembers = NOTHING) -> list[str]:
     role = "primary" if task.primary else "auxiliary"
     lines = [f"[{task.name}] {role}, time limit {format_limit(task.time)}, grace {task.grace_period} s"]
     if task.needs:
         lines.append("  after: " + ", ".join(f"{need.task} ({need.kind.value})" for need in task.needs))
     for member in members:
-        lines.append(f"  {_name_member(job, member)}: {_render_need(member)}")
+        lines.append(f"  {_name_member(job, member)}: {_render_need(member)}{_render_given(member, given)}")
     where = task.workdir or job.spec.origin.directory
     if where:
         lines.append(f"  in: {where}")
@@ -61,6 +84,14 @@ def _render_need(member: BookedMember) -> str:
         parts.append(f"{need.gpu_milli / MILLI:g} GPU" + (f" ({need.gpu_kind})" if need.gpu_kind else ""))
     parts += [str(entry) for entry in need.gres]
     return ", ".join(parts)
+
+
+def _render_given(member: BookedMember, given: GivenMembers) -> str:
+    row = given.get((member.task, member.node))
+    if row is None:
+        return ""
+    _, _, node, address, gpus = row
+    return f" on {node} ({address})" + (f", GPU {','.join(map(str, gpus))}" if gpus else "")
 
 
 def _indent(text: str) -> list[str]:

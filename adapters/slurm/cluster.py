@@ -18,6 +18,7 @@ from overspan.adapters.abilities import (
     Finding,
     Foreign,
     Invitation,
+    KeptForm,
     ShellRequest,
     Step,
     StepEntrance,
@@ -43,6 +44,7 @@ from overspan.adapters.contract import (
 from overspan.adapters.slurm.access.imports import NativeJobImporter
 from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
 from overspan.adapters.slurm.access.native_steps import NativeSteps
+from overspan.adapters.slurm.access.sent_scripts import read_sent
 from overspan.adapters.slurm.access.shells import Shells
 from overspan.adapters.slurm.commands.admission import is_unclear, read_trial, refuse_memory
 from overspan.adapters.slurm.commands.job_steps import JobSteps
@@ -373,6 +375,11 @@ class SlurmCluster:
         alone = site is not None and not site.hetjobs and may_be_set(job)
         as_set = is_set(job) or (alone and needs_hetjob(job, nodes, self._settings.partition))
         return travels + self._renderer.plan(job, nodes, as_set, inline)
+
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """The scripts of a launch, as Slurm keeps them."""
+        self._check_open()
+        return await read_sent(self._queries, handle)
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal by `sbatch --test-only`, in its own words; None if it accepts the job. Raises Unreachable."""

@@ -130,6 +130,14 @@ def _add_views(router: APIRouter, controller: Controller) -> None:
     async def script(ref: Ref, by: Owner) -> Response:
         return PlainTextResponse(await controller.script(ref))
 
+    @router.get("/jobs/{ref}/sent", summary="What a job was sent to its cluster as, or would be")
+    async def sent(ref: Ref, by: Reader) -> Response:
+        return answer(**await controller.sent_forms.read(ref))
+
+    @router.get("/jobs/{ref}/variables", summary="The variables that a job's work is given; no secret is among them")
+    async def variables(ref: Ref, by: Reader) -> Response:
+        return answer(variables=await controller.sent_forms.list_variables(ref))
+
     @router.get("/jobs/{ref}/timeline", summary="Every transition of a job")
     async def timeline(ref: Ref, by: Owner) -> Response:
         rows = await controller.timeline(ref)

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         LogPart,
         LogWish,
         Outcome,
+        SentForm,
         Stream,
         StreamKey,
         Submission,
         SubmitOptions,
         Transition,
+        Variable,
     )
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "LogWish",
     "Outcome",
     "QueueChanges",
+    "SentForm",
     "Stale",
     "StepRow",
     "Stream",
@@ -44,6 +47,7 @@ __all__ = [
     "Submission",
     "SubmitOptions",
     "Transition",
+    "Variable",
 ]
 
 

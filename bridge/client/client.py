@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         LogSearch,
         LogWish,
         Outcome,
+        SentForm,
         Stream,
         StreamKey,
         Submission,
         SubmitOptions,
         Transition,
+        Variable,
     )
 
 EVENT_SECONDS = 60.0
@@ -157,6 +159,24 @@ class Client(DaemonTransport):
         """The batch script, or job file, that a job was submitted with. Raises NotFound."""
         answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/script")
         return answer.read().decode(errors="surrogateescape")
+
+    def sent(self, ref: str) -> SentForm:
+        """What a job was sent to its cluster as, as far as something there keeps it; else as it would be sent now.
+
+        Raises NotFound, Denied for another user's job.
+        """
+        from overspan.bridge.client.messages import SentForm
+
+        # A text of many lines: whoever shows it on a terminal cleans each of them.
+        document = self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/sent"))
+        return SentForm(str(document["text"]), bool(document["was_sent"]), str(document["source"]))
+
+    def variables(self, ref: str) -> list[Variable]:
+        """The variables that a job's work is given by its submission; secrets are hidden. Errors as for `sent`."""
+        from overspan.bridge.client.messages import Variable
+
+        document = self._get(f"/v1/jobs/{quote_part(ref)}/variables")
+        return [Variable(*(row.get(key) for key in Variable._fields)) for row in document["variables"]]
 
     def timeline(self, ref: str) -> list[Transition]:
         """Every change of a job's and its tasks' states, oldest first."""

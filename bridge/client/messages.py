@@ -219,6 +219,31 @@ class Transition(NamedTuple):
     text: str = ""
 
 
+class SentForm(NamedTuple):
+    """What a job was sent to its cluster as: a script, manifests, a plan; secrets are hidden.
+
+    `was_sent` is False for what was rendered anew, or was not sent yet; `source` says in words where it is from.
+    """
+
+    text: str
+    was_sent: bool
+    source: str
+
+
+class Variable(NamedTuple):
+    """A variable that a job's work is given by its submission; `task` is empty where it is for all of them.
+
+    `origin` is `task` (the job file, --env), `secret`, or `submission` for the submitter's own environment.
+    Of a `hidden` one the value is not told: it is a secret, or looks like one.
+    """
+
+    task: str
+    name: str
+    value: str
+    origin: str
+    hidden: bool = False
+
+
 def transition_from_document(document: Mapping[str, Any], job_id: int = 0) -> Transition:
     """Read a timeline row; unknown keys are left out."""
     known = {key: document[key] for key in Transition._fields if document.get(key) is not None}

@@ -46,6 +46,7 @@ from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.queue_changes import ChangeFeed
 from overspan.bridge.controller.views.rows import elements_reason
+from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
@@ -86,8 +87,8 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of nine ports: `access`, `allocations`, `crontabs`, `feed`, `health`, `logs`,
-    `orders`, `orphans` and `schedules`. All other attributes are parts inside.
+    The API calls its methods and those of ten ports: `access`, `allocations`, `crontabs`, `feed`, `health`, `logs`,
+    `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -118,6 +119,7 @@ class Controller:
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
+        self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
@@ -301,12 +303,13 @@ class Controller:
 
     async def job(self, ref: str) -> dict[str, Any]:
         """One job in full."""
-        entry = (await self.directory.find(ref)).entry
+        target = await self.directory.find(ref)
+        entry = target.entry
         cluster = self.clusters.find(entry.cluster)
         stale = cluster.stale_since if cluster is not None and not entry.job.over else None
         why = cluster.message if cluster is not None and stale is not None else ""
         facts = {
-            **describe_job(entry, await self.joined_jobs.list_joined(entry)),
+            **describe_job(entry, await self.joined_jobs.list_joined(entry), target.waiting),
             "stale_since": stale,
             "stale_why": why,
         }

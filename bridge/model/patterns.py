@@ -53,6 +53,15 @@ def expand_filename(pattern: str, fields: FilenameFields) -> str:
     return re.sub(r"%(?:%|([0-9]*)([A-Za-z]))", fill, pattern)
 
 
+def keep_fields(pattern: str, letters: str) -> str:
+    """The pattern that `expand_filename` fills in but for these letters, which it leaves as they are."""
+    if "\\" in pattern:
+        return pattern
+    return re.sub(
+        r"%(?:%|[0-9]*([A-Za-z]))", lambda match: ("%" if match[1] and match[1] in letters else "") + match[0], pattern
+    )
+
+
 def _field(letter: str, fields: FilenameFields) -> int | str | None:
     """Give what a letter stands for: a number, a text, or None for an unknown letter."""
     if letter == "j":

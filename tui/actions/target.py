@@ -25,6 +25,8 @@ class Target(NamedTuple):
     """The line that it was chosen on."""
     tally: Mapping[str, int] = {}
     """How many of its members are in each state; empty where it has none."""
+    version: int = 0
+    """Another one after each change of the line, or of what is below it."""
 
     @property
     def label(self) -> str:
@@ -40,4 +42,5 @@ class Target(NamedTuple):
 def make_target(node: TreeNode) -> Target:
     """The target that a line of the tree stands for."""
     row = node.row
-    return Target(row.cluster, node.ref, row.name, node.kind, row.state, row.user, row, node.key, node.tally)
+    facts = (row.cluster, node.ref, row.name, node.kind, row.state, row.user, row)
+    return Target(*facts, key=node.key, tally=node.tally, version=node.version)

@@ -17,9 +17,11 @@ from overspan.bridge.client.messages import (
     LogFinds,
     LogPart,
     LogSearch,
+    SentForm,
     Stream,
     StreamKey,
     Transition,
+    Variable,
 )
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges
 from overspan.bridge.listings.rows import JobRow
@@ -33,6 +35,7 @@ from overspan.tui.demo.orders import LabOrders
 from overspan.tui.demo.records import ME, DemoJob
 from overspan.tui.demo.scenario import SEED, open_lab
 from overspan.tui.demo.schedules import DemoSchedule, make_schedules
+from overspan.tui.demo.sent import list_demo_variables, make_sent_form
 
 LOOK_SECONDS = 0.2
 """How often a long poll looks at the clock."""
@@ -121,6 +124,17 @@ class DemoSource:
         """As the client."""
         with self._lock:
             return self._orders.find(ref)[0].wish.text
+
+    def sent(self, ref: str) -> SentForm:
+        """As the client."""
+        with self._lock:
+            self.look()
+            return make_sent_form(self._orders.find(ref)[0])
+
+    def variables(self, ref: str) -> list[Variable]:
+        """As the client."""
+        with self._lock:
+            return list_demo_variables(self._orders.find(ref)[0])
 
     def timeline(self, ref: str) -> list[Transition]:
         """As the client."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 REST_SECONDS = 0.15
 """How long the cursor has to rest on a job before it is asked for."""
+NEWS_SECONDS = 0.5
+"""How long after a change of its line the job is asked for again: more changes may come."""
 BESIDE_FROM = 120
 """Columns from which the pane is beside the list."""
 _ASCII = str.maketrans("░▒▓█─…│├┌└", ".-=#-~||,`")
@@ -71,6 +73,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         self._trouble = ""
         self._waiting = False
         self._rest: Timer | None = None
+        self._asks_soon = False
         self._numbers = itertools.count(1)
         self._wanted = 0
         self._lines: list[DetailLine] = []
@@ -90,29 +93,33 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
     # --- what is shown ------------------------------------------------------------------------------------------------
 
     def describe(self, target: Target | None) -> None:
-        """Show another job, the same one anew where its row has changed, or none."""
+        """Show another job, the same one anew where its line has changed, or none."""
         if target == self._target and not self._trouble:
             return
-        same = (
-            target is not None and self._target is not None and self._identify(target) == self._identify(self._target)
-        )
-        self._target, self._wanted = target, next(self._numbers)
+        same = target is not None and self._identify(target) == self._identify(self._target)
+        self._target = target
+        if same and self._asks_soon:
+            # A line that changes all the time is asked about all the same.
+            return
+        self._wanted = next(self._numbers)
         if self._rest is not None:
             self._rest.stop()
-        self._waiting = target is not None
-        if not same:
-            self.scroll_to(y=0, animate=False, force=True)
+        self._asks_soon = target is not None
+        self._waiting = target is not None and (not same or self._answers is None)
         if target is None:
             self._answers, self._trouble = None, ""
         else:
-            self._rest = self.set_timer(REST_SECONDS, self._ask)
-        self._draw()
+            self._rest = self.set_timer(NEWS_SECONDS if same else REST_SECONDS, self._ask)
+        if not same:
+            self.scroll_to(y=0, animate=False, force=True)
+            self._draw()
 
     @staticmethod
     def _identify(target: Target | None) -> tuple[str, str]:
         return ("", "") if target is None else (target.cluster, target.ref)
 
     def _ask(self) -> None:
+        self._asks_soon = False
         target, wanted = self._target, self._wanted
         if target is None:
             return

@@ -30,6 +30,8 @@ MOST_LINES = 1000
 """Lines of a script that are shown."""
 MOST_NODES = 64
 _ELSEWHERE = ("Job", "State", "Exit", "Command", "Directory")
+MOST_VARIABLES = 40
+"""Variables of the job itself that are shown; the others, and the submitter's, are on the screen of texts."""
 
 
 class DetailSection(NamedTuple):
@@ -49,6 +51,7 @@ def make_sections(answers: JobAnswers, now: float) -> list[DetailSection]:
         DetailSection("Attempts", tuple(_list_attempts(job, now))),
         DetailSection("Array", tuple(_sum_array(answers))),
         DetailSection("Submission", tuple(_tell_submission(answers))),
+        DetailSection("Environment", tuple(_list_variables(answers))),
         DetailSection("Script", tuple(_show_script(answers))),
     )
     return [section for section in found if section.blocks]
@@ -58,6 +61,8 @@ def _summarize(job: Mapping[str, Any], now: float) -> Iterator[tuple[str, Detail
     state = str(job.get("state"))
     reason = str(job.get("reason") or "None")
     word = () if reason == "None" else (DetailText(f" ({first_word(reason)})", "dim"),)
+    if job.get("task"):
+        yield "Task", (DetailText(f"{job['task']} of {job.get('id')} {job.get('name')}", "accent"),)
     yield "State", (DetailText(state, style_of(state)), *word, DetailText(_tell_time(job, now), "dim"))
     if state == "PENDING" and (why := explain_reason(reason)):
         yield "Waits", (DetailText(why, "waiting"),)
@@ -93,10 +98,15 @@ def _tell_end(job: Mapping[str, Any]) -> str:
 
 
 def _tell_demand(task: Mapping[str, Any]) -> str:
-    parts = [f"{task.get('nodes')} nodes, {task.get('cpus')} CPUs"]
+    parts = [_count(task.get("nodes"), "node"), _count(task.get("cpus"), "CPU")]
     parts += [f"{task['memory']} MiB a node"] if task.get("memory") else []
-    parts += [f"{task['gpus']:g} GPUs"] if task.get("gpus") else []
+    parts += [_count(task["gpus"], "GPU")] if task.get("gpus") else []
     return ", ".join([*parts, format_limit(task.get("time_limit"))])
+
+
+def _count(number: Any, thing: str) -> str:
+    """`1 node`, `0.5 GPUs`."""
+    return f"{number or 0:g} {thing}{'s' * (number != 1)}"
 
 
 def make_spans(rows: Iterable[Transition], begin: float, now: float) -> tuple[StateSpan, ...]:
@@ -232,13 +242,33 @@ def _tell_submission(answers: JobAnswers) -> Iterator[DetailBlock]:
         ("Directory", str(job.get("work_dir") or "")),
         ("Host", str(job.get("host") or "")),
     ]
-    many = len(job.get("tasks") or ()) > 1
-    for task in job.get("tasks") or ():
-        name = f" of {task.get('name')}" if many else ""
+    tasks, array = job.get("tasks") or (), job.get("array") or {}
+    for task in [array] if array.get("stdout") else tasks:
+        name = f" of {task.get('name')}" if len(tasks) > 1 else ""
         facts += [(f"Output{name}", str(task.get("stdout") or "")), (f"Errors{name}", str(task.get("stderr") or ""))]
     shown = tuple((name, (DetailText(value),)) for name, value in facts if value)
     if shown:
         yield LabelledValues(shown)
+
+
+def _list_variables(answers: JobAnswers) -> Iterator[DetailBlock]:
+    """The variables that the job itself names; secrets are hidden."""
+    if "variables" in answers.troubles:
+        yield VerbatimText((answers.troubles["variables"],))
+    task = answers.job.get("task")
+    own = [each for each in answers.variables if each.origin != "submission" and (not task or each.task in ("", task))]
+    names = [
+        f"{each.task} {each.name}".strip() if len(answers.job.get("tasks") or ()) > 1 else each.name for each in own
+    ]
+    shown = [
+        (name, (DetailText(each.value, "dim" if each.hidden else ""),))
+        for name, each in zip(names[:MOST_VARIABLES], own, strict=False)
+    ]
+    if shown:
+        yield LabelledValues(tuple(shown))
+    left = len(answers.variables) - len(shown)
+    if left:
+        yield VerbatimText((f"{left} {'more' if shown else 'of the submission'}: `b` shows all",))
 
 
 def _show_script(answers: JobAnswers) -> Iterator[DetailBlock]:

@@ -150,7 +150,7 @@ class HistoryPlace(ListPlace, JobPlace):
     def close_open(self) -> bool:
         """Close the details, then drop the filter."""
         if self.pane.display:
-            self.action_describe()
+            self.action_detail_close()
             return True
         return super().close_open()
 

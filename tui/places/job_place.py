@@ -16,6 +16,7 @@ from overspan.tui.actions.order_log_screen import OrderLogScreen
 from overspan.tui.actions.orders import refuse_orders
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
+from overspan.tui.detail.text_screen import TextScreen
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import TopPlace
@@ -102,6 +103,12 @@ class JobPlace(TopPlace):
         target = self.find_current()
         if target is not None:
             self.app.push_screen(LogScreen(target))
+
+    def action_texts(self) -> None:
+        """Read what the cluster of the job under the cursor was sent, its variables, and what was submitted."""
+        target = self.find_current()
+        if target is not None:
+            self.app.push_screen(TextScreen(target))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Orders have no keys where none may be given, nor while somebody types: inputs leave some keys to others."""

@@ -143,6 +143,7 @@ class QueuePlace(JobPlace):
         self.jobs.apply(changes.rows, changes.changed, whole=changes.whole)
         self.counts = Counter()
         self._draw()
+        self.describe_current()
 
     def redraw(self) -> None:
         """The daemon is lost, or was found."""
@@ -370,8 +371,7 @@ class QueuePlace(JobPlace):
         """Close the filter, then the details; False where neither is open."""
         box = self.query_one(FilterBox)
         if self.pane.display and not box.typing:
-            self.action_describe()
-            self.table.focus()
+            self.action_detail_close()
             return True
         if not box.typing and not box.source:
             return False

@@ -191,7 +191,7 @@ class Launches:
         anchor = await self.calls(watched.namespace).get("ConfigMap", name_anchor(watched.token))
         if anchor is None or anchor["metadata"].get("uid") != watched.anchor or is_going(anchor):
             return None
-        return await asyncio.to_thread(_read_plan, anchor)
+        return await asyncio.to_thread(parse_anchor, anchor)
 
     def forget(self, token: str) -> None:
         """Let go of a launch that was removed."""
@@ -208,7 +208,7 @@ class Launches:
         token = str((metadata.get("labels") or {}).get(LAUNCH, ""))
         if not token or token in self.watched or is_going(anchor) or "plan.json" not in (anchor.get("data") or {}):
             return
-        plan = _read_plan(anchor)
+        plan = parse_anchor(anchor)
         summary, soft = summarize_launch(token, plan.job), plan.backend is GangBackend.SOFT
         queued = plan.backend is GangBackend.KUEUE
         watched = WatchedLaunch(
@@ -231,5 +231,6 @@ def is_going(document: Mapping[str, Any]) -> bool:
     return bool(document["metadata"].get("deletionTimestamp"))
 
 
-def _read_plan(anchor: Mapping[str, Any]) -> LaunchPlan:
+def parse_anchor(anchor: Mapping[str, Any]) -> LaunchPlan:
+    """The launch plan that an anchor keeps. Raises ValueError, LookupError."""
     return read_plan(json.loads(anchor["data"]["plan.json"]))

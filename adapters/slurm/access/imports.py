@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from overspan.adapters.abilities import Foreign
 from overspan.adapters.contract import Accepted, Launch, Refusal
+from overspan.adapters.slurm.access.sent_scripts import read_script
 from overspan.adapters.slurm.commands.listings import read_number
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
@@ -54,13 +55,7 @@ class NativeJobImporter:
         if is_own(record):
             raise Conflict(f"job {native} was submitted by Overspan", remedy="`span squeue` shows it where it was")
         fields = await self._queries.describe(str(record.raw))
-        return describe_foreign(record, fields, await self._read_script(record.raw) if fields else "")
-
-    async def _read_script(self, native: int) -> str:
-        """The job's script while Slurm has it (scontrol(1), write batch_script); empty for a job without one."""
-        words = ["scontrol", "write", "batch_script", str(native), "-"]
-        done = await self._queries.transport.run(words, timeout=self._queries.timeout)
-        return done.text if done.rc == 0 and done.text.startswith("#!") else ""
+        return describe_foreign(record, fields, (await read_script(self._queries, record.raw)).text if fields else "")
 
     async def _find_ended(self, number: int) -> AccountingRecord | None:
         site = await self._queries.site()

@@ -12,7 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import Entrance, ShellRequest, Step, StepEntrance, StepRequest, Trace, Written
+from overspan.adapters.abilities import (
+    Entrance,
+    KeptForm,
+    ShellRequest,
+    Step,
+    StepEntrance,
+    StepRequest,
+    Trace,
+    Written,
+)
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -261,6 +270,11 @@ class SharedCluster:
     def plan(self, job: Job) -> str:
         """The exact command and script of a submission. Nothing is sent and nothing is written."""
         return self.as_user(owner_of(job)).plan(job)
+
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """The scripts of a launch, as Slurm gives them to their owner."""
+        user, own = split_owner(handle)
+        return await self.as_user(user).read_sent(own)
 
     async def admit(self, job: Job) -> Refusal | None:
         """What sbatch says of the job to its owner, without submitting it. Raises Unreachable."""

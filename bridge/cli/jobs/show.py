@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.output import paint, use_colour, write, write_json
+from overspan.bridge.cli.output import paint, say, use_colour, write, write_json
 from overspan.bridge.cli.references import find_job, split_ref
-from overspan.bridge.client import Client, JobFilter
+from overspan.bridge.client import Client, JobFilter, SentForm, Variable
+from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.array_summary import describe_summaries, summarize_elements, write_summaries
 from overspan.bridge.listings.job_facts import (
     TASK_HEADER,
@@ -32,12 +35,22 @@ _COLOURS = {
 
 def run(call: Invocation) -> int:
     """Print one job."""
-    parser = make_parser(call, "Show a job: its tasks, attempts and ends.", "  span show 42\n  span show rlhf --json\n")
+    examples = "  span show 42\n  span show rlhf --json\n  span show 42 --sent\n"
+    parser = make_parser(call, "Show a job: its tasks, attempts and ends.", examples)
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument(
+        "--sent", action="store_true", help="only what its cluster was sent: a script, manifests, a plan"
+    )
+    parts.add_argument("--env", action="store_true", help="only its variables, without the values of secrets")
     parser.add_argument("--json", action="store_true", help="everything as one JSON document")
     chosen = parser.parse_args(call.words)
     with call.client() as client:
         ref, task = split_ref(find_job(client, chosen.job))
+        if chosen.sent:
+            return _show_sent(call, client.sent(ref), chosen.json)
+        if chosen.env:
+            return _show_variables(client.variables(f"{ref}.{task}" if task else ref), chosen.json)
         if "[" in ref:
             return _show_elements(call, client, ref, chosen.json)
         job = client.show(ref)
@@ -52,6 +65,34 @@ def run(call: Invocation) -> int:
     else:
         write(job_text(job, use_colour(sys.stdout, call.environment)))
     return 0
+
+
+def _show_sent(call: Invocation, sent: SentForm, as_json: bool) -> int:
+    """Show what the cluster was sent; where that is known from goes to stderr."""
+    if as_json:
+        write_json({"format": 1, **sent._asdict()})
+        return 0
+    say(call, sent.source)
+    text = clean_text(sent.text, keep="\n\t") if sys.stdout.isatty() else sent.text
+    write(text if text.endswith("\n") else text + "\n")
+    return 0
+
+
+def _show_variables(variables: Sequence[Variable], as_json: bool) -> int:
+    if as_json:
+        write_json({"format": 1, "variables": [variable._asdict() for variable in variables]})
+    else:
+        write("".join(f"{line}\n" for line in write_variables(variables)))
+    return 0
+
+
+def write_variables(variables: Sequence[Variable]) -> Iterator[str]:
+    """Write variables as sh(1) reads them, below a comment with where they are from."""
+    for (task, submitted), found in itertools.groupby(variables, lambda each: (each.task, each.origin == "submission")):
+        yield "# of the submitter's environment" if submitted else f"# of the task {task}" if task else "# of the job"
+        for each in found:
+            value = shlex.quote(each.value)
+            yield f"{each.name}={value}" + ("  # hidden" if each.hidden else "")
 
 
 def _show_elements(call: Invocation, client: Client, ref: str, as_json: bool) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job, Task
-from overspan.bridge.model.patterns import FilenameFields, expand_filename
+from overspan.bridge.model.patterns import FilenameFields, expand_filename, keep_fields
 from overspan.bridge.model.resources import Gpus
 from overspan.bridge.model.spec import Form, TaskSpec
 
@@ -82,15 +82,32 @@ def stream_paths(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
     return _expand_streams(entry, task_name)
 
 
+def element_paths(entry: JobEntry, index: int | None) -> tuple[str, str]:
+    """Where elements of an array that are no jobs yet will write: the one of that index, or all of them.
+
+    What is not known before an element is a job stays as it was written: its id (`%j`), and of all their index (`%a`).
+    """
+    task = entry.job.tasks[0].name
+    fields = _fill_fields(entry, task)._replace(element=index)
+    streams = entry.job.spec.tasks[0].streams
+    kept = "jJ" if index is not None else "jJab"
+    output, error = (_path(entry, keep_fields(pattern, kept), fields) for pattern in (streams.output, streams.error))
+    return output, error or output
+
+
 def _expand_streams(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
-    job = entry.job
-    spec = job.spec_of(task_name)
-    streams = spec.streams
+    streams = entry.job.spec_of(task_name).streams
     if not streams.output and not streams.error and not streams.input:
         return "", "", ""
-    offset = next(index for index, task in enumerate(job.tasks) if task.name == task_name)
-    fields = FilenameFields(
-        job=job.id + offset,
+    fields = _fill_fields(entry, task_name)
+    output = _path(entry, streams.output, fields)
+    return output, _path(entry, streams.error, fields) or output, _path(entry, streams.input, fields)
+
+
+def _fill_fields(entry: JobEntry, task_name: str) -> FilenameFields:
+    job = entry.job
+    return FilenameFields(
+        job=job.id + next(index for index, task in enumerate(job.tasks) if task.name == task_name),
         name=job.spec.name,
         user=entry.user,
         host=next((place.node for place in job.placements if place.task == task_name), ""),
@@ -98,16 +115,13 @@ def _expand_streams(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
         element=job.element.index if job.element is not None else None,
         restarts=job.launch,
     )
-    move = (job.spec.origin.directory, entry.written.folder or job.spec.origin.directory)
-    output = _path(streams.output, move, fields)
-    return output, _path(streams.error, move, fields) or output, _path(streams.input, move, fields)
 
 
-def _path(pattern: str, move: tuple[str, str], fields: FilenameFields) -> str:
+def _path(entry: JobEntry, pattern: str, fields: FilenameFields) -> str:
     """A stream's path; what is below the folder of the submission is below the one that the job works in."""
     if not pattern:
         return ""
-    path = expand_filename(pattern, fields)
-    here, there = (folder.rstrip("/") for folder in move)
+    path, submitted = expand_filename(pattern, fields), entry.job.spec.origin.directory
+    here, there = (folder.rstrip("/") for folder in (submitted, entry.written.folder or submitted))
     below = path.removeprefix(f"{here}/") if path.startswith("/") else path
     return path if below.startswith("/") else f"{there}/{below}"

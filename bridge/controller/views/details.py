@@ -9,6 +9,7 @@ from typing import Any
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.views.derived_fields import (
+    element_paths,
     given_spec,
     limit_of,
     sizes,
@@ -18,14 +19,17 @@ from overspan.bridge.controller.views.derived_fields import (
 )
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.hostlists import compress
-from overspan.bridge.model.ids import format_array_indices
+from overspan.bridge.model.ids import IndexRange, format_array_indices
 from overspan.bridge.model.job import Attempt, Job, Placement, Task
 
 Document = dict[str, Any]
 
 
-def describe_job(entry: JobEntry, joined: Sequence[int] = ()) -> Document:
-    """Everything that people may see of a job; secrets are not in it. `joined` are the jobs that joined the group."""
+def describe_job(entry: JobEntry, joined: Sequence[int] = (), waiting: Sequence[IndexRange] = ()) -> Document:
+    """Everything that people may see of a job; secrets are not in it. `joined` are the jobs that joined the group.
+
+    `waiting` are the elements of an array that are meant, where these are no jobs yet.
+    """
     job = entry.job
     spec, origin = job.spec, job.spec.origin
     next_starts = [task.next_start for task in job.tasks if task.next_start is not None]
@@ -64,7 +68,7 @@ def describe_job(entry: JobEntry, joined: Sequence[int] = ()) -> Document:
         "dependency": describe_dependency(job, entry.needed_arrays),
         "parent": spec.parent,
         "joined": list(joined),
-        "array": _describe_array(job),
+        "array": _describe_array(entry, waiting),
         "element": None if job.element is None else f"{job.element.array}_{job.element.index}",
         "submitted_at": job.submitted_at,
         "begin": job.begin,
@@ -83,12 +87,19 @@ def describe_job(entry: JobEntry, joined: Sequence[int] = ()) -> Document:
     }
 
 
-def _describe_array(job: Job) -> Document | None:
-    """Which elements of an array are no jobs yet, and never will be; those that are jobs are in the listings."""
-    array = job.array
+def _describe_array(entry: JobEntry, wanted: Sequence[IndexRange]) -> Document | None:
+    """Which elements of an array are no jobs yet, and never will be; those that are jobs are in the listings.
+
+    `stdout` and `stderr` are where the wanted one, or each, will write.
+    """
+    array = entry.job.array
     if array is None:
         return None
+    indices = [index for part in wanted[:1] for index in part.values()[:2]]
+    stdout, stderr = element_paths(entry, indices[0] if len(indices) == len(wanted) == 1 else None)
     return {
+        "stdout": stdout,
+        "stderr": stderr,
         "waiting": format_array_indices(array.waiting),
         "throttle": array.throttle,
         "cancelled": format_array_indices(array.cancelled),

@@ -18,6 +18,7 @@ from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.queue_changes import ChangeFeed
+from overspan.bridge.controller.views.sent_forms import SentForms
 
 PORTS = {
     "access": Access,
@@ -29,6 +30,7 @@ PORTS = {
     "orders": JobOrders,
     "orphans": OrphanCheck,
     "schedules": Schedules,
+    "sent_forms": SentForms,
 }
 CLOCK = "clock"
 """The time of the daemon, a function that the controller was given."""

@@ -87,6 +87,8 @@ TABLE = [
     ("GET", "/v1/jobs/1", None, EVERYBODY),
     ("GET", "/v1/jobs/1/wait?timeout=0", None, EVERYBODY),
     ("GET", "/v1/jobs/1/script", None, OWNERS),
+    ("GET", "/v1/jobs/1/sent", None, READERS),
+    ("GET", "/v1/jobs/1/variables", None, READERS),
     ("GET", "/v1/jobs/1/timeline", None, OWNERS),
     ("GET", "/v1/jobs/1/streams", None, READERS),
     ("GET", "/v1/jobs/1/logs", None, READERS),

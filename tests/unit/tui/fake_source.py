@@ -16,9 +16,11 @@ from overspan.bridge.client.messages import (
     LogFinds,
     LogPart,
     LogSearch,
+    SentForm,
     Stream,
     StreamKey,
     Transition,
+    Variable,
 )
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
 from overspan.bridge.listings.rows import JobRow
@@ -83,6 +85,8 @@ class FakeSource:
         """How long it takes."""
         self.details: dict[str, dict[str, Any]] = {}
         self.scripts: dict[str, str] = {}
+        self.sent_forms: dict[str, SentForm] = {}
+        self.variables_of: dict[str, list[Variable]] = {}
         self.timelines: dict[str, list[Transition]] = {}
         self.node_document: dict[str, Any] = {"now": NOW, "clusters": [], "nodes": []}
         self.cluster_list: list[dict[str, Any]] = []
@@ -143,6 +147,15 @@ class FakeSource:
     def script(self, ref: str) -> str:
         """As the client."""
         return str(self._find(self.scripts, ref))
+
+    def sent(self, ref: str) -> SentForm:
+        """As the client."""
+        found: SentForm = self._find(self.sent_forms, ref)
+        return found
+
+    def variables(self, ref: str) -> list[Variable]:
+        """As the client."""
+        return self.variables_of.get(ref, [])
 
     def timeline(self, ref: str) -> list[Transition]:
         """As the client."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from typing import Any, ClassVar
 
+import pytest
 from rich.cells import cell_len
 from tests.unit.tui.detail_lines import write
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
 
-from overspan.bridge.client.messages import Transition
+from overspan.bridge.client.messages import Transition, Variable
 from overspan.bridge.listings.explanations import explain_exit, explain_reason, name_fault
+from overspan.bridge.listings.rows import JobRow
 from overspan.tui.app import TopApp
-from overspan.tui.detail.answers import JobAnswers
+from overspan.tui.detail.answers import JobAnswers, narrow_job
 from overspan.tui.detail.layout import DetailBlock, DetailText, LabelledValues, StateSpan, TextGrid, lay_out
 from overspan.tui.detail.sections import make_spans
 
@@ -126,3 +128,113 @@ def test_a_slow_answer_for_another_job_is_dropped() -> None:
         await settle(pilot, lambda: "one" in app.queue.pane.text())
 
     play(source, story, (140, 40))
+
+
+@pytest.mark.parametrize("keys", [("d",), ("d", "z"), ("d", "tab")], ids="-".join)
+def test_q_closes_the_details_before_it_ends_the_application(keys: tuple[str, ...]) -> None:
+    source = FakeSource([job(1)])
+    source.details = {"1": document(1)}
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: bool(app.queue.table.lines))
+        await pilot.press(*keys)
+        zoomed = app.queue.pane.is_maximized
+        await pilot.press("q")
+        if zoomed:
+            assert app.queue.pane.display and not app.queue.pane.is_maximized
+            await pilot.press("q")
+        assert not app.queue.pane.display and app.is_running and app.queue.table.has_focus
+        await pilot.press("q")
+        assert not app.is_running
+
+    play(source, story)
+
+
+def test_a_job_is_asked_again_when_its_line_changes_and_keeps_its_place() -> None:
+    source = FakeSource([job(1, "fit", "PENDING")])
+    source.details = {"1": document(1, "PENDING", comment="waits")}
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: bool(app.queue.table.lines))
+        await pilot.press("d")
+        pane = app.queue.pane
+        await settle(pilot, lambda: "waits" in pane.text())
+        await pilot.press("J", "J")
+        source.details = {"1": document(1, comment="it runs now")}
+        source.put(job(1))
+        await settle(pilot, lambda: "it runs now" in pane.text())
+        assert pane.scroll_offset.y == 2
+
+    play(source, story, (100, 16))
+
+
+def test_a_change_of_a_member_is_a_change_of_its_group() -> None:
+    def rows(state: str) -> list[JobRow]:
+        return [
+            job(1, name, state if offset else "RUNNING", group="rlhf", task_offset=offset, raw_id=1 + offset)
+            for offset, name in enumerate(("trainer", "rollout"))
+        ]
+
+    source = FakeSource(rows("PENDING"))
+    source.details = {"1": document(1, comment="one waits")}
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: bool(app.queue.table.lines))
+        await pilot.press("d")
+        await settle(pilot, lambda: "one waits" in app.queue.pane.text())
+        source.details = {"1": document(1, comment="both run")}
+        source.put(*rows("RUNNING"))
+        await settle(pilot, lambda: "both run" in app.queue.pane.text())
+
+    play(source, story)
+
+
+def group_document() -> dict[str, Any]:
+    """Two tasks, one of which has failed."""
+    told = document(1, "RUNNING", name="rlhf", group=True)
+    (first,) = told["tasks"]
+    bad = {
+        **first,
+        "name": "rollout",
+        "offset": 1,
+        "state": "FAILED",
+        "exit_code": 3,
+        "ended_at": NOW,
+        "node_list": "n9",
+    }
+    bad["attempts"] = [{**first["attempts"][0], "state": "FAILED", "cause": "exit", "exit_code": 3, "ended_at": NOW}]
+    return {**told, "tasks": [{**first, "name": "trainer", "offset": 0}, bad]}
+
+
+def test_a_task_tells_its_own_facts_alone() -> None:
+    lines = write(
+        JobAnswers(narrow_job(group_document(), "1+1"), variables=(Variable("trainer", "X", "1", "task"),)), 100
+    )
+    text = "\n".join(lines)
+    assert "Task       rollout of 1 rlhf" in lines and "State      FAILED" in text
+    assert "exit code 3" in text and "n9" in text and "trainer" not in text
+    whole = "\n".join(write(JobAnswers(narrow_job(group_document(), "1")), 100))
+    assert "trainer" in whole and "State       RUNNING" in whole.replace("State      RUNNING", "State       RUNNING")
+
+
+def test_the_job_s_own_variables_are_told_and_how_many_more_there_are() -> None:
+    told = (
+        Variable("", "EPOCHS", "3", "task"),
+        Variable("", "HF_TOKEN", "***", "secret", True),
+        Variable("", "HOME", "/home/ana", "submission"),
+    )
+    lines = write(JobAnswers(document(), variables=told))
+    assert "EPOCHS    3" in lines and "HF_TOKEN  ***" in lines and "1 more: `b` shows all" in lines
+    assert "Access/permission denied" in write(
+        JobAnswers(document(), troubles={"variables": "Access/permission denied"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "gpus", "words"),
+    [(1, 1, 1, "1 node, 1 CPU, 1 GPU"), (2, 8, 0.5, "2 nodes, 8 CPUs, 0.5 GPUs")],
+)
+def test_one_node_is_no_nodes(nodes: int, cpus: int, gpus: float, words: str) -> None:
+    told = document()
+    told["tasks"][0] |= {"nodes": nodes, "cpus": cpus, "gpus": gpus}
+    assert any(line.startswith(f"Asks for   {words}") for line in write(JobAnswers(told)))
