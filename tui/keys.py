@@ -123,8 +123,9 @@ JOB: tuple[KeyAction, ...] = (
     KeyAction("job.resume", "W", "order('resume')", "resume", "what stands still goes on"),
     KeyAction("job.requeue", "R", "order('requeue')", "requeue", "ends what runs and waits again; asks first"),
     KeyAction("job.restart", "ctrl+r", "order('restart')", "restart", "starts again in place; asks first"),
-    KeyAction("job.resubmit", "n", "order('resubmit')", "resubmit", "as a new job; asks first"),
+    KeyAction("job.resubmit", "n", "order('resubmit')", "resubmit", "as a new job, with changes in a small file"),
     KeyAction("job.resubmit_failed", "N", "order('resubmit_failed')", "resubmit failed", "elements of an array"),
+    KeyAction("job.edit", "E", "order('edit')", "edit", "limit, name, partition, begin time... in a small file"),
     KeyAction("job.time_limit", "t", "order('time_limit')", "time limit", "asks for the new one"),
     KeyAction("job.priority", "P", "order('priority')", "priority", "of a waiting job"),
     KeyAction("job.nice", "I", "order('nice')", "nice", "of a waiting job; more waits longer"),
@@ -238,6 +239,11 @@ DIALOG: tuple[KeyAction, ...] = (
     KeyAction("dialog.page_down", "pagedown,ctrl+f", "page(1)", "page down"),
 )
 """In the dialog of an order."""
+EDIT: tuple[KeyAction, ...] = (
+    KeyAction("edit.send", "ctrl+s", "send", "send", "what was changed"),
+    KeyAction("edit.close", "escape", "close", "close", "change nothing"),
+)
+"""Where a small file is edited."""
 
 ORDER_LOG: tuple[KeyAction, ...] = (
     KeyAction("orders.close", "escape,q,L", "close", "back", hint=True),
@@ -281,6 +287,7 @@ KEYS = (
     *CHECK,
     *CONFIRM,
     *DIALOG,
+    *EDIT,
     *ORDER_LOG,
     *HELP,
     *PALETTE,
@@ -304,6 +311,7 @@ SCOPES = {
     "check": "Findings",
     "confirm": "Questions",
     "dialog": "Dialogs",
+    "edit": "Editing values",
     "orders": "Order log",
     "help": "Help",
     "palette": "The line after `:`",
@@ -324,6 +332,7 @@ TOGETHER = (
     ("list", "check"),
     ("confirm",),
     ("dialog",),
+    ("edit",),
     ("orders",),
     ("help",),
     ("palette",),

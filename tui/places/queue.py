@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -68,6 +68,11 @@ class QueueTable(LineTable[Line]):
     def action_unmark(self) -> None:
         """Take all marks away."""
         super().action_unmark()
+        self.post_message(self.Marked())
+
+    def drop_marks(self, keys: Collection[Hashable]) -> None:
+        """Take the marks of these lines away."""
+        super().drop_marks(keys)
         self.post_message(self.Marked())
 
 
