@@ -220,6 +220,7 @@ SCHEDULES: tuple[KeyAction, ...] = (
     KeyAction("schedules.pause", "H", "pause", "pause", "make no more runs", hint=True),
     KeyAction("schedules.resume", "U", "resume", "resume", "end a pause", hint=True),
     KeyAction("schedules.run", "n", "run", "run now", "asks first", hint=True),
+    KeyAction("schedules.delete", "delete,D", "delete", "delete", "its jobs go on; asks first"),
 )
 CHECK: tuple[KeyAction, ...] = (
     KeyAction("check.close", "escape,q", "close", "back", hint=True),

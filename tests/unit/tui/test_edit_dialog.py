@@ -155,7 +155,7 @@ def test_no_dialog_opens_over_what_the_user_went_on_to() -> None:
         assert app.place.name_of_place == "history" and len(app.screen_stack) == 1
         await pilot.press("1")
         editing._open(EditFile(()))
-        await settle(pilot, lambda: isinstance(app.screen, EditDialog))
+        await settle(pilot, lambda: isinstance(app.screen, EditDialog) and app.screen._seen)
 
     play(source, story)
 
