@@ -35,7 +35,7 @@ from overspan.tui.widgets.text_line import TextLine
 
 MEASURE_AGAIN = 600.0
 """Seconds after which times may have outgrown their columns."""
-_ATTRIBUTES = {"cluster": "cluster", "group": "group", "name": "name", "partition": "partition", "user": "user"}
+_ATTRIBUTES = {name: name for name in ("account", "cluster", "group", "name", "partition", "qos", "user")}
 """The fields of the filter whose values are proposed, by attributes of rows."""
 
 

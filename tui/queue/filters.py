@@ -1,8 +1,8 @@
 """The filter language of `span top`: words that a row must match, each a regular expression or `field:value`.
 
-All words must match. `!` in front inverts a word. `state:r,pd` matches any of its values; `cluster:`, `node:`,
-`partition:` and `user:` match whole names; text without a field is looked for in everything that a row shows. Case
-does not count. What cannot be read is told in one sentence, and the words that can be read still count.
+All words must match. `!` in front inverts a word. `state:r,pd` matches any of its values; `account:`, `cluster:`,
+`node:`, `partition:`, `qos:` and `user:` match whole names; text without a field is looked for in everything that a row
+shows. Case does not count. What cannot be read is told in one sentence, and the words that can be read still count.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.state_words import CODES
 
-FIELDS = ("cluster", "group", "id", "name", "node", "partition", "reason", "state", "user")
+FIELDS = ("account", "cluster", "group", "id", "name", "node", "partition", "qos", "reason", "state", "user")
 _SHORT = {"part": "partition", "nodes": "node", "nodelist": "node", "job": "id", "c": "cluster", "u": "user"}
 REMEMBERED = 50
 """Filters that the history keeps."""
-_WHOLE = frozenset({"cluster", "node", "partition", "user"})
+_WHOLE = frozenset({"account", "cluster", "node", "partition", "qos", "user"})
+_USUAL = frozenset({"account", "qos"})
+"""Fields that the least extent of a row does not have."""
 STATES = {code: state for state, code in CODES.items()}
 """Slurm's short forms of the states, as `squeue -t` takes them."""
 
@@ -61,12 +63,14 @@ def _expand_nodes(node_list: str) -> tuple[str, ...]:
 
 FilterTest = Callable[[FilterSubject], bool]
 _TEXTS: dict[str, Callable[[FilterSubject], Sequence[str]]] = {
+    "account": lambda subject: (subject.row.account,),
     "cluster": lambda subject: (subject.row.cluster,),
     "group": lambda subject: (subject.row.group,),
     "id": lambda subject: (subject.ref, str(subject.row.array_id or subject.row.id)),
     "name": lambda subject: (subject.row.name, subject.row.group),
     "node": lambda subject: _expand_nodes(subject.row.node_list),
     "partition": lambda subject: (subject.row.partition,),
+    "qos": lambda subject: (subject.row.qos,),
     "reason": lambda subject: (subject.row.reason,),
     "user": lambda subject: (subject.row.user,),
 }
@@ -78,6 +82,8 @@ class Filter(NamedTuple):
     source: str
     tests: tuple[FilterTest, ...] = ()
     trouble: str = ""
+    extent: str = "core"
+    """How much of each row it looks at."""
 
     def matches(self, subject: FilterSubject) -> bool:
         """Whether every word matches."""
@@ -93,7 +99,10 @@ def read_filter(source: str) -> Filter:
     """Read a filter as it is typed: an open quotation ends with the line, a word without a value counts for nothing."""
     tests: list[FilterTest] = []
     troubles: list[str] = []
+    extent = "core"
     for word in _split(source):
+        if word.removeprefix("!").partition(":")[0].lower() in _USUAL:
+            extent = "usual"
         try:
             test = _read_word(word, troubles.append)
         except re.error as error:
@@ -101,7 +110,7 @@ def read_filter(source: str) -> Filter:
             troubles.append(f"{word!r} is not a regular expression: {error.msg}{at}")
         else:
             tests += [] if test is None else [test]
-    return Filter(source, tuple(tests), "; ".join(troubles))
+    return Filter(source, tuple(tests), "; ".join(troubles), extent)
 
 
 def quote_node(name: str) -> str:

@@ -58,7 +58,7 @@ class QueueChoice(NamedTuple):
     @property
     def extent(self) -> str:
         """How much of each row it needs."""
-        return join_extents((columns_extent(self.columns), order_extent(self.order)))
+        return join_extents((columns_extent(self.columns), order_extent(self.order), self.filter.extent))
 
     def make_view(self, folding: Folding, clock: Callable[[], float]) -> View:
         """The view that has it."""

@@ -10,7 +10,17 @@ from tests.unit.tui.fake_source import job
 from overspan.bridge.listings.rows import JobRow
 from overspan.tui.queue.filters import Filter, FilterHistory, FilterSubject, quote_node, read_filter, suggest_word
 
-TRAINER = job(42, "trainer", group="rl-math", task_offset=0, user="ana", cluster="leo", node_list="n[1-3],gpu7")
+TRAINER = job(
+    42,
+    "trainer",
+    group="rl-math",
+    task_offset=0,
+    user="ana",
+    cluster="leo",
+    node_list="n[1-3],gpu7",
+    account="lab",
+    qos="high",
+)
 WAITING = job(43, "fit [a-c]", "PENDING", user="bob", cluster="k8s", partition="debug", reason="Resources: 2 of 8 GPUs")
 ELEMENT = job(45, "sweep", "FAILED", array_id=44, array_index=7, node_list="n10")
 
@@ -40,6 +50,10 @@ def matches(source: str, row: JobRow) -> bool:
         ("u:bob c:k8s", "W"),
         ("cluster:leo", "TE"),
         ("part:debug", "W"),
+        ("account:lab", "T"),
+        ("!account:lab", "WE"),
+        ("account:la", ""),
+        ("qos:high,low", "T"),
         ("name:rl-math", "T"),
         ("group:math", "T"),
         ("node:n1", "T"),
@@ -64,6 +78,13 @@ def test_words_match(source: str, found: str) -> None:
     rows = {"T": TRAINER, "W": WAITING, "E": ELEMENT}
     assert "".join(letter for letter, row in rows.items() if matches(source, row)) == found
     assert read_filter(source).trouble == ""
+
+
+def test_what_a_filter_looks_at_is_asked_for() -> None:
+    assert [read_filter(text).extent for text in ("", "lab", "user:qos", "!qos:high", "ACCOUNT:x")] == [
+        *["core"] * 3,
+        *["usual"] * 2,
+    ]
 
 
 @pytest.mark.parametrize(
