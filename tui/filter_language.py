@@ -60,6 +60,8 @@ class Filter(NamedTuple, Generic[Subject]):
     source: str = ""
     tests: tuple[Callable[[Subject], bool], ...] = ()
     trouble: str = ""
+    fields: frozenset[str] = frozenset()
+    """The fields that it names."""
 
     def matches(self, subject: Subject) -> bool:
         """Whether every word matches."""
@@ -70,15 +72,17 @@ def read_words(source: str, fields: FilterFields[Subject]) -> Filter[Subject]:
     """Read a filter as it is typed: an open quotation ends with the line, a word without a value counts for nothing."""
     tests: list[Callable[[Subject], bool]] = []
     troubles: list[str] = []
+    named: set[str] = set()
     for word in split_words(source):
         try:
-            test = _read_word(word, fields, troubles.append)
+            name, test = _read_word(word, fields, troubles.append)
         except re.error as error:
             at = f" at character {error.pos + 1}" if error.pos is not None else ""
             troubles.append(f"{word!r} is not a regular expression: {error.msg}{at}")
         else:
             tests += [] if test is None else [test]
-    return Filter(source, tuple(tests), "; ".join(troubles))
+            named.update([name] if name else [])
+    return Filter(source, tuple(tests), "; ".join(troubles), frozenset(named))
 
 
 def split_words(source: str) -> Sequence[str]:
@@ -150,16 +154,16 @@ class FilterHistory:
         return self._kept[-self._back] if self._back else self._typed
 
 
-def _read_word(word: str, fields: FilterFields[Subject], note: Note) -> Callable[[Subject], bool] | None:
-    """The test of a word; None for one that says nothing yet."""
+def _read_word(word: str, fields: FilterFields[Subject], note: Note) -> tuple[str, Callable[[Subject], bool] | None]:
+    """The field of a word, if it names one, and its test; None for one that says nothing yet."""
     inverted = word.startswith("!")
     name, value = _read_field(word[inverted:], fields, note)
     if not value:
-        return None
+        return name, None
     test = _read_value(name, value, fields, note) if name else _read_text(value, fields)
     if test is None or not inverted:
-        return test
-    return lambda subject: not test(subject)
+        return name, test
+    return name, lambda subject: not test(subject)
 
 
 def _read_field(word: str, fields: FilterFields[Subject], note: Note) -> tuple[str, str]:

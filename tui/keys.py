@@ -124,8 +124,9 @@ JOB: tuple[KeyAction, ...] = (
     KeyAction("job.resume", "W", "order('resume')", "resume", "what stands still goes on"),
     KeyAction("job.requeue", "R", "order('requeue')", "requeue", "ends what runs and waits again; asks first"),
     KeyAction("job.restart", "ctrl+r", "order('restart')", "restart", "starts again in place; asks first"),
-    KeyAction("job.resubmit", "n", "order('resubmit')", "resubmit", "as a new job; asks first"),
+    KeyAction("job.resubmit", "n", "order('resubmit')", "resubmit", "as a new job, with changes in a small file"),
     KeyAction("job.resubmit_failed", "N", "order('resubmit_failed')", "resubmit failed", "elements of an array"),
+    KeyAction("job.edit", "E", "order('edit')", "edit", "limit, name, partition, begin time... in a small file"),
     KeyAction("job.time_limit", "t", "order('time_limit')", "time limit", "asks for the new one"),
     KeyAction("job.priority", "P", "order('priority')", "priority", "of a waiting job"),
     KeyAction("job.nice", "I", "order('nice')", "nice", "of a waiting job; more waits longer"),
@@ -245,6 +246,7 @@ SCHEDULES: tuple[KeyAction, ...] = (
     KeyAction("schedules.pause", "H", "pause", "pause", "make no more runs", hint=True),
     KeyAction("schedules.resume", "U", "resume", "resume", "end a pause", hint=True),
     KeyAction("schedules.run", "n", "run", "run now", "asks first", hint=True),
+    KeyAction("schedules.delete", "delete,D", "delete", "delete", "its jobs go on; asks first"),
 )
 CHECK: tuple[KeyAction, ...] = (
     KeyAction("check.close", "escape,q", "close", "back", hint=True),
@@ -260,6 +262,11 @@ DIALOG: tuple[KeyAction, ...] = (
     KeyAction("dialog.page_down", "pagedown,ctrl+f", "page(1)", "page down"),
 )
 """In the dialog of an order."""
+EDIT: tuple[KeyAction, ...] = (
+    KeyAction("edit.send", "ctrl+s", "send", "send", "what was changed"),
+    KeyAction("edit.close", "escape", "close", "close", "change nothing"),
+)
+"""Where a small file is edited."""
 
 ORDER_LOG: tuple[KeyAction, ...] = (
     KeyAction("orders.close", "escape,q,L", "close", "back", hint=True),
@@ -303,6 +310,7 @@ KEYS = (
     *SCHEDULES,
     *CHECK,
     *DIALOG,
+    *EDIT,
     *ORDER_LOG,
     *HELP,
     *PALETTE,
@@ -326,6 +334,7 @@ SCOPES = {
     "schedules": "Schedules",
     "check": "Findings",
     "dialog": "Dialogs",
+    "edit": "Editing values",
     "orders": "Order log",
     "help": "Help",
     "palette": "The line after `:`",
@@ -346,6 +355,7 @@ TOGETHER = (
     ("choice", "columns"),
     ("list", "check"),
     ("dialog",),
+    ("edit",),
     ("orders",),
     ("help",),
     ("palette",),

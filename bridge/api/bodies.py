@@ -123,9 +123,13 @@ class RequeueBody(RequestBody):
 
 
 class ResubmitBody(RequestBody):
-    """Whether of an array only the elements that failed are submitted again; `token` as in a submission."""
+    """Whether of an array only the elements that failed are submitted again, and what is changed.
+
+    `changes` are values of options by OPTION or TASK.OPTION; `token` as in a submission.
+    """
 
     failed: bool = False
+    changes: Annotated[dict[Word, Word], Field(max_length=10_000)] = {}
     token: Name = ""
 
 

@@ -23,6 +23,7 @@ from overspan.bridge.api.query_parameters import MAX_WAIT, LogFilter, LogSearchF
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
 from overspan.bridge.controller.orders.rights import Requester
+from overspan.bridge.controller.submission.resubmission import ResubmitRequest
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model import events
@@ -63,7 +64,11 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
         body = body or ResubmitBody()
-        return _accept(await controller.resubmit(ref, body.failed, body.token))
+        return _accept(await controller.resubmit(ResubmitRequest(ref, body.failed, body.changes, body.token)))
+
+    @router.get("/jobs/{ref}/resubmit", summary="What a resubmission may change, with the present values")
+    async def list_values(ref: Ref, by: Owner) -> Response:
+        return answer(values=await controller.list_resubmit_values(ref))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: Anyone) -> Response:

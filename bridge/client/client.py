@@ -48,6 +48,7 @@ FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qo
 _PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
 """The fields of a submission that tell where a crontab was installed."""
 _ALL_JOBS = JobFilter()
+_NO_CHANGES: Mapping[str, str] = {}
 _LOST = "whether the job was taken is not known; look with `span squeue`"
 
 
@@ -99,12 +100,22 @@ class Client(DaemonTransport):
         noted = (f"variables that are not UTF-8 text are left out: {', '.join(left_out)}",) if left_out else ()
         return accepted._replace(notes=(*accepted.notes, *noted))
 
-    def resubmit(self, ref: str, failed: bool = False) -> Accepted:
-        """Submit a job again as a new one; of an array, with `failed`, only the elements that failed."""
+    def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = _NO_CHANGES) -> Accepted:
+        """Submit a job again as a new one; of an array, with `failed`, only the elements that failed.
+
+        `changes` are values of options of sbatch by OPTION or TASK.OPTION: {"time": "2h", "trainer.mem": "32G"}.
+        """
         from overspan.bridge.client.messages import accepted_from_document
 
         target = f"/v1/jobs/{quote_part(ref)}/resubmit"
-        return accepted_from_document(self._post_once(target, {"failed": failed}, _LOST))
+        # A daemon of an earlier version refuses a key that it does not know.
+        body = {"failed": failed, **({"changes": dict(changes)} if changes else {})}
+        return accepted_from_document(self._post_once(target, body, _LOST))
+
+    def resubmit_values(self, ref: str) -> dict[str, str]:
+        """What `resubmit` may change of a job, with its present values; empty for what is not set."""
+        values = self._get(f"/v1/jobs/{quote_part(ref)}/resubmit")["values"]
+        return {str(key): str(value) for key, value in values.items()}
 
     def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """The native form of a submission (a script, manifests) and notes about it; nothing is changed."""

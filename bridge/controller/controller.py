@@ -36,7 +36,7 @@ from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
-from overspan.bridge.controller.submission.resubmission import Resubmitter
+from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.details import describe_end, describe_job
@@ -239,9 +239,13 @@ class Controller:
         """Make a job, or a schedule of a file with `cron`. Raises InvalidRequest, Rejected and StoreFailed."""
         return await self.submitter.submit(submission, self.schedules.create)
 
-    async def resubmit(self, ref: str, failed: bool, token: str) -> Submitted:
-        """Make a new job of an old one; of an array, with `failed`, of the elements that failed. See `Resubmitter`."""
-        return await self.resubmitter.resubmit(ref, failed, token)
+    async def resubmit(self, request: ResubmitRequest) -> Submitted:
+        """Make a new job of an old one. See `Resubmitter`."""
+        return await self.resubmitter.resubmit(request)
+
+    async def list_resubmit_values(self, ref: str) -> dict[str, str]:
+        """What a resubmission of a job may change, with the present values."""
+        return await self.resubmitter.list_values(ref)
 
     async def plan(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
         """What the cluster would be sent, and the notes; with no effect. Raises as `submit`."""

@@ -252,6 +252,14 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Resubmission:
+    """Which job was submitted again, as users write its id, and what was changed, as options of sbatch."""
+
+    source: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One submission."""
 
@@ -295,6 +303,9 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The exported part of the submitting environment, where the work sees the submitter's file system."""
     origin: Origin = Origin()
+    script_options: Mapping[str, str] = field(default_factory=dict)
+    """Of a batch script: options by their long names that replace those of its lines and its command line."""
+    resubmission: Optional[Resubmission] = None
     notes: tuple[str, ...] = ()
     """Options that were accepted without effect; printed on stderr at submission."""
     later: Mapping[str, Any] = field(default_factory=dict)

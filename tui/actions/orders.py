@@ -107,11 +107,22 @@ def _send_each(
 
 
 def _send_again(failed: bool) -> Callable[[Source, Sequence[str], Any], Sequence[OrderAnswer]]:
+    """The value are the changes, by option."""
+
     def send(source: Source, refs: Sequence[str], value: Any) -> Sequence[OrderAnswer]:
-        new = [(ref, source.resubmit(ref, failed=failed)) for ref in refs]
-        return [OrderAnswer(ref, f"submitted again as {job.cluster}:{job.id}") for ref, job in new]
+        new = [(ref, source.resubmit(ref, failed, value or {})) for ref in refs]
+        return [
+            OrderAnswer(ref, word_error(f"submitted again as {job.cluster}:{job.id}", *job.notes)) for ref, job in new
+        ]
 
     return send
+
+
+def _send_edit(source: Source, refs: Sequence[str], value: Any) -> Sequence[OrderAnswer]:
+    """The value are the changes, by the names of `update`: all of a job's, or none."""
+    for ref in refs:
+        source.update(ref, value)
+    return [OrderAnswer(ref, f"changed: {', '.join(value).replace('_', ' ')}") for ref in refs]
 
 
 def _send_update(
@@ -172,6 +183,7 @@ ORDERS: tuple[JobOrder, ...] = (
     JobOrder(
         "resubmit_failed", "Resubmit failed", FAILED, _send_again(failed=True), asks=True, kinds=frozenset({Kind.ARRAY})
     ),
+    JobOrder("edit", "Edit", LIVE, _send_edit, kinds=_EVERY - {Kind.WAITING}),
     JobOrder(
         "time_limit",
         "Set time limit",
@@ -260,6 +272,6 @@ def word_states(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
 
-def word_error(message: str, remedy: str) -> str:
-    """An error with its remedy in one line."""
-    return "; ".join(part.strip() for part in (message, remedy) if part.strip())
+def word_error(message: str, *more: str) -> str:
+    """An error with its remedy, or an answer with its notes, in one line."""
+    return "; ".join(part.strip() for part in (message, *more) if part.strip())

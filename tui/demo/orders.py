@@ -11,8 +11,10 @@ from overspan.bridge.model.slurm_words import ALREADY_ENDED, NOT_PENDING
 from overspan.tui.demo.lab import DemoLab
 from overspan.tui.demo.machines import CLUSTERS
 from overspan.tui.demo.records import DemoJob, DemoTask, Life
+from overspan.tui.demo.resubmission import change_wish, list_demo_values
 
 _TOP = 100
+_NOTHING: Mapping[str, str] = {}
 
 
 class LabOrders:
@@ -146,16 +148,20 @@ class LabOrders:
                 self._lab.end_attempt(job, each, each.current, Life(end="restart", signal=15), again=True)
                 self._lab.launch_again(job, each)
 
-    def resubmit(self, ref: str, failed: bool = False) -> DemoJob:
-        """The same again, as a new job; of an array, with `failed`, only the elements that failed."""
+    def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = _NOTHING) -> DemoJob:
+        """The same again with changes, as a new job; of an array, with `failed`, only the elements that failed."""
         job, _ = self.find(ref)
-        wish = job.wish._replace(held=False, after=None, blocked="", blocked_for=0.0)
+        wish = change_wish(job.wish._replace(held=False, after=None, blocked="", blocked_for=0.0), changes)
         if failed and job.is_array:
             lost = [each for each in self._lab.list_elements(job) if each.over and each.state != "COMPLETED"]
             if not lost:
                 raise Conflict(f"no element of {ref} has failed")
             wish = wish._replace(array=tuple(sorted(each.array_index or 0 for each in lost)))
         return self._lab.submit(wish)
+
+    def list_values(self, ref: str) -> dict[str, str]:
+        """What a resubmission may change."""
+        return list_demo_values(self.find(ref)[0])
 
     def update(self, ref: str, changes: Mapping[str, Any]) -> None:
         """Change limits and labels."""
@@ -207,6 +213,10 @@ def _setter(name: str) -> Callable[[DemoJob, DemoTask | None, Any], None]:
     return lambda job, task, value: setattr(job, name, value)
 
 
+def _wish_setter(name: str) -> Callable[[DemoJob, DemoTask | None, Any], None]:
+    return lambda job, task, value: setattr(job, "wish", job.wish._replace(**{name: value}))
+
+
 def _ignore(job: DemoJob, task: DemoTask | None, value: Any) -> None:
     """Taken, and without an effect that shows."""
 
@@ -220,6 +230,8 @@ _CHANGES: dict[str, Callable[[DemoJob, DemoTask | None, Any], None]] = {
     "comment": _setter("comment"),
     "name": _setter("name"),
     "partition": _setter("partition"),
+    "account": _wish_setter("account"),
+    "qos": _wish_setter("qos"),
     "dependency": _ignore,
 }
-_WAITING_ONLY = frozenset({"begin", "partition", "name"})
+_WAITING_ONLY = frozenset({"begin", "partition", "account", "qos"})

@@ -40,6 +40,7 @@ from overspan.tui.demo.sent import list_demo_variables, make_sent_form
 LOOK_SECONDS = 0.2
 """How often a long poll looks at the clock."""
 ANY = JobFilter()
+NO_CHANGES: Mapping[str, str] = {}
 Clock = Callable[[], float]
 T = TypeVar("T")
 
@@ -282,9 +283,13 @@ class DemoSource:
         """As the client."""
         self._order(lambda: self._orders.restart(ref, task))
 
-    def resubmit(self, ref: str, failed: bool = False) -> Accepted:
+    def resubmit_values(self, ref: str) -> dict[str, str]:
         """As the client."""
-        job = self._order(lambda: self._orders.resubmit(ref, failed))
+        return self._order(lambda: self._orders.list_values(ref))
+
+    def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = NO_CHANGES) -> Accepted:
+        """As the client."""
+        job = self._order(lambda: self._orders.resubmit(ref, failed, changes))
         numbers = tuple(str(job.id + offset) for offset in range(len(job.tasks)))
         return Accepted(job.id, numbers, job.name, job.wish.cluster)
 
@@ -303,6 +308,10 @@ class DemoSource:
     def run_schedule(self, schedule_id: int) -> int:
         """As the client."""
         return self._order(lambda: self._run(self._find_schedule(schedule_id)))
+
+    def delete_schedule(self, schedule_id: int) -> None:
+        """As the client."""
+        self._order(lambda: self._schedules.remove(self._find_schedule(schedule_id)))
 
     def _find_schedule(self, schedule_id: int) -> DemoSchedule:
         found = next((each for each in self._schedules if each.id == schedule_id), None)

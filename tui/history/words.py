@@ -1,7 +1,7 @@
 """Which words of a filter the daemon can answer: they choose what is read of the history, and not only what is shown.
 
-`since:2d`, `until:2026-11-20`, `user:ana`, `cluster:leo`, `partition:gpu`, `state:f,to` and `name:^fit$`, where their
-values are plain. All words but the times are looked at here too.
+`since:2d`, `until:2026-11-20`, `user:ana`, `cluster:leo`, `partition:gpu`, `account:lab`, `qos:high`, `state:f,to` and
+`name:^fit$`, where their values are plain. All words but the times are looked at here too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from overspan.tui.filter_language import split_words
 from overspan.tui.queue.filters import QueueFilter, find_states, read_filter
 
 _KINDS = {
+    "account": "accounts",
     "c": "clusters",
     "cluster": "clusters",
     "name": "names",
     "part": "partitions",
     "partition": "partitions",
+    "qos": "qos",
     "state": "states",
     "u": "users",
     "user": "users",

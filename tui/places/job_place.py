@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -120,6 +120,10 @@ class JobPlace(TopPlace):
         if targets:
             shown = frozenset(line.key for line in self.query_one(LineTable).lines)
             start_order(self.top, name, targets, shown)
+
+    def drop_marks(self, keys: Collection[Hashable]) -> None:
+        """What was ordered for these lines has been done: a mark stays where it failed."""
+        self.query_one(LineTable).drop_marks(keys)
 
     def action_copy_id(self) -> None:
         """Send the ids of the targets to the terminal's clipboard."""

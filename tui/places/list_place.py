@@ -132,11 +132,16 @@ class ListPlace(TopPlace):
         self.ask_again()
 
     def ask_again(self) -> None:
-        """Ask now."""
+        """Ask now, also while the display stands still."""
         self._next_ask = 0.0
-        self._tick()
+        self._look()
 
     def _tick(self) -> None:
+        if self.top.paused_since is None:
+            self._look()
+
+    def _look(self) -> None:
+        """Ask, where that is due, and show what the time alone changes."""
         if not self.in_sight:
             return
         if time.monotonic() >= self._next_ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Vertical
@@ -31,6 +32,9 @@ class TopPlace(Vertical):
 
     def ask_again(self) -> None:
         """The user wants the newest."""
+
+    def drop_marks(self, keys: Collection[Hashable]) -> None:
+        """What was ordered for these lines has been done: they need no mark any more."""
 
     def close_open(self) -> bool:
         """Close the innermost thing that is open; False where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -37,7 +37,7 @@ from overspan.tui.widgets.text_line import TextLine
 MEASURE_AGAIN = 600.0
 """Seconds after which times may have outgrown their columns."""
 _HINT = "words or field:value, e.g. state:r user:ana !debug"
-_ATTRIBUTES = {"cluster": "cluster", "group": "group", "name": "name", "partition": "partition", "user": "user"}
+_ATTRIBUTES = {name: name for name in ("account", "cluster", "group", "name", "partition", "qos", "user")}
 """The fields of the filter whose values are proposed, by attributes of rows."""
 
 
@@ -70,6 +70,11 @@ class QueueTable(LineTable[Line]):
     def action_unmark(self) -> None:
         """Take all marks away."""
         super().action_unmark()
+        self.post_message(self.Marked())
+
+    def drop_marks(self, keys: Collection[Hashable]) -> None:
+        """Take the marks of these lines away."""
+        super().drop_marks(keys)
         self.post_message(self.Marked())
 
 

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.actions.orders import refuse_orders
+from overspan.tui.actions.orders import refuse_orders, word_error
 from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion
 from overspan.tui.keys import bind
 from overspan.tui.places.history import HistoryPlace
@@ -29,7 +29,7 @@ from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 
 class SchedulesPlace(ListPlace):
-    """All schedules, with orders to pause and resume them, and to make a run now."""
+    """All schedules, with orders to pause, resume and delete them, and to make a run now."""
 
     name_of_place = "schedules"
     DEFAULT_CSS = "SchedulesPlace .about { height: 3; }"
@@ -124,6 +124,17 @@ class SchedulesPlace(ListPlace):
         for line in targets:
             self._order(line, lambda source, key: source.run_schedule(key), "runs as job")
 
+    def action_delete(self) -> None:
+        """Forget schedules; asks."""
+        targets = self._may_order(self.list_targets(), "")
+        if targets:
+            names = [line.label for line in targets]
+            self._confirm("Delete? Jobs that were made go on.", names, "Delete", lambda: self._delete(targets))
+
+    def _delete(self, targets: Sequence[ScheduleLine]) -> None:
+        for line in targets:
+            self._order(line, lambda source, key: source.delete_schedule(key), "is deleted")
+
     def _may_order(self, targets: list[ScheduleLine], else_say: str) -> list[ScheduleLine]:
         """The targets, if orders may be given."""
         refusal = refuse_orders(self.top.options)
@@ -144,10 +155,12 @@ class SchedulesPlace(ListPlace):
     def _order(self, line: ScheduleLine, give: Callable[[Source, int], object], done: str) -> None:
         def take(answer: object) -> None:
             self.app.notify(f"{line.label} {done}{'' if answer is None else f' {answer}'}", markup=False)
+            self.table.drop_marks({line.key})
             self.ask_again()
 
         def fail(error: OverspanError) -> None:
-            self.app.notify(clean_text(f"{line.label}: {error.message}"), severity="error", markup=False)
+            text = clean_text(f"{line.label}: {word_error(error.message, error.remedy)}")
+            self.app.notify(text, severity="error", markup=False)
             self.ask_again()
 
         self.top.questions.ask("orders", lambda source: give(source, line.key), take, fail)

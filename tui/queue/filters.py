@@ -1,4 +1,6 @@
-"""The fields of a filter of jobs: `cluster:`, `node:`, `partition:`, `user:` match whole names, `state:` codes too."""
+"""The fields of a filter of jobs: accounts, clusters, nodes, partitions, qualities of service and users match as whole
+names, `state:` takes codes too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.filter_language import Filter, FilterFields, Note, read_words
 
+_USUAL = frozenset({"account", "qos"})
+"""Fields that the least extent of a row does not have."""
 STATES = {code: state for state, code in CODES.items()}
 """Slurm's short forms of the states, as `squeue -t` takes them."""
 
@@ -45,6 +49,11 @@ QueueFilter: TypeAlias = Filter[FilterSubject]
 def read_filter(source: str) -> QueueFilter:
     """Read a filter of jobs."""
     return read_words(source, QUEUE_FIELDS)
+
+
+def filter_extent(chosen: QueueFilter) -> str:
+    """How much of each row a filter looks at."""
+    return "usual" if chosen.fields & _USUAL else "core"
 
 
 def limit_users(chosen: QueueFilter, users: Iterable[str]) -> QueueFilter:
@@ -82,18 +91,20 @@ def _expand_nodes(node_list: str) -> tuple[str, ...]:
 
 QUEUE_FIELDS: FilterFields[FilterSubject] = FilterFields(
     {
+        "account": lambda subject: (subject.row.account,),
         "cluster": lambda subject: (subject.row.cluster,),
         "group": lambda subject: (subject.row.group,),
         "id": lambda subject: (subject.ref, str(subject.row.array_id or subject.row.id)),
         "name": lambda subject: (subject.row.name, subject.row.group),
         "node": lambda subject: _expand_nodes(subject.row.node_list),
         "partition": lambda subject: (subject.row.partition,),
+        "qos": lambda subject: (subject.row.qos,),
         "reason": lambda subject: (subject.row.reason,),
         "state": lambda subject: (subject.row.state,),
         "user": lambda subject: (subject.row.user,),
     },
     lambda subject: (subject.text,),
     aliases={"part": "partition", "nodes": "node", "nodelist": "node", "job": "id", "c": "cluster", "u": "user"},
-    whole=frozenset({"cluster", "node", "partition", "user"}),
+    whole=frozenset({"account", "cluster", "node", "partition", "qos", "user"}),
     readers={"state": _match_states},
 )

@@ -11,7 +11,7 @@ from overspan.bridge.listings.rows import join_extents
 from overspan.bridge.model.state_words import CODES, LIVE_WORDS
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, TICKING, columns_extent
-from overspan.tui.queue.filters import QueueFilter, limit_users, read_filter
+from overspan.tui.queue.filters import QueueFilter, filter_extent, limit_users, read_filter
 from overspan.tui.queue.headline import QueueSummary
 from overspan.tui.queue.order import SortOrder, make_order, order_extent, read_order
 from overspan.tui.queue.scope import Owners, Scope
@@ -57,7 +57,7 @@ class QueueChoice(NamedTuple):
     @property
     def extent(self) -> str:
         """How much of each row it needs."""
-        return join_extents((columns_extent(self.columns), order_extent(self.order)))
+        return join_extents((columns_extent(self.columns), order_extent(self.order), filter_extent(self.filter)))
 
     def make_view(self, folding: Folding, clock: Callable[[], float]) -> View:
         """The view that has it."""

@@ -8,7 +8,7 @@ marks are kept by the lines' keys, so that they stay with their job whatever hap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -423,6 +423,11 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
     def action_mark_all(self) -> None:
         """Mark every line that is shown."""
         self.marks |= {line.key for line in self._lines}
+        self.refresh_changed()
+
+    def drop_marks(self, keys: Collection[Hashable]) -> None:
+        """Take the marks of these lines away."""
+        self.marks.difference_update(keys)
         self.refresh_changed()
 
     def action_unmark(self) -> None:

@@ -174,6 +174,12 @@ def _quote(word: str) -> str:
     return f'{name}{equals}"{escaped}"'
 
 
+def list_components(words: Sequence[str], script_options: Options) -> list[dict[str, str]]:
+    """The options of each component of a recorded sbatch command line; `script_options` count before the first's."""
+    first, *others = read_command(words)
+    return [lay_over(first, script_options, "").options, *others]
+
+
 def read_command(words: Sequence[str]) -> list[dict[str, str]]:
     """The options of a recorded sbatch command line, one mapping for each hetjob component.
 

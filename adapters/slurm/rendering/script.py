@@ -16,8 +16,8 @@ from overspan.adapters.slurm.access.allocations import HOLDING, OWN_OPTIONS, hol
 from overspan.adapters.slurm.commands.options import (
     Options,
     lay_over,
+    list_components,
     native_options,
-    read_command,
     render_directives,
     render_words,
 )
@@ -144,7 +144,7 @@ def render_job(job: Job, setting: RenderContext) -> BatchSubmission:
 def _render_batch(job: Job, setting: RenderContext) -> BatchSubmission:
     task, command = job.spec.tasks[0], job.spec.origin.command
     held = is_allocation(task)
-    first, *others = read_command(hold_command(command) if held else command)
+    first, *others = list_components(hold_command(command) if held else command, job.spec.script_options)
     first.update(OWN_OPTIONS if held else {})
     added = {"job-name": job.spec.name, "chdir": task.workdir, **_changed_orders(job, setting)}
     options = {**first, **{name: value for name, value in added.items() if value is not None}}

@@ -53,8 +53,9 @@ _MEMBER = Grammar(places=(WordKind.JOB, WordKind.TASK))
 _SUBMISSION = Grammar(_CLUSTERS)
 
 GRAMMARS: Mapping[str, Grammar] = {
-    **dict.fromkeys(("show", "wait", "timeline", "hold", "release", "requeue", "resubmit", "sattach"), _ONE),
+    **dict.fromkeys(("show", "wait", "timeline", "hold", "release", "requeue", "sattach"), _ONE),
     **dict.fromkeys(("logs", "restart", "shell"), _MEMBER),
+    "resubmit": Grammar({**_CLUSTERS, "--task": WordKind.TASK}, (WordKind.JOB,)),
     **dict.fromkeys(("submit", "plan", "sbatch", "srun", "salloc"), _SUBMISSION),
     **dict.fromkeys(("check", "login"), Grammar(places=(WordKind.CLUSTER,))),
     **dict.fromkeys(("squeue", "top"), Grammar({**_CLUSTERS, **_JOBS, **_STATES})),

@@ -29,6 +29,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Attempt, Bid, Job, NodeRun
+from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, OutboxRow, join_changes
 
@@ -466,7 +467,16 @@ def _was_seen(node: NodeRun, run: int) -> bool:
 
 def submitted(job: Job) -> Transition:
     """The first line of a job's timeline."""
-    cron = job.spec.cron
-    text = f"submitted by the schedule c{cron.id}, due at {format_timestamp(cron.due)}" if cron else "submitted"
+    text = _word_origin(job.spec)
     text = "; ".join([text, *(f"{departure.cluster}: {departure.text}" for departure in job.passed)])
     return Transition(job.submitted_at, "", "", State.PENDING.value, job.reason, "Submitted", text)
+
+
+def _word_origin(spec: JobSpec) -> str:
+    """What made the job: a user, a schedule, or another job."""
+    again = spec.resubmission
+    if again is not None:
+        source = f"submitted again from job {again.source}"
+        return " ".join((source, "with", *again.changes)) if again.changes else source
+    cron = spec.cron
+    return f"submitted by the schedule c{cron.id}, due at {format_timestamp(cron.due)}" if cron else "submitted"

@@ -86,6 +86,18 @@ def test_a_submission_that_was_cut_off_is_sent_again_with_its_token(daemon: Any)
     assert [tokens.count(token) for token in dict.fromkeys(tokens)] == [2, 3, 1]
 
 
+def test_changes_of_a_resubmission_are_sent_by_their_names(daemon: Any) -> None:
+    daemon.routes["POST /v1/jobs/7/resubmit"] = lambda request: {"id": 8}
+    daemon.routes["GET /v1/jobs/7/resubmit"] = lambda request: {"values": {"time": "1:00:00", "mem": ""}}
+    with Client(environment=daemon.environment) as client:
+        assert client.resubmit("7", changes={"time": "2h"}).id == client.resubmit("7").id == 8
+        assert client.resubmit_values("7") == {"time": "1:00:00", "mem": ""}
+    first, second, _ = (request["body"] for request in daemon.requests)
+    assert first["changes"] == {"time": "2h"} and first["failed"] is False
+    # A daemon of an earlier version takes it.
+    assert "changes" not in second
+
+
 def test_a_submission_that_nobody_answers_may_have_been_taken(daemon: Any) -> None:
     daemon.hang_ups = 3
     with Client(environment=daemon.environment) as client, pytest.raises(Unreachable, match="went away") as caught:

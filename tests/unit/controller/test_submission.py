@@ -11,6 +11,7 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, st
 from overspan.adapters.contract import Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.notes import note_size
+from overspan.bridge.controller.submission.resubmission import ResubmitRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.model.durations import format_timestamp
@@ -69,9 +70,9 @@ def test_a_resubmission_that_is_sent_again_makes_one_job() -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         resubmit = bench.controller.resubmitter.resubmit
-        first = await resubmit("1", token="0a1b")
-        assert await resubmit("1", token="0a1b") == first
-        assert (await resubmit("1", token="0a1c")).id != first.id
+        first = await resubmit(ResubmitRequest("1", token="0a1b"))
+        assert await resubmit(ResubmitRequest("1", token="0a1b")) == first
+        assert (await resubmit(ResubmitRequest("1", token="0a1c"))).id != first.id
 
     play(scene)
 

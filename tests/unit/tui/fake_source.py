@@ -30,6 +30,9 @@ from overspan.tui.source import Source
 
 NOW = 1_800_000_000.0
 ANY = JobFilter()
+NOTHING: Mapping[str, str] = {}
+VALUES = {"time": "1:00:00", "mem": "8G", "nodes": "1", "partition": "gpu", "account": "", "job-name": "fit"}
+"""What a resubmission of job 7 and array 44 may change, where a test says nothing else."""
 
 
 def job(number: int, name: str = "fit", state: str = "RUNNING", **more: Any) -> JobRow:
@@ -87,6 +90,8 @@ class FakeSource:
         self.scripts: dict[str, str] = {}
         self.sent_forms: dict[str, SentForm] = {}
         self.variables_of: dict[str, list[Variable]] = {}
+        self.values = {"7": VALUES, "44": VALUES}
+        """What a resubmission may change, by job."""
         self.timelines: dict[str, list[Transition]] = {}
         self.node_document: dict[str, Any] = {"now": NOW, "clusters": [], "nodes": []}
         self.cluster_list: list[dict[str, Any]] = []
@@ -242,10 +247,15 @@ class FakeSource:
         self._order("cancel", order)
         return Cancelled(order.refs, (), "")
 
-    def resubmit(self, ref: str, failed: bool = False) -> Accepted:
+    def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = NOTHING) -> Accepted:
         """As the client."""
-        self._order("resubmit", (ref, failed))
+        self._order("resubmit", (ref, failed, dict(changes)))
         return Accepted(99, ("99",), "again", "leo")
+
+    def resubmit_values(self, ref: str) -> dict[str, str]:
+        """As the client."""
+        found: dict[str, str] = self._find(self.values, ref)
+        return found
 
     def run_schedule(self, schedule_id: int) -> int:
         """As the client."""

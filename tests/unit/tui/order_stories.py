@@ -8,6 +8,7 @@ from textual.pilot import Pilot
 from overspan.bridge.listings.rows import JobRow
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.app import TopApp
+from overspan.tui.dialogs.edit_dialog import EditDialog
 from overspan.tui.dialogs.order_dialog import OrderDialog
 from overspan.tui.queue.tree import QueueTree
 
@@ -36,8 +37,9 @@ async def begin(app: TopApp, pilot: Pilot[int]) -> None:
 
 async def answer(pilot: Pilot[int], *keys: str) -> None:
     """Press keys in the dialog once it has been seen."""
+    await settle(pilot, lambda: isinstance(pilot.app.screen, (OrderDialog, EditDialog)))
     dialog = pilot.app.screen
-    assert isinstance(dialog, OrderDialog)
+    assert isinstance(dialog, (OrderDialog, EditDialog))
     await settle(pilot, lambda: dialog._seen)
     await pilot.press(*keys)
     await pilot.pause()

@@ -9,9 +9,19 @@ from tests.unit.tui.fake_source import job
 
 from overspan.bridge.listings.rows import JobRow
 from overspan.tui.filter_language import Filter, spell_word, suggest_word
-from overspan.tui.queue.filters import QUEUE_FIELDS, FilterSubject, limit_users, read_filter
+from overspan.tui.queue.filters import QUEUE_FIELDS, FilterSubject, filter_extent, limit_users, read_filter
 
-TRAINER = job(42, "trainer", group="rl-math", task_offset=0, user="ana", cluster="leo", node_list="n[1-3],gpu7")
+TRAINER = job(
+    42,
+    "trainer",
+    group="rl-math",
+    task_offset=0,
+    user="ana",
+    cluster="leo",
+    node_list="n[1-3],gpu7",
+    account="lab",
+    qos="high",
+)
 WAITING = job(43, "fit [a-c]", "PENDING", user="bob", cluster="k8s", partition="debug", reason="Resources: 2 of 8 GPUs")
 ELEMENT = job(45, "sweep", "FAILED", array_id=44, array_index=7, node_list="n10")
 
@@ -41,6 +51,10 @@ def matches(source: str, row: JobRow) -> bool:
         ("u:bob c:k8s", "W"),
         ("cluster:leo", "TE"),
         ("part:debug", "W"),
+        ("account:lab", "T"),
+        ("!account:lab", "WE"),
+        ("account:la", ""),
+        ("qos:high,low", "T"),
         ("name:rl-math", "T"),
         ("group:math", "T"),
         ("node:n1", "T"),
@@ -65,6 +79,13 @@ def test_words_match(source: str, found: str) -> None:
     rows = {"T": TRAINER, "W": WAITING, "E": ELEMENT}
     assert "".join(letter for letter, row in rows.items() if matches(source, row)) == found
     assert read_filter(source).trouble == ""
+
+
+def test_what_a_filter_looks_at_is_asked_for() -> None:
+    assert [filter_extent(read_filter(text)) for text in ("", "lab", "user:qos", "!qos:high", "ACCOUNT:x")] == [
+        *["core"] * 3,
+        *["usual"] * 2,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from overspan.tui.history.words import read_history_filter
         ("user:a.*", JobFilter()),
         ("!user:ana", JobFilter()),
         ("cluster:leo part:gpu", JobFilter(clusters=("leo",), partitions=("gpu",))),
+        ("account:lab qos:high,low", JobFilter(accounts=("lab",), qos=("high", "low"))),
         ("state:f,TO", JobFilter(states=("FAILED", "TIMEOUT"))),
         ("state:comp", JobFilter(states=("COMPLETED", "COMPLETING"))),
         ("state:wrong", JobFilter()),

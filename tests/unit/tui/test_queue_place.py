@@ -294,6 +294,18 @@ def test_a_column_asks_for_more_of_each_row_where_it_needs_that() -> None:
     play_with(TopOptions(wanted=JobFilter(extent="core")), source, story)
 
 
+def test_a_filter_by_account_asks_for_accounts() -> None:
+    source = AskedSource([job(1, account="lab"), job(2, account="other")])
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot, 2)
+        app.queue.set_filter("account:lab")
+        await settle(pilot, lambda: refs(app) == ["1"])
+        assert [wanted.extent for wanted in source.asked] == ["core", "usual"]
+
+    play_with(TopOptions(wanted=JobFilter(extent="core")), source, story)
+
+
 def test_columns_are_chosen_in_the_dialog() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot, 1)

@@ -80,6 +80,50 @@ def test_a_pause_asks_only_where_it_gives_up_runs() -> None:
     play(source, story)
 
 
+def test_a_schedule_is_deleted_after_a_question_and_keeps_its_mark_where_that_fails() -> None:
+    source = make_lab()
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_schedules(app, pilot)
+        await pilot.press("D")
+        assert isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen)
+        await pilot.press("enter")
+        assert source.orders == []
+        source.refusal = Conflict("c3 is of a crontab", remedy="edit that: span cron -e")
+        await pilot.press("space", "home", "D", "tab", "enter")
+        await settle(pilot, lambda: "c3 nightly: c3 is of a crontab; edit that" in read_notes(app))
+        assert place.table.marks == {3}
+        source.refusal = None
+        await pilot.press("delete", "tab", "enter")
+        await settle(pilot, lambda: source.orders == [("delete_schedule", (3,))])
+        await settle(pilot, lambda: "c3 nightly is deleted" in read_notes(app))
+        assert place.table.marks == set()
+
+    play(source, story)
+
+
+def test_nothing_is_asked_while_the_display_stands_still() -> None:
+    source = make_lab()
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_schedules(app, pilot)
+        asked: list[str] = []
+        place.ask = lambda: asked.append("ask")  # type: ignore[method-assign]
+        await pilot.press("p")
+        place._next_ask = 0.0
+        place._tick()
+        assert asked == []
+        # Who wants the newest gets it.
+        await pilot.press("r")
+        assert asked == ["ask"]
+        await pilot.press("p")
+        place._next_ask = 0.0
+        place._tick()
+        assert asked == ["ask", "ask"]
+
+    play(source, story)
+
+
 def test_orders_take_the_marks() -> None:
     source = make_lab()
     source.schedule_list = [schedule(number, f"s{number}") for number in (1, 2, 3)]
