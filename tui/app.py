@@ -163,6 +163,9 @@ class TopApp(App[int], inherit_bindings=False):
 
     def refresh_head(self) -> None:
         """Write the head again, where it reads otherwise."""
+        if not (self.query(Head) and self.query(ContentSwitcher)):
+            # The last answers come while the screen is taken down.
+            return
         tabs = [
             PlaceTab(key.keys, key.title, f"app.{key.action}", key.action == f"place({self.place.name_of_place!r})")
             for key in find_keys("app")
