@@ -90,7 +90,7 @@ from overspan.bridge.model.spec import Form
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
-TRAITS = Traits(
+_TRAITS = Traits(
     gives_back=True,
     requeued_by=BY_SLURM,
     own_queue=True,
@@ -127,7 +127,7 @@ class SlurmCluster:
         self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
         self.traits = replace(
-            TRAITS,
+            _TRAITS,
             decider_of=self.decider_of,
             keeps_limits=self.keeps_limits,
             waits_for=self.waits_for,

@@ -40,7 +40,7 @@ class Trouble(Enum):
 
 @dataclass
 class Fault:
-    """Goes wrong `times` times with commands of that name, with all where it is empty.
+    """Goes wrong `times` times with commands of that name, with all where it is empty; `after` come through before.
 
     Where the trouble is an answer, that is given in place of the command's effect.
     """
@@ -48,6 +48,7 @@ class Fault:
     command: str
     trouble: Trouble | Done
     times: int = 1 << 30
+    after: int = 0
 
 
 class FakeTransport:
@@ -73,9 +74,9 @@ class FakeTransport:
         self.programs: Programs = lambda task: Behaviour()
         self.on_program: Callable[[FakeSupervisor, Key], None] = lambda supervisor, key: None
 
-    def fail(self, command: str, trouble: Trouble | Done, times: int = 1 << 30) -> Fault:
+    def fail(self, command: str, trouble: Trouble | Done, times: int = 1 << 30, after: int = 0) -> Fault:
         """Have something go wrong from now on; the fault can be taken out of `faults` again."""
-        self.faults.append(Fault(command, trouble, times))
+        self.faults.append(Fault(command, trouble, times, after))
         return self.faults[-1]
 
     # --- commands ----------------------------------------------------------------------------------------------------
@@ -168,7 +169,9 @@ class FakeTransport:
 
     def _find_trouble(self, words: Sequence[str]) -> Trouble | Done | None:
         for fault in self.faults:
-            if fault.command in (words[0], "") and fault.times:
+            if fault.command in (words[0], "") and fault.after:
+                fault.after -= 1
+            elif fault.command in (words[0], "") and fault.times:
                 fault.times -= 1
                 return fault.trouble
         return None

@@ -25,7 +25,6 @@ from overspan.adapters.abilities import (
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
-    Decider,
     Launch,
     LogPart,
     LogRequest,
@@ -38,9 +37,8 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.identities import AccountDatabase
 from overspan.adapters.settings import refuse_setting
-from overspan.adapters.slurm.cluster import TRAITS, SlurmCluster
+from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.files.logs import find_written
-from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import COMMANDS, LOCAL, Settings, describe_place, read_settings
 from overspan.adapters.slurm.transports.local import UserTransport
 from overspan.adapters.slurm.users.concurrent_calls import ConcurrentCalls
@@ -84,16 +82,19 @@ class SharedCluster:
         self._users = Users(config.state)
         self._arrays: dict[int, str] = {}
         self._polled = False
+        # What holds for one user's cluster holds for all, by the handle without its owner. The calls that are left are
+        # those of the daemon's own queries; each user's are counted apart.
+        one = self._site.traits
         self.traits = replace(
-            TRAITS,
-            decider_of=self.decider_of,
-            keeps_limits=self.keeps_limits,
+            one,
+            decider_of=lambda handle: one.find_decider(split_owner(handle)[1]),
+            keeps_limits=lambda handle: one.keeps_limits(split_owner(handle)[1]),
             waits_for=self.waits_for,
             find_written=self.find_written,
+            login=None,
+            find_job=None,
             prepare_step=self.prepare_step,
             as_user=self.as_user,
-            # Those of the daemon's own queries; each user's are counted apart.
-            calls_left=self._site.traits.calls_left,
         )
 
     def place(self) -> str:
@@ -143,14 +144,6 @@ class SharedCluster:
     def troubles(self) -> list[str]:
         """Troubles with single launches, of all users."""
         return [text for cluster in self._clusters.values() for text in cluster.troubles()]
-
-    def decider_of(self, handle: str) -> Decider:
-        """Who decides for a launch, as SlurmCluster says."""
-        return Decider.DAEMON if is_set_handle(split_owner(handle)[1]) else Decider.SUPERVISOR
-
-    def keeps_limits(self, handle: str) -> bool:
-        """Whether Slurm enforces a launch's wall times, as SlurmCluster says."""
-        return is_set_handle(split_owner(handle)[1])
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of all users' launches: one query a tick for each user with launches."""

@@ -15,10 +15,10 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import SITE, Link
 from tests.unit.adapters.slurm.records import mark, record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
-from tests.unit.adapters.slurm.submissions import launch, play
+from tests.unit.adapters.slurm.submissions import AT_LIMIT, Bench, launch, play
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
-from overspan.adapters.slurm.commands.queries import Queries, name_record
+from overspan.adapters.slurm.commands.queries import name_record
 from overspan.adapters.slurm.commands.sacct import read_accounts
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.handles import Handle, parse_handle
@@ -41,12 +41,12 @@ from overspan.adapters.slurm.submission.arrays import (
     share_limit,
 )
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
-from overspan.adapters.slurm.submission.submitter import Submitter, call_together
+from overspan.adapters.slurm.submission.submitter import call_together
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.rate_limit import Bucket, RateLimit, RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Job, new_element
 
@@ -70,42 +70,25 @@ def rest(array: int, indices: str, token: str = "inst-50-0") -> QueueRecord:
     return replace(record(array, token, "PENDING", 0), array_job=array, waiting=parse_array(indices))
 
 
-class Bench:
-    """Submissions to the fake Slurm by a process that has begun at `started_at`."""
+class ArrayBench(Bench):
+    """Submissions of an array's elements."""
 
-    def __init__(self, world: SlurmWorld, started_at: float = NOW - 100) -> None:
-        self.world, self.slurm, self.transport = world, world.slurm, world.transport
-        self.asked = Queries(world.transport, 10)
-        self.submitter = Submitter(self.asked, Renderer(Settings(), str(world.folder / "root")), started_at)
-        self.submitter.monotonic = world.loop.time
-
-    def add(self, index: int) -> NativeJob:
+    def add_element(self, index: int) -> NativeJob:
         """An element that was submitted before, and runs."""
         self.transport.behave = lambda job: Behaviour(None)
         self.slurm.submit([Request(comment=mark("inst-50-0"), script="#!/bin/sh")], (index,))
         self.slurm.catch_up(self.world.now() + 5)
         return next(job for job in self.slurm.jobs.values() if job.index == index)
 
-    async def submit(self, *wanted: Launch, patience: float = 60.0) -> list[SubmissionAnswer]:
-        """Submit, and again as the daemon does, until there are answers; those that there are in that time."""
-        end = self.world.now() + patience
-        while len(answers := await self.submitter.submit(wanted)) < len(wanted) and self.world.now() < end:
-            await asyncio.sleep(4)
-        return [answers[launch.token] for launch in wanted if launch.token in answers]
-
-    def play(self, *wanted: Launch) -> list[SubmissionAnswer]:
+    def take(self, *wanted: Launch) -> list[SubmissionAnswer]:
         """Submit, and nothing else."""
         found: list[SubmissionAnswer] = []
 
         async def story() -> None:
             found.extend(await self.submit(*wanted))
 
-        self.world.play(story())
+        self.play(story())
         return found
-
-    def count(self, command: str) -> int:
-        """How often a command was sent."""
-        return sum(words[0] == command for words in self.transport.asked)
 
     def arrays(self) -> list[str]:
         """The --array value of each sbatch."""
@@ -115,8 +98,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(SlurmWorld(tmp_path, monkeypatch))
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrayBench:
+    return ArrayBench(SlurmWorld(tmp_path, monkeypatch))
 
 
 def accepted(answers: Sequence[SubmissionAnswer]) -> list[Handle]:
@@ -124,18 +107,18 @@ def accepted(answers: Sequence[SubmissionAnswer]) -> list[Handle]:
 
 
 class TestUnits:
-    def test_elements_of_one_array_are_one_submission(self, bench: Bench) -> None:
-        answers = bench.play(*launches("1-3,7", throttle=2))
+    def test_elements_of_one_array_are_one_submission(self, bench: ArrayBench) -> None:
+        answers = bench.take(*launches("1-3,7", throttle=2))
         assert bench.arrays() == ["1-3,7%2"] and bench.count("sbatch") == 1
         assert [handle.name for handle in accepted(answers)] == ["1_1", "1_2", "1_3", "1_7"]
         assert [handle.job for handle in accepted(answers)] == [61, 62, 63, 67]
         assert isinstance(answers[0], Accepted) and answers[0].native_id == "1_1"
 
-    def test_what_differs_in_more_than_the_index_is_a_submission_of_its_own(self, bench: Bench) -> None:
+    def test_what_differs_in_more_than_the_index_is_a_submission_of_its_own(self, bench: ArrayBench) -> None:
         first, second, third, fourth = launches("1-4")
         held = replace(second, job=replace(second.job, held=True))
         again = replace(third, token="inst-63-1", job=replace(third.job, launch=1))
-        bench.play(first, held, again, fourth)
+        bench.take(first, held, again, fourth)
         assert sorted(bench.arrays()) == ["1,4", "2", "3"]
 
     def test_the_site_s_largest_index_and_the_largest_array(self) -> None:
@@ -144,10 +127,9 @@ class TestUnits:
         many = [Launch(f"i-{60 + n}-0", new_element(HEAD, n, 60 + n)) for n in range(MOST + 1)]
         assert [len(unit.launches) for unit in make_units(many, lambda launch: 0, 1 << 20)] == [MOST, 1]
 
-    def test_a_site_that_takes_fewer_gets_half_and_the_rest_waits(self, bench: Bench) -> None:
-        said = b"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates policy\n"
-        bench.transport.fail("sbatch", Done(1, b"", said), 2)
-        answers = bench.play(*launches("0-9"))
+    def test_a_site_that_takes_fewer_gets_half_and_the_rest_waits(self, bench: ArrayBench) -> None:
+        bench.transport.fail("sbatch", AT_LIMIT, 2)
+        answers = bench.take(*launches("0-9"))
         assert bench.arrays() == ["0-9", "0-4", "0-1"]
         assert len(accepted(answers)) == 2
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
@@ -204,23 +186,24 @@ class TestFinding:
         assert Lookup([cut]).find(9, 77) is cut
 
     @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.DROPPED])
-    def test_elements_in_doubt_are_looked_up_and_run_once(self, bench: Bench, trouble: Trouble) -> None:
+    def test_elements_in_doubt_are_looked_up_and_run_once(self, bench: ArrayBench, trouble: Trouble) -> None:
         bench.transport.fail("sbatch", trouble, 1)
-        handles = accepted(bench.play(*launches("1-3")))
+        handles = accepted(bench.take(*launches("1-3")))
         assert [handle.name for handle in handles] == ["1_1", "1_2", "1_3"]
         assert bench.count("sbatch") == (1 if trouble is Trouble.LOST else 2)
         assert {job.array_job for job in bench.slurm.jobs.values()} == {1}
         released = [words for words in bench.transport.asked if words[:2] == ("scontrol", "release")]
         assert released == ([] if trouble is Trouble.LOST else [("scontrol", "release", "1_1,1_2,1_3")])
 
-    def test_what_comes_late_stays_and_the_second_of_it_is_ended(self, bench: Bench) -> None:
+    def test_what_comes_late_stays_and_the_second_of_it_is_ended(self, bench: ArrayBench) -> None:
         bench.transport.fail("sbatch", Trouble.LATE, 1)
         bench.transport.fail("sbatch", Trouble.DROPPED, 1)
         bench.transport.behave = lambda job: Behaviour(None)
 
         async def story() -> None:
             for index in ("1", "2"):
-                assert await bench.submit(*launches(index), patience=0) == []
+                with pytest.raises(TimedOut):
+                    await bench.attempt(*launches(index))
             answers = await bench.submit(*launches("1-2"))
             assert [handle.name for handle in accepted(answers)] == ["1_1", "2_2"]
             bench.slurm.catch_up(bench.world.now() + 5)
@@ -228,18 +211,18 @@ class TestFinding:
 
         bench.world.play(story())
 
-    def test_an_earlier_process_may_have_submitted_some(self, bench: Bench) -> None:
-        bench.add(1)
+    def test_an_earlier_process_may_have_submitted_some(self, bench: ArrayBench) -> None:
+        bench.add_element(1)
         bench.slurm.submit([Request(comment=mark("inst-50-0"), hold=True)], (2,))
-        answers = Bench(bench.world, NOW + 100).play(*launches("1-2"))
+        answers = bench.begin_again().take(*launches("1-2"))
         assert [handle.name for handle in accepted(answers)] == ["1_1", "2_2"]
         assert bench.count("sbatch") == 0
 
     @pytest.mark.parametrize("flag", ["", "PENDING", "COMPLETING", "SPECIAL_EXIT", "COMPLETED"])
-    def test_a_requeued_element_is_taken_up_by_its_next_launch(self, bench: Bench, flag: str) -> None:
-        job = bench.add(4)
+    def test_a_requeued_element_is_taken_up_by_its_next_launch(self, bench: ArrayBench, flag: str) -> None:
+        job = bench.add_element(4)
         job.restarts, job.flag = 1, flag
-        (handle,) = accepted(bench.play(*launches("4", number=1)))
+        (handle,) = accepted(bench.take(*launches("4", number=1)))
         assert (handle.name, handle.launch, bench.count("sbatch")) == ("1_4", 1, 0)
 
     def test_records_of_the_accounting_are_told_apart(self) -> None:
@@ -257,8 +240,8 @@ class TestFinding:
 
 
 class TestHandles:
-    def test_an_element_s_handle_says_all(self, bench: Bench) -> None:
-        (handle,) = accepted(bench.play(*launches("7")))
+    def test_an_element_s_handle_says_all(self, bench: ArrayBench) -> None:
+        (handle,) = accepted(bench.take(*launches("7")))
         assert (handle.native, handle.index, handle.array, handle.name) == (1, 7, 50, "1_7")
         assert parse_handle(str(handle)) == handle
 
@@ -315,13 +298,13 @@ class TestLanes:
         play(call_together(paced, [Call(["x"])] * 10, 10))
         assert link.trips == [10]
 
-    def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self, bench: Bench) -> None:
+    def test_what_was_accepted_beside_a_lane_without_a_link_is_kept(self, bench: ArrayBench) -> None:
         bench.transport.fail("sbatch", Trouble.UNREACHABLE, 1)
         ones = [launch(number) for number in range(1, 6)]
 
         async def story() -> None:
             with pytest.raises(Unreachable):
-                await bench.submit(*ones)
+                await bench.attempt(*ones)
             assert bench.slurm.jobs
             assert len(accepted(await bench.submit(*ones))) == 5 == len(bench.slurm.jobs)
 
@@ -354,7 +337,7 @@ class TestThrottle:
         assert find_room(5, [ArrayShare(9, 2, 0, 5), ArrayShare(10, 1, 9, 2)]) == 1
         assert find_room(5, []) == 5
 
-    def test_an_element_waits_where_there_is_no_room(self, bench: Bench) -> None:
+    def test_an_element_waits_where_there_is_no_room(self, bench: ArrayBench) -> None:
         bench.transport.behave = lambda job: Behaviour(10)
 
         async def story() -> None:
@@ -370,7 +353,7 @@ class TestThrottle:
         bench.world.play(story())
         assert bench.arrays() == ["1-5%2", "6-7%1"]
 
-    def test_a_change_reaches_slurm_once_it_is_known_what_there_is(self, bench: Bench) -> None:
+    def test_a_change_reaches_slurm_once_it_is_known_what_there_is(self, bench: ArrayBench) -> None:
         async def story() -> None:
             with pytest.raises(Unreachable):
                 await Throttles(bench.asked).set_limit(50, 3)

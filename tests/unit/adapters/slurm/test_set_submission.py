@@ -2,48 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
-from tests.unit.adapters.slurm.records import ENDED
+from tests.fakes.slurm_transport import Trouble
+from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import NOW, read_file
-from tests.unit.adapters.slurm.submissions import Bench, play
+from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
-from overspan.adapters.slurm.commands.sacct import AccountingRecord
-from overspan.adapters.slurm.commands.states import read_state
 from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
 from overspan.adapters.slurm.sets.members import PartToken
 from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model.errors import OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
 JOB = read_file("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", 1)
 
 
-class Sets:
-    def __init__(self, started_at: float = NOW - 100) -> None:
-        self.bench = Bench(started_at)
-        self.world = self.bench.world
-        self.sets = SetSubmitter(self.bench.submitter)
+class Sets(Bench):
+    """Submissions of sets; job N has the token inst-N-0."""
 
-    async def submit(self, number: int = 1) -> Accepted | Refusal:
-        answers = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number))])
+    def __init__(self, world: SlurmWorld, started_at: float = NOW - 100) -> None:
+        super().__init__(world, started_at)
+        self.sets = SetSubmitter(self.submitter)
+
+    async def send(self, number: int = 1, at: float = NOW) -> Accepted | Refusal:
+        """Submit once. Raises TimedOut where a part is in doubt."""
+        answers = await self.sets.submit([Launch(f"inst-{number}-0", replace(JOB, id=number, submitted_at=at))])
         if not answers:
-            raise TimedOut(self.bench.submitter.in_doubt)
+            raise TimedOut(self.submitter.in_doubt)
         (answer,) = answers.values()
         return answer
 
-    async def accepted(self, number: int = 1) -> SetHandle:
-        answer = await self.submit(number)
+    async def persist(self, number: int = 1, at: float = NOW) -> Accepted | Refusal:
+        """Submit as the daemon does, which tries again while it is not known what Slurm has."""
+        for _ in range(8):
+            try:
+                return await self.send(number, at)
+            except OverspanError:
+                await self.sleep(11)
+        raise AssertionError("no answer")
+
+    async def accept(self, number: int = 1) -> SetHandle:
+        answer = await self.persist(number)
         assert isinstance(answer, Accepted)
         return parse_set(answer.handle)
 
-    def states(self) -> list[str]:
-        return [state for _, state, _ in self.world.jobs.values()]
+    def states(self) -> dict[int, str]:
+        """The native jobs that were submitted, in words."""
+        jobs = self.slurm.jobs.values()
+        return {job.id: job.flag or ("HELD" if job.waits and job.held else job.state) for job in jobs}
+
+    def tokens(self) -> dict[int, str]:
+        return {job.id: job.request.comment.partition("overspan=")[2] for job in self.slurm.jobs.values()}
+
+
+@pytest.fixture
+def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sets:
+    """Sets whose native jobs never start: all nodes are down."""
+    world = SlurmWorld(tmp_path, monkeypatch)
+    for name in world.slurm.nodes:
+        world.slurm.drain(name)
+    return Sets(world)
 
 
 def launch_order(attempt: int = 1) -> tuple[Order, LaunchEvent]:
@@ -51,286 +73,244 @@ def launch_order(attempt: int = 1) -> tuple[Order, LaunchEvent]:
     return Order("tok", "m.x", event), event
 
 
-def test_all_are_held_and_released_together() -> None:
+def test_all_are_held_and_released_together(sets: Sets) -> None:
     async def story() -> None:
-        sets = Sets()
-        handle = await sets.accepted()
+        handle = await sets.accept()
         assert [part.task for part in handle.parts] == ["a", "b"]
-        assert handle.folder == "/r/runs/inst-1" and handle.token == "inst-1-0"
-        assert sets.states() == ["HELD", "HELD"]
-        natives = ",".join(str(part.native) for part in handle.parts)
-        assert sets.world.commands[-1] == ("scontrol", "release", natives)
+        assert handle.folder == str(sets.root / "runs" / "inst-1") and handle.token == "inst-1-0"
+        assert all(job.request.hold for job in sets.slurm.jobs.values()) and set(sets.states().values()) == {"PENDING"}
+        assert sets.transport.asked[-1] == ("scontrol", "release", ",".join(str(part.native) for part in handle.parts))
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_refusal_of_one_takes_the_others_back() -> None:
+def test_a_refusal_of_one_takes_the_others_back(sets: Sets) -> None:
+    sets.transport.fail("sbatch", UNKNOWN_QOS, 1, after=1)
+
     async def story() -> None:
-        sets = Sets()
-        sets.world.behaviour = ["answers", "refuses"]
-        answer = await sets.submit()
+        answer = await sets.send()
         assert isinstance(answer, Refusal) and "Invalid qos" in answer.message and answer.token == "inst-1-0"
-        assert sets.states() == ["CANCELLED"]
+        assert list(sets.states().values()) == ["CANCELLED"]
         # A later try begins anew.
-        assert len((await sets.accepted()).parts) == 2
+        assert len((await sets.accept()).parts) == 2
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_job_in_doubt_is_found_and_none_is_there_twice() -> None:
+def test_a_job_in_doubt_is_found_and_none_is_there_twice(sets: Sets) -> None:
+    sets.transport.fail("sbatch", Trouble.LOST, 1, after=1)
+
     async def story() -> None:
-        sets = Sets()
-        sets.world.behaviour = ["answers", "cut"]
         with pytest.raises(TimedOut):
-            await sets.submit()
-        assert not any("release" in words for words in sets.world.commands)
-        handle = await sets.accepted()
-        assert sets.world.count("sbatch") == 2
-        assert {part.native for part in handle.parts} == set(sets.world.jobs)
+            await sets.send()
+        assert not any("release" in words for words in sets.transport.asked)
+        handle = await sets.accept()
+        assert sets.count("sbatch") == 2
+        assert {part.native for part in handle.parts} == set(sets.slurm.jobs)
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_set_in_doubt_holds_no_other_back() -> None:
+def test_a_set_in_doubt_holds_no_other_back(sets: Sets) -> None:
+    sets.transport.fail("sbatch", UNKNOWN_QOS, 1)
+    sets.transport.fail("sbatch", Trouble.DROPPED, 1)
+
     async def story() -> None:
-        sets = Sets()
-        sets.world.behaviour = ["refuses", "never"]
         launches = [Launch(f"inst-{number}-0", replace(JOB, id=number)) for number in (1, 2)]
         answers = await sets.sets.submit(launches)
         assert [type(answer) for answer in answers.values()] == [Accepted] and set(answers) == {"inst-2-0"}
-        assert "has job 1 (" in sets.bench.submitter.in_doubt
+        assert "has job 1 (" in sets.submitter.in_doubt
         # What was refused of the one in doubt is not submitted again meanwhile.
-        count = sets.world.count("sbatch")
-        assert await sets.sets.submit(launches[:1]) == {} and sets.world.count("sbatch") == count
-        assert isinstance(await try_until_answered(sets), Refusal)
+        count = sets.count("sbatch")
+        assert await sets.sets.submit(launches[:1]) == {} and sets.count("sbatch") == count
+        assert isinstance(await sets.persist(), Refusal)
 
-    play(story())
+    sets.play(story())
 
 
-def test_what_nobody_wants_is_ended_and_what_is_wanted_stays() -> None:
+def test_what_nobody_wants_is_ended_and_what_is_wanted_stays(sets: Sets) -> None:
     async def story() -> None:
-        sets = Sets()
-        first, second = await sets.accepted(1), await sets.accepted(2)
-        foreign = sets.world.add("other-1-0/a/0")
-        single = sets.world.add("inst-9-0")
+        first, second = await sets.accept(1), await sets.accept(2)
+        sets.add("other-1-0/a/0")
+        sets.add("inst-9-0")
         await sets.sets.release("inst", [str(second)], [])
-        ended = {number for number, (_, state, _) in sets.world.jobs.items() if state == "CANCELLED"}
-        assert ended <= {part.native for part in first.parts} and ended
-        assert not ended & {foreign, single}
+        ended = {number for number, state in sets.states().items() if state == "CANCELLED"}
+        assert ended == {part.native for part in first.parts}
 
-    play(story())
+    sets.play(story())
 
 
-def test_what_is_submitted_during_a_release_stays() -> None:
+def test_what_is_submitted_during_a_release_stays(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = sets.asked.own_queue
+
+    async def own_queue() -> object:
+        await sets.accept(2)
+        return await look()
+
     async def story() -> None:
-        sets = Sets()
-        first = await sets.accepted(1)
-        look = sets.bench.asked.own_queue
-
-        async def own_queue() -> Any:
-            await sets.accepted(2)
-            return await look()
-
-        sets.bench.asked.own_queue = own_queue  # type: ignore[method-assign]
+        first = await sets.accept(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(sets.asked, "own_queue", own_queue)
+            await sets.sets.release("inst", [str(first)], [])
+        assert "CANCELLED" not in sets.states().values()
         await sets.sets.release("inst", [str(first)], [])
-        assert "CANCELLED" not in sets.states()
-        sets.bench.asked.own_queue = look  # type: ignore[method-assign]
-        await sets.sets.release("inst", [str(first)], [])
-        assert "CANCELLED" in sets.states()
+        assert "CANCELLED" in sets.states().values()
 
-    play(story())
+    sets.play(story())
 
 
-def test_without_sets_nobody_is_asked() -> None:
+def test_without_sets_nobody_is_asked(sets: Sets) -> None:
     async def story() -> None:
-        sets = Sets()
-        asked = []
-
-        async def own_queue() -> tuple[()]:
-            asked.append(1)
-            return ()
-
-        sets.bench.asked.own_queue = own_queue  # type: ignore[method-assign]
         for _ in range(3):
             await sets.sets.release("inst", ["s.1.0.1.0.0.1.30.main"], [])
         # Once, for what an earlier process may have left.
-        assert len(asked) == 1
+        assert [words[0] for words in sets.transport.commands].count("squeue") == 1
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_replacement_is_submitted_once() -> None:
+def test_a_replacement_is_submitted_once(sets: Sets) -> None:
     async def story() -> None:
-        sets = Sets()
-        handle = await sets.accepted()
+        handle = await sets.accept()
         order, event = launch_order()
         native = await sets.sets.replace(handle, order, event)
         assert isinstance(native, int)
         assert await sets.sets.replace(handle, order, event) == native
-        assert sets.world.jobs[native][0] == "inst-1-0/b/1"
-        assert sets.world.jobs[native][1] == "PENDING"
-        assert sets.world.count("sbatch") == 3
+        assert (sets.tokens()[native], sets.states()[native]) == ("inst-1-0/b/1", "PENDING")
+        assert sets.count("sbatch") == 3
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_replacement_is_refused_in_slurms_words() -> None:
+def test_a_replacement_is_refused_in_slurms_words(sets: Sets) -> None:
+    sets.transport.fail("sbatch", UNKNOWN_QOS, 1, after=2)
+
     async def story() -> None:
-        sets = Sets()
-        handle = await sets.accepted()
-        sets.world.behaviour = ["refuses"]
+        handle = await sets.accept()
         answer = await sets.sets.replace(handle, *launch_order())
         assert isinstance(answer, Refusal) and not answer.transient and "Invalid qos" in answer.message
         assert answer.token == "tok"
         # A later try begins anew.
         assert isinstance(await sets.sets.replace(handle, *launch_order(2)), int)
 
-    play(story())
-
-
-async def try_until_answered(sets: Sets) -> Accepted | Refusal:
-    """Submit as the daemon does, which tries again while it is not known what Slurm has."""
-    for _ in range(5):
-        try:
-            return await sets.submit()
-        except OverspanError:
-            sets.bench.now += 11
-    raise AssertionError("no answer")
-
-
-async def runs(names: Sequence[str]) -> dict[str, list[AccountingRecord]]:
-    """What the accounting has of jobs that were cancelled while they waited."""
-    return {name: [replace(ENDED, raw=int(name), state=read_state("CANCELLED"), nodes=())] for name in names}
+    sets.play(story())
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_what_was_taken_back_of_a_refused_try_is_no_part_of_the_next(forgets: bool) -> None:
+def test_what_was_taken_back_of_a_refused_try_is_no_part_of_the_next(forgets: bool, sets: Sets) -> None:
+    """The accounting keeps what squeue has forgotten."""
+
     async def story() -> None:
+        at = sets.world.now()
         # A daemon that began after the job was submitted looks for what an earlier one has sent.
-        sets = Sets(started_at=NOW + 1000)
-        sets.world.behaviour = ["answers", "limit"]
-        answer = await try_until_answered(sets)
-        assert isinstance(answer, Refusal) and answer.transient and sets.states() == ["CANCELLED"]
+        later = sets.begin_again()
+        later.transport.fail("sbatch", AT_LIMIT, 1, after=1)
+        answer = await later.persist(at=at)
+        assert isinstance(answer, Refusal) and answer.transient and list(sets.states().values()) == ["CANCELLED"]
         if forgets:
-            # The accounting keeps what squeue has forgotten.
-            sets.world.forgotten = {number: sets.world.jobs.pop(number)[0] for number in [*sets.world.jobs]}
-            sets.bench.asked.runs = runs  # type: ignore[method-assign]
-        answer = await try_until_answered(sets)
+            await sets.sleep(400)
+            assert sets.states() == {}
+        answer = await later.persist(at=at)
         assert isinstance(answer, Accepted)
-        natives = [part.native for part in parse_set(answer.handle).parts]
-        assert [sets.world.jobs[native][1] for native in natives] == ["HELD", "HELD"]
+        assert [sets.states()[part.native] for part in parse_set(answer.handle).parts] == ["PENDING", "PENDING"]
 
-    play(story())
+    sets.play(story())
 
 
-def test_what_started_before_an_answer_came_is_part_of_its_set() -> None:
+def test_what_started_before_an_answer_came_is_part_of_its_set(sets: Sets) -> None:
+    for task in ("a", "b"):
+        sets.slurm.jobs[sets.add(f"inst-1-0/{task}/0", "COMPLETED")].nodes = ("node1",)
+
     async def story() -> None:
-        sets = Sets(started_at=NOW + 1000)
-        for task in ("a", "b"):
-            sets.world.add(f"inst-1-0/{task}/0", "COMPLETED")
-        look = sets.bench.asked.own_queue
-
-        async def own_queue() -> Any:
-            return [replace(record, nodes=("n1",)) for record in await look()]
-
-        sets.bench.asked.own_queue = own_queue  # type: ignore[method-assign]
-        answer = await try_until_answered(sets)
+        answer = await sets.begin_again().persist()
         assert isinstance(answer, Accepted)
-        handle = parse_set(answer.handle)
         # Its journal is there: a second job of the same launch would go on with it.
-        assert {part.native for part in handle.parts} == set(sets.world.jobs) and sets.world.count("sbatch") == 0
+        assert {part.native for part in parse_set(answer.handle).parts} == set(sets.slurm.jobs)
+        assert sets.count("sbatch") == 0
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_part_that_may_have_been_taken_back_is_looked_up() -> None:
+def test_a_part_that_may_have_been_taken_back_is_looked_up(sets: Sets) -> None:
+    sets.transport.fail("sbatch", AT_LIMIT, 1, after=1)
+    sets.transport.fail("scancel", Trouble.LOST, 1)
+
     async def story() -> None:
-        sets = Sets()
-        sets.world.behaviour = ["answers", "limit"]
-        execute = sets.world.execute
+        with pytest.raises(OverspanError):
+            await sets.send()
+        handle = await sets.accept()
+        assert sorted(sets.states().values()) == ["CANCELLED", "PENDING", "PENDING"]
+        assert [sets.states()[part.native] for part in handle.parts] == ["PENDING", "PENDING"]
 
-        def lose(call: Call) -> Done | None:
-            done = execute(call)
-            if call.argv[0] == "scancel":
-                raise TimedOut("the link is cut")
-            return done
-
-        sets.world.execute = lose  # type: ignore[method-assign]
-        with pytest.raises(TimedOut):
-            await sets.submit()
-        sets.world.execute = execute  # type: ignore[method-assign]
-        answer = await try_until_answered(sets)
-        assert isinstance(answer, Accepted)
-        assert sorted(sets.states()) == ["CANCELLED", "HELD", "HELD"]
-        natives = [part.native for part in parse_set(answer.handle).parts]
-        assert [sets.world.jobs[native][1] for native in natives] == ["HELD", "HELD"]
-
-    play(story())
+    sets.play(story())
 
 
 @pytest.mark.parametrize("there", [(), ("a",), ("a", "b")])
-def test_a_daemon_that_died_between_two_submissions_has_each_job_once(there: tuple[str, ...]) -> None:
+def test_a_daemon_that_died_between_two_submissions_has_each_job_once(there: tuple[str, ...], sets: Sets) -> None:
+    for task in there:
+        sets.add(f"inst-1-0/{task}/0", "HELD")
+
     async def story() -> None:
-        sets = Sets(started_at=NOW + 1000)
-        for task in there:
-            sets.world.add(f"inst-1-0/{task}/0", "HELD")
-        answer = await try_until_answered(sets)
+        answer = await sets.begin_again().persist()
         assert isinstance(answer, Accepted)
-        assert sets.states() == ["HELD", "HELD"] and sets.world.count("sbatch") == 2 - len(there)
-        assert sets.world.commands[-1] == ("scontrol", "release", "100,101")
-        assert [sets.world.jobs[part.native][0] for part in parse_set(answer.handle).parts] == [
-            "inst-1-0/a/0",
-            "inst-1-0/b/0",
-        ]
+        parts = parse_set(answer.handle).parts
+        assert set(sets.states().values()) == {"PENDING"} and sets.count("sbatch") == 2 - len(there)
+        assert ("scontrol", "release", ",".join(str(part.native) for part in parts)) in sets.transport.asked
+        assert [sets.tokens()[part.native] for part in parts] == ["inst-1-0/a/0", "inst-1-0/b/0"]
 
-    play(story())
+    sets.play(story())
 
 
-def test_a_release_that_was_not_answered_is_made_again() -> None:
+def test_a_release_that_was_not_answered_is_made_again(sets: Sets) -> None:
     async def story() -> None:
-        sets = Sets()
-        execute, failures = sets.world.execute, [True]
-
-        def fail_once(call: Call) -> Done | None:
-            if call.argv[:2] == ["scontrol", "release"] and failures:
-                failures.clear()
-                return Done(1, b"", b"scontrol: error: Unable to contact slurm controller (connect failure)\n")
-            return execute(call)
-
-        sets.world.execute = fail_once  # type: ignore[method-assign]
+        # The site's settings are asked for by scontrol too.
+        await sets.asked.site()
+        sets.transport.fail("scontrol", Trouble.REFUSED, 1)
         with pytest.raises(OverspanError, match="Unable to contact"):
-            await sets.submit()
-        assert isinstance(await sets.submit(), Accepted)
-        assert sets.world.commands[-1] == ("scontrol", "release", "100,101") and sets.world.count("sbatch") == 2
+            await sets.send()
+        assert isinstance(await sets.send(), Accepted)
+        assert sets.transport.asked[-1] == ("scontrol", "release", "1,2") and sets.count("sbatch") == 2
+        assert set(sets.states().values()) == {"PENDING"}
 
-    play(story())
+    sets.play(story())
 
 
-@pytest.mark.parametrize("state", ["PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "RUNNING"])
-def test_what_slurm_has_requeued_of_an_unwanted_set_is_ended(state: str) -> None:
+@pytest.mark.parametrize("state", ["PENDING", "HELD"])
+def test_what_slurm_has_requeued_of_an_unwanted_set_is_ended(state: str, sets: Sets) -> None:
+    number = sets.add("inst-1-0/a/0", state, 1)
+
     async def story() -> None:
-        sets = Sets()
-        number = sets.world.add("inst-1-0/a/0", state, 1)
         await sets.sets.release("inst", [], [])
-        assert sets.world.jobs[number][1] == "CANCELLED"
+        assert sets.states()[number] == "CANCELLED"
 
-    play(story())
+    sets.play(story())
 
 
-def test_native_jobs_are_ended_by_their_tokens() -> None:
+@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT", "RUNNING"])
+def test_what_slurm_shows_of_a_requeue_does_not_matter(state: str, sets: Sets) -> None:
+    number = sets.add("inst-1-0/a/0", state, 1)
+
     async def story() -> None:
-        sets = Sets()
+        await sets.sets.release("inst", [], [])
+        assert sets.transport.asked[-1] == ("scancel", str(number))
+
+    sets.play(story())
+
+
+def test_native_jobs_are_ended_by_their_tokens(sets: Sets) -> None:
+    numbers = [sets.add(f"inst-1-0/{name}", "PENDING", 1) for name in ("a/0", "a/1", "b/0")]
+    ended = sets.add("inst-1-0/a/0", "COMPLETED")
+
+    async def story() -> None:
         await sets.sets.end(())
-        assert sets.world.commands == []
-        numbers = [sets.world.add(f"inst-1-0/{name}", "PENDING", 1) for name in ("a/0", "a/1", "b/0")]
-        ended = sets.world.add("inst-1-0/a/0", "COMPLETED")
+        assert sets.transport.asked == []
         await sets.sets.end({PartToken("inst-1-0", "a", 0)})
-        assert sets.world.commands[-1] == ("scancel", str(numbers[0]))
-        assert [sets.world.jobs[number][1] for number in (*numbers, ended)] == [
+        assert sets.transport.asked[-1] == ("scancel", str(numbers[0]))
+        assert [sets.states()[number] for number in (*numbers, ended)] == [
             "CANCELLED",
             "PENDING",
             "PENDING",
             "COMPLETED",
         ]
 
-    play(story())
+    sets.play(story())

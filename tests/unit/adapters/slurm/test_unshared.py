@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_file, read_script
-from tests.unit.adapters.slurm.submissions import Asked, World
 from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
+from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.projection import GroupView, project_group
 from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
 from overspan.adapters.slurm.observation.journals import JournalPage
@@ -33,6 +33,7 @@ from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer
 from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
+from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.adapters.slurm.unshared.groups import LOG
 from overspan.adapters.slurm.unshared.inline_files import encode_inline
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
@@ -198,13 +199,25 @@ def replace_directory(job: Job, directory: str) -> Job:
 
 def test_many_scripts_with_files_go_over_several_round_trips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(submission, "BATCH_BYTES", 1)
-    asked = Asked(World())
+    world = SlurmWorld(tmp_path, monkeypatch)
+    trips: list[int] = []
+    run_all = world.transport.run_all
+
+    async def count(calls: Sequence[Call], timeout: float = 60.0) -> list[Done | None]:
+        trips.append(sum(call.argv[0] == "sbatch" for call in calls))
+        return await run_all(calls, timeout)
+
+    monkeypatch.setattr(world.transport, "run_all", count)
     launches = [
         Launch(f"i-{number}-0", read_file(f"name: t\nworkdir: {tmp_path}\nrun: x\n", number)) for number in (1, 2, 3)
     ]
-    answers = asyncio.run(submission.Submitter(asked, RENDERER, 0.0).submit(launches))
-    assert [type(answers[launch.token]) for launch in launches] == [Accepted] * 3
-    assert asked.wire.trips == [1, 1, 1]
+
+    async def story() -> None:
+        answers = await submission.Submitter(Queries(world.transport, 10), RENDERER, 0.0).submit(launches)
+        assert [type(answers[launch.token]) for launch in launches] == [Accepted] * 3
+        assert [sbatches for sbatches in trips if sbatches] == [1, 1, 1]
+
+    world.play(story())
 
 
 def test_the_script_of_a_group_starts_the_application_that_it_carries(tmp_path: Path) -> None:
