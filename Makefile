@@ -11,7 +11,7 @@ QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTW
 
 # One target at a time: several install packages.
 .NOTPARALLEL:
-.PHONY: help setup environment demo rigs test test-all test-part soak check bench package pictures states clean
+.PHONY: help setup environment demo rigs test test-all test-part soak check bench package pictures keys states clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ package: setup ## build sdist and wheel, install the wheel in a clean environmen
 
 pictures: setup ## make docs/pictures anew, of `span top` and its simulated lab
 	$(QUIET) $(BIN)/python -m overspan.tui.demo.pictures docs/pictures
+
+keys: setup ## write the tables of keys into docs/top.md, from the table of keys
+	$(BIN)/python -m overspan.tui.key_page docs/top.md
 
 states: setup ## write docs/states.md from the table of moves
 	$(BIN)/python -m overspan.bridge.model.states > docs/states.md

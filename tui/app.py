@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 from rich.console import RenderableType
@@ -13,11 +14,13 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import ContentSwitcher
 
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
+from overspan.tui.clipboard import write_clipboard
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.help import HelpScreen, pair_active
@@ -69,7 +72,7 @@ class TopApp(App[int], inherit_bindings=False):
         """Since when the display stands still, by this machine's clock."""
         self._open_source = open_source
         self._feed = self._make_feed(self.options.wanted)
-        self.questions = Questions(open_source, self.call_later, self._feed.tried)
+        self.questions = Questions(open_source, self._deliver, self._feed.tried)
         self.order_log = OrderLog()
         self._written = WrittenScreen()
 
@@ -85,6 +88,7 @@ class TopApp(App[int], inherit_bindings=False):
         if self.options.troubles:
             text = "\n".join(map(clean_text, self.options.troubles))
             self.notify(text, title="configuration", severity="warning", timeout=TROUBLE_SECONDS, markup=False)
+        self.app_resume_signal.subscribe(self, self._paint_anew, immediate=True)
         self.queue.show()
         self.refresh_head()
         self.set_interval(1.0, self.refresh_head)
@@ -127,6 +131,13 @@ class TopApp(App[int], inherit_bindings=False):
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         """Nothing: clashes were told and taken out when the keys were read; an action with two keys looks like one."""
 
+    def set_timer(self, *words: Any, **named: Any) -> Timer:
+        """Textual's timer, which also fires late. Textual's own never does: a process that is held up for longer than
+        the delay loses it, and with it the terminal's new size."""
+        timer = super().set_timer(*words, **named)
+        timer._skip = False
+        return timer
+
     def _handle_exception(self, error: Exception) -> None:
         self.failure = self.failure or error
         super()._handle_exception(error)
@@ -137,6 +148,15 @@ class TopApp(App[int], inherit_bindings=False):
         self._close_messages_no_wait()
 
     # --- what the daemon tells ----------------------------------------------------------------------------------------
+
+    def _deliver(self, give: Callable[[], None]) -> None:
+        """Have what a thread was told be taken in the application's own."""
+        self.call_later(self._give_while_shown, give)
+
+    def _give_while_shown(self, give: Callable[[], None]) -> None:
+        # At the end the widgets go first.
+        if self.is_running:
+            give()
 
     def _take(self, changes: QueueChanges) -> None:
         self.clock_offset = changes.now - time.time()
@@ -152,7 +172,7 @@ class TopApp(App[int], inherit_bindings=False):
         return time.time() + self.clock_offset
 
     def _make_feed(self, wanted: JobFilter, may_start: bool = True) -> QueueFeed:
-        return QueueFeed(self._open_source, self.call_later, wanted, self._take, self._lose, may_start)
+        return QueueFeed(self._open_source, self._deliver, wanted, self._take, self._lose, may_start)
 
     def follow(self, wanted: JobFilter) -> None:
         """Ask for other jobs, or for more of each row; what is shown stays until the answer is there."""
@@ -163,7 +183,7 @@ class TopApp(App[int], inherit_bindings=False):
 
     def refresh_head(self) -> None:
         """Write the head again, where it reads otherwise."""
-        if not (self.query(Head) and self.query(ContentSwitcher)):
+        if not self.is_running or not all(self.query(name) for name in ("Head", "ContentSwitcher")):
             # The last answers come while the screen is taken down.
             return
         tabs = [
@@ -182,6 +202,12 @@ class TopApp(App[int], inherit_bindings=False):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Write what differs from what the terminal shows; without this hook Textual writes more, not other things."""
         super()._display(screen, cast("RenderableType | None", self._written.shorten(renderable)))
+
+    def _paint_anew(self, app: App[Any]) -> None:
+        """Paint everything: the shell or another program has had the terminal."""
+        del app
+        self._written.forget()
+        self.screen.refresh(layout=True)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -234,6 +260,23 @@ class TopApp(App[int], inherit_bindings=False):
             self.pop_screen()
         else:
             self.exit(0)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Send a text to the terminal's clipboard, or say that it is too long."""
+        self.send_to_clipboard(text)
+
+    def send_to_clipboard(self, text: str, sent: str = "") -> None:
+        """Send a text to the terminal's clipboard and say what was `sent`, or that it is too long."""
+        # The multiplexer of a server is not that of the browser.
+        sequence = write_clipboard(text, {} if self.options.web else os.environ)
+        if not sequence:
+            self.notify("too long for a terminal's clipboard: select a part", severity="warning", markup=False)
+            return
+        if self._driver is not None:
+            self._clipboard = text
+            self._driver.write(sequence)
+        if sent:
+            self.notify(sent, title="sent to the terminal's clipboard", markup=False)
 
     def action_help(self) -> None:
         """What the keys do here."""

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
+import codecs
+import contextlib
 import os
+import select
 import signal
+import termios
 import threading
+from types import FrameType
+from typing import Any
 
+from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
+from textual.drivers._writer_thread import WriterThread
 
 LAST_RESORT_SECONDS = 2.0
-"""A terminal that is gone may never take what is left to write."""
+"""A terminal that is gone, or that takes nothing, may never take what is left to write."""
+FAREWELL_SECONDS = 0.2
+"""How long such a terminal may take for the few bytes that put it right."""
+FAREWELL = (
+    b"\x1b[m\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+)
+"""What ends all that the driver has switched on."""
+_OUTPUT = 2
+"""Textual writes to stderr."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class CellParser(XTermParser):
@@ -30,31 +46,142 @@ class CellParser(XTermParser):
         del value
 
 
+class TerminalWriter(WriterThread):
+    """Textual's thread that writes. It outlives a terminal that is gone: what is left to write then is dropped."""
+
+    def run(self) -> None:
+        """Write until the end."""
+        try:
+            super().run()
+        except OSError:
+            # What is still buffered must not fail again when the interpreter ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
+            while self._queue.get() is not None:
+                pass
+
+
 class TerminalDriver(linux_driver.LinuxDriver):
-    """Textual's driver, which ends in order on SIGTERM, on SIGHUP and when its terminal is gone."""
+    """Textual's driver, which ends in order on a signal and when its terminal is gone, and sleeps until a key comes."""
+
+    def __init__(self, *words: Any, **named: Any) -> None:
+        super().__init__(*words, **named)
+        self._suspended = False
+        self._former: dict[int, Any] = {}
+        """The signals' handlers before ours."""
+        self._awake = self._waker = -1
+        """A pipe: a byte in it ends the thread that reads keys."""
+
+    # --- beginning and end --------------------------------------------------------------------------------------------
 
     def start_application_mode(self) -> None:
         """Take the terminal."""
-        # The thread that reads keys makes its parser by this name.
-        vars(linux_driver)["XTermParser"] = CellParser
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.end, 128 + number)
+        # Textual makes its writer by this name.
+        vars(linux_driver)["WriterThread"] = TerminalWriter
+        self._suspended = False
+        if self._waker < 0:
+            self._awake, self._waker = os.pipe()
+        for number in _ENDING:
+            # Not those of the event loop, which may be waiting for a terminal that takes nothing.
+            former = signal.signal(number, self._end_by_signal)
+            self._former.setdefault(number, former)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def suspend_application_mode(self) -> None:
+        """Lend the terminal to another program, or to the shell."""
+        self._suspended = True
+        super().suspend_application_mode()
+
+    def close(self) -> None:
+        """Write what is left, and leave the signals to whoever had them."""
+        super().close()
+        if not self._suspended:
+            while self._former:
+                signal.signal(*self._former.popitem())
+
+    def _end_by_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if not self._suspended:
+            # Whoever has borrowed the terminal ends first.
+            self._limit_end(128 + number)
+        # The loop may have ended just now.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.end, 128 + number)
 
     def end(self, code: int) -> None:
         """End the application with an exit code; the process itself, if that takes too long."""
-        last_resort = threading.Timer(LAST_RESORT_SECONDS, os._exit, (code,))
+        self._limit_end(code)
+        self._app.exit(return_code=code)
+
+    def _limit_end(self, code: int) -> None:
+        last_resort = threading.Timer(LAST_RESORT_SECONDS, self._end_process, (code,))
         last_resort.daemon = True
         last_resort.start()
-        self._app.exit(return_code=code)
+
+    def _end_process(self, code: int) -> None:
+        """End at once. The terminal is put right as far as it takes that."""
+        if self.attrs_before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self.attrs_before)
+        farewell = threading.Thread(target=self._write_farewell, daemon=True)
+        farewell.start()
+        farewell.join(FAREWELL_SECONDS)
+        os._exit(code)
+
+    def _write_farewell(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(_OUTPUT, FAREWELL)
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def disable_input(self) -> None:
+        """Read no more keys."""
+        if self._waker >= 0:
+            os.write(self._waker, b"\0")
+        super().disable_input()
+        if self._waker >= 0:
+            os.close(self._waker)
+            os.close(self._awake)
+            self._awake = self._waker = -1
 
     def _run_input_thread(self) -> None:
         """Read keys; the end of the terminal is an end like SIGHUP."""
         try:
-            self.run_input_thread()
+            if not self._read_keys():
+                self._app.call_later(self.end, 128 + signal.SIGHUP)
+        except Exception as error:
+            self._app.call_later(self._app._handle_exception, error)
+
+    def _read_keys(self) -> bool:
+        """Read until it is to end; False where the terminal is gone before."""
+        parser = CellParser(self._debug)
+        # What is no UTF-8 is no key; it must not end the thread.
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        for descriptor in (self.fileno, self._awake):
+            poll.register(descriptor, select.POLLIN)
+        pending = False
+        while True:
+            # An escape that nothing follows is a key, once its time is over; else there is nothing to wake up for.
+            ready = [descriptor for descriptor, _ in poll.poll(constants.ESCAPE_DELAY * 1000 if pending else None)]
+            if self._awake in ready:
+                return True
+            data = self._read_bytes() if ready else None
+            if data == b"":
+                return False
+            # A part of a character is nothing yet, and nothing is the end to the parser.
+            text = decode(data or b"")
+            for message in (*(parser.feed(text) if text else ()), *parser.tick()):
+                self.process_message(message)
+            pending = parser._timeout_time is not None
+
+    def _read_bytes(self) -> bytes:
+        """What was typed; nothing where the terminal is gone."""
+        try:
+            return os.read(self.fileno, 4096)
         except OSError:
-            self._app.call_later(self.end, 128 + signal.SIGHUP)
+            return b""
+
+    # --- what the terminal is not asked -------------------------------------------------------------------------------
 
     def _query_in_band_window_resize(self) -> None:
         """SIGWINCH tells sizes, everywhere and in cells."""

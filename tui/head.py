@@ -38,7 +38,7 @@ class HeadFacts(NamedTuple):
 class Head(Vertical):
     """Two lines: places, then counts and troubles."""
 
-    DEFAULT_CSS = "Head { height: 2; padding: 0 1; background: $panel; }"
+    DEFAULT_CSS = "Head { dock: top; height: 2; padding: 0 1; background: $panel; }"
 
     def compose(self) -> ComposeResult:
         yield TextLine(id="head-places")

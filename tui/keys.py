@@ -136,7 +136,7 @@ JOB: tuple[KeyAction, ...] = (
 """On the lines of jobs: the queue's, the history's."""
 
 DETAIL: tuple[KeyAction, ...] = (
-    KeyAction("detail.next_section", "right_square_bracket", "detail_section(1)", "next section", "of the details"),
+    KeyAction("detail.next_section", "right_square_bracket", "detail_section(1)", "next section"),
     KeyAction("detail.previous_section", "left_square_bracket", "detail_section(-1)", "section before"),
     KeyAction("detail.scroll_down", "J", "detail_scroll(1)", "scroll details down"),
     KeyAction("detail.scroll_up", "K", "detail_scroll(-1)", "scroll details up"),

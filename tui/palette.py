@@ -72,7 +72,10 @@ def _is_place(action: KeyAction) -> bool:
 
 
 def _explain(action: KeyAction) -> str:
-    return "go there" if _is_place(action) else f"{SCOPES[action.scope].lower()}: {action.help or action.title}"
+    if _is_place(action):
+        return "go there"
+    scope = SCOPES[action.scope].lower()
+    return f"{scope}: {action.help}" if action.help else scope
 
 
 def list_names(names: KnownNames, table: Sequence[KeyAction] = KEYS) -> list[PaletteCommand]:

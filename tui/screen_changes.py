@@ -118,6 +118,10 @@ class WrittenScreen:
     def __init__(self) -> None:
         self._lines: dict[int, CellLine] = {}
 
+    def forget(self) -> None:
+        """Somebody else has used the terminal: nothing is known of what it shows."""
+        self._lines.clear()
+
     def shorten(self, update: object) -> object:
         """An update that writes what is new; anything else as it is."""
         if isinstance(update, LayoutUpdate):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 
 from overspan.bridge.config.paths import find_paths
 from overspan.bridge.config.top_settings import read_top_settings
-from overspan.bridge.model.errors import InvalidRequest
 from overspan.tui.app import TopApp
 from overspan.tui.configuration import configure
 from overspan.tui.driver import BasicDriver, TerminalDriver
@@ -23,8 +21,6 @@ def start(open_source: OpenSource, options: TopOptions, environment: Mapping[str
     What fails inside is raised here, when the terminal is as it was, so that it is told as every command's failure is.
     """
     traits = find_traits(environment)
-    if traits.problem:
-        raise InvalidRequest(traits.problem)
     paths = find_paths(environment)
     chosen = configure(options, read_top_settings(paths.config, paths.site_config))
     chosen = chosen._replace(traits=traits, ascii=chosen.ascii or traits.ascii)
@@ -42,5 +38,4 @@ def find_traits(environment: Mapping[str, str]) -> TerminalTraits:
     if environment.get("TEXTUAL_DRIVER"):
         return TerminalTraits()
     stream = sys.__stderr__
-    is_terminal = os.isatty(0) and stream is not None and stream.isatty()
-    return read_traits(environment, (stream.encoding or "ascii") if stream is not None else "ascii", is_terminal)
+    return read_traits(environment, (stream.encoding or "ascii") if stream is not None else "ascii")

@@ -35,11 +35,9 @@ class TerminalTraits(NamedTuple):
     ascii: bool = False
     basic: bool = False
     """It is not to be asked what it can do: it may print the question."""
-    problem: str = ""
-    """Why it cannot be painted on, in one sentence."""
 
 
-def read_traits(environment: Mapping[str, str], encoding: str, is_terminal: bool = True) -> TerminalTraits:
+def read_traits(environment: Mapping[str, str], encoding: str) -> TerminalTraits:
     """The traits of the terminal that these variables and the encoding of its stream describe."""
     name = environment.get("TERM", "")
     family = name.partition("-")[0]
@@ -48,7 +46,6 @@ def read_traits(environment: Mapping[str, str], encoding: str, is_terminal: bool
         environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15"),
         family in _PLAIN or encoding.lower().replace("-", "").replace("_", "") not in ("utf8", "utf8sig"),
         family in _PLAIN,
-        _find_problem(name, is_terminal),
     )
 
 
@@ -60,14 +57,6 @@ def _find_colours(name: str, environment: Mapping[str, str]) -> Colours:
         return Colours.MANY
     forced = environment.get("TEXTUAL_COLOR_SYSTEM", "") in ("256", "truecolor")
     return Colours.MANY if forced or name.endswith("256color") else Colours.SIXTEEN
-
-
-def _find_problem(name: str, is_terminal: bool) -> str:
-    if not is_terminal:
-        return "`span top` needs a terminal; `span top --once` prints one frame"
-    if name in ("", "dumb", "unknown"):
-        return f"the terminal ({name or 'TERM is not set'}) cannot move its cursor; `span top --once` prints one frame"
-    return ""
 
 
 def prepare_environment(environment: MutableMapping[str, str]) -> None:

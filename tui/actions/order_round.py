@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from textual.notifications import SeverityLevel
+
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.order_log import OrderEntry, sum_up_answers
 from overspan.tui.actions.orders import JobOrder, OrderAnswer, word_error
@@ -82,5 +84,5 @@ class OrderRound:
 
 def notify_answers(app: TopApp, order: JobOrder, result: RoundResult) -> None:
     """Tell all answers in one notification."""
-    severity = "error" if result.failed else "information"
+    severity: SeverityLevel = "error" if result.failed else "information"
     app.notify(sum_up_answers(result.entries), title=order.verb, severity=severity, markup=False)

@@ -92,7 +92,7 @@ def make_columns() -> list[TableColumn[ClusterLine]]:
         TableColumn("jobs", "JOBS", 5, lambda line, now: Cell(str(line.jobs or "-"), "text"), right=True),
         TableColumn("contact", "ANSWERED", 12, _show_contact, ticks=True),
         TableColumn("took", "TOOK", 7, _show_latency, right=True),
-        TableColumn("budget", "CALLS LEFT", 16, _show_budget, from_width=100),
+        TableColumn("budget", "CALLS LEFT", 18, _show_budget, from_width=100),
         TableColumn("message", "TROUBLE", 10, _show_message, wide=True, ticks=True),
     ]
 

@@ -245,7 +245,10 @@ def _describe_wait(job: DemoJob) -> dict[str, Any]:
 def _describe_array(job: DemoJob) -> dict[str, Any] | None:
     if not job.is_array:
         return None
+    output, error = find_paths(job, "")
     return {
+        "stdout": output,
+        "stderr": error,
         "waiting": format_array_indices(collapse(job.waiting)),
         "throttle": job.throttle,
         "cancelled": format_array_indices(collapse(job.cancelled)),

@@ -54,7 +54,8 @@ def change_wish(wish: JobWish, changes: Mapping[str, str]) -> JobWish:
             if option == "time":
                 wish = wish._replace(limit=parse_wall_time(value))
             elif option in _OF_JOB:
-                wish = wish._replace(**{_OF_JOB[option]: value})
+                changed: dict[str, Any] = {_OF_JOB[option]: value}
+                wish = wish._replace(**changed)
             elif option in _OF_TASK:
                 wish = _change_task(wish, task, option, value)
             else:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SEARCH_SECONDS = 2.0
 """A pattern that takes longer is given up."""
-MOST_COPIED = 74_000
-"""Bytes that terminals take into their clipboard."""
 
 
 class TextScreen(Screen[None]):
@@ -233,11 +231,8 @@ class TextScreen(Screen[None]):
         """Send the whole text to the terminal's clipboard."""
         known = self._known.get(self.part)
         text = clean_text(known.text, keep="\n\t") if isinstance(known, JobText) else ""
-        if len(text.encode("utf-8", "replace")) > MOST_COPIED:
-            self.notify("it is too large for the terminal's clipboard: select a part", severity="warning", markup=False)
-        elif text:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"{len(self.view.rows)} lines", title="sent to the terminal's clipboard", markup=False)
+        if text:
+            self.top.send_to_clipboard(text, f"{len(self.view.rows)} lines")
 
     def action_close(self) -> None:
         """Close the prompt, the search, or the texts."""

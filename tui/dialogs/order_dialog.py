@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -14,9 +14,14 @@ from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from overspan.bridge.client.terminal_texts import clean_text
+from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.orders import JobOrder, TargetChoice, word_states
 from overspan.tui.actions.target import Target
 from overspan.tui.keys import bind
+from overspan.tui.queue.styled_text import cut_text
+
+_LONGEST_STATE = 24
+"""Cells of a line for how many members are in which state."""
 
 
 class GivenOrder(NamedTuple):
@@ -185,10 +190,17 @@ def word_title(order: JobOrder, count: int, hidden: int) -> str:
 
 
 def list_lines(targets: Sequence[Target]) -> list[str]:
-    """Each target with its state in front, where no long name can hide it."""
-    states = [word_states(target.states) for target in targets]
+    """Each target with its state in front, where no long name can hide it, and none of many states a name."""
+    states = [cut_text(_word_briefly(target.states), _LONGEST_STATE, "…") for target in targets]
     width = max(map(len, states), default=0)
     return [f"{state:{width}}  {target.label}" for state, target in zip(states, targets, strict=True)]
+
+
+def _word_briefly(states: Mapping[str, int]) -> str:
+    """`RUNNING`, or `3 R, 1 F`."""
+    if len(states) == 1:
+        return word_states(states)
+    return ", ".join(f"{count} {CODES.get(state, state)}" for state, count in states.items())
 
 
 def word_left_out(reasons: Sequence[str]) -> list[str]:

@@ -48,7 +48,7 @@ def make_columns(
     """The columns for a table of so many cells; `is_partial` tells of which arrays not all elements were read."""
     when = 19 if width >= _WIDE_TABLE else 11
     columns: list[tuple[str, str, int, int, _Show]] = [
-        ("id", "JOBID", 14, 0, _show_tree(ascii_only)),
+        ("id", "  JOBID", 14, 0, _show_tree(ascii_only)),
         ("name", "NAME", 12, 0, _show_field("name") if width >= _MEMBERS else _show_name(is_partial)),
         ("user", "USER", 8, 70, _show_field("user")),
         ("partition", "PARTITION", 9, 100, _show_field("partition")),

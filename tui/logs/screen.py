@@ -13,13 +13,14 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from overspan.bridge.cli.jobs.logs import read_since
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
+from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind
 from overspan.tui.logs.choice import (
     Choice,
@@ -86,7 +87,7 @@ class LogScreen(Screen[None]):
         with Horizontal(id="log-ask"):
             yield Static(id="log-sign", markup=False)
             yield Input(id="log-prompt", compact=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyHints(self.top.options.ascii)
 
     @property
     def top(self) -> TopApp:

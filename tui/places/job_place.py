@@ -130,8 +130,7 @@ class JobPlace(TopPlace):
         targets = sorted(self.list_targets(), key=lambda target: target.key)
         ids = clean_text(" ".join(target.ref for target in targets))
         if ids:
-            self.app.copy_to_clipboard(ids)
-            self.app.notify(ids, title="sent to the terminal's clipboard", markup=False)
+            self.top.send_to_clipboard(ids, ids)
 
     def action_order_log(self) -> None:
         """Show what was ordered, and the answers."""

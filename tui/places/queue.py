@@ -273,12 +273,14 @@ class QueuePlace(JobPlace):
         """Fold everything, or unfold everything where nothing is unfolded."""
         line = self.table.current
         self._folding.turn()
+        self._measured.clear()
         self._draw()
         if line is not None and line.depth:
             self.table.move_to(LineKey(line.key.job, "job"))
 
     def _fold(self, key: LineKey, unfolded: bool) -> None:
         self._folding.set(key, unfolded)
+        self._measured.clear()
         self._draw()
 
     # --- whose jobs ---------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def run(call: Invocation) -> int:
         orders = words.last(VIEWER) == ORDER
         options = options._replace(web=True, web_actions=orders, read_only=options.read_only or not orders)
     else:
-        check_terminal(call.environment, sys.stdin.isatty() and sys.stdout.isatty())
+        check_terminal(call.environment, all(map(os.isatty, (0, 1, 2))))
     from overspan.tui.terminal import prepare_environment
 
     prepare_environment(os.environ)
@@ -121,8 +121,8 @@ def check_terminal(environment: Mapping[str, str], terminal: bool) -> None:
     """Raise InvalidRequest where no screen can be shown."""
     name = environment.get("TERM", "")
     if not terminal:
-        message = "the screen needs a terminal for its input and output"
-    elif name in ("", "dumb"):
+        message = "the screen needs a terminal for stdin, stdout and stderr"
+    elif name in ("", "dumb", "unknown"):
         message = f"the screen needs a terminal that can move its cursor, and TERM is {name!r}"
     else:
         return

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.system.conftest import Span
-from tests.waiting import PATIENCE
+from tests.unit.tui.stories import settle
 from textual.pilot import Pilot
 
 from overspan import Client
@@ -29,14 +29,6 @@ def play(span: Span, story: Story) -> None:
             await story(app, pilot)
 
     asyncio.run(run())
-
-
-async def settle(pilot: Pilot[int], holds: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + PATIENCE * seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        await pilot.pause(0.02)
 
 
 def show(app: TopApp) -> dict[str, str]:
@@ -80,7 +72,7 @@ def test_a_daemon_that_was_ended_stays_so_until_the_user_asks_for_one(span: Span
         await settle(pilot, lambda: time.time() > since + 4)
         assert not is_served(span) and len(table.lines) == 3
         await pilot.press("r")
-        await settle(pilot, lambda: app.lost is None, 30)
+        await settle(pilot, lambda: app.lost is None)
         assert is_served(span)
         assert table.current is not None and table.current.node.ref == str(jobs[0])
         assert [line.node.ref for line in table.marked] == [str(jobs[1])]

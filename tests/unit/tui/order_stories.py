@@ -10,7 +10,7 @@ from overspan.tui.actions.target import Target, make_target
 from overspan.tui.app import TopApp
 from overspan.tui.dialogs.edit_dialog import EditDialog
 from overspan.tui.dialogs.order_dialog import OrderDialog
-from overspan.tui.queue.tree import QueueTree
+from overspan.tui.queue.tree import LineKey, QueueTree
 
 
 def make_tree(*rows: JobRow) -> QueueTree:
@@ -28,6 +28,11 @@ def make_targets(*rows: JobRow) -> list[Target]:
 def read_notes(app: TopApp) -> str:
     """All notifications."""
     return "\n".join(f"{note.title} {note.message}" for note in app._notifications)
+
+
+def list_marked(app: TopApp) -> set[int]:
+    """The jobs whose lines are marked in the queue."""
+    return {key.job for key in app.queue.table.marks if isinstance(key, LineKey)}
 
 
 async def begin(app: TopApp, pilot: Pilot[int]) -> None:

@@ -27,7 +27,7 @@ def play(source: FakeSource, story: Story, size: tuple[int, int] = (100, 24)) ->
     asyncio.run(run())
 
 
-async def settle(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
+async def settle(pilot: Pilot[int], holds: Callable[[], object]) -> None:
     """Wait until something holds."""
     end = time.monotonic() + SETTLE_SECONDS
     while not holds():

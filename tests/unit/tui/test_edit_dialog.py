@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.unit.tui.fake_source import NOTHING, NOW, FakeSource, job
 from tests.unit.tui.frames import read_frame
-from tests.unit.tui.order_stories import begin, read_notes
+from tests.unit.tui.order_stories import begin, list_marked, read_notes
 from tests.unit.tui.queue_lab import make_array
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
@@ -121,11 +121,11 @@ def test_of_several_those_that_failed_stay_in_the_dialog_and_keep_their_marks() 
         await pilot.press("ctrl+s")
         await settle(pilot, lambda: len(app.order_log) == 3 and "this job?" in read_frame(app.screen))
         assert sorted(source.orders) == [("resubmit", (ref, False, {"mem": "4G"})) for ref in "13"]
-        assert {key.job for key in app.queue.table.marks} == {2}
+        assert list_marked(app) == {2}
         frame = read_frame(app.screen)
         assert "leo:2 fit" in frame and "leo:1 fit" not in frame
         await pilot.press("escape")
-        assert {key.job for key in app.queue.table.marks} == {2}
+        assert list_marked(app) == {2}
 
     play(source, story)
 
@@ -181,7 +181,7 @@ def test_an_edit_is_one_update_and_its_refusal_is_shown() -> None:
 
 
 def test_failed_elements_are_submitted_again_with_more_time() -> None:
-    rows = make_array(44)
+    rows = [*make_array(44)]
     rows[0] = rows[0]._replace(state="TIMEOUT", ended_at=NOW)
     source = FakeSource(rows)
 
@@ -206,7 +206,7 @@ def test_marks_go_with_what_was_done() -> None:
         await pilot.press("y")
         await settle(pilot, lambda: len(app.queue.table.marks) == 1)
         # What was left out was not acted upon.
-        assert {key.job for key in app.queue.table.marks} == {3}
+        assert list_marked(app) == {3}
         await settle(pilot, lambda: "1 marked" in read_frame(app.screen))
 
     play(source, story)

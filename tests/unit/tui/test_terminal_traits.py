@@ -51,12 +51,6 @@ def test_characters(name: str, encoding: str, plain: bool) -> None:
     assert read_traits({"TERM": name}, encoding).ascii is plain
 
 
-@pytest.mark.parametrize(("name", "is_terminal"), [("dumb", True), ("", True), ("xterm", False)])
-def test_what_cannot_be_painted_on_is_told_what_to_do(name: str, is_terminal: bool) -> None:
-    assert "--once" in read_traits({"TERM": name}, "utf-8", is_terminal).problem
-    assert read_traits(XTERM, "utf-8").problem == ""
-
-
 def test_a_slow_line_is_painted_less_often() -> None:
     environment = {"SSH_TTY": "/dev/pts/1", "TERM": "foot"}
     prepare_environment(environment)

@@ -33,7 +33,7 @@ def ask(handle: str, answers: dict[str, Done], *, accounting: bool = False) -> K
 
     link = Link()
     link.answer = answer
-    queries = Queries(link, 5.0)  # type: ignore[arg-type]
+    queries = Queries(link, 5.0)
     settings = SITE.config if accounting else {"AccountingStorageType": "accounting_storage/none"}
     queries._site = replace(SITE, config=settings)
     return asyncio.run(read_sent(queries, handle))
