@@ -76,6 +76,7 @@ from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.submitter import BATCH, Submitter
 from overspan.adapters.slurm.submission.throttles import Throttles
+from overspan.adapters.slurm.submission.trials import PassedTrials
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
 from overspan.adapters.slurm.transports.paramiko_ssh import ParamikoSsh
@@ -137,6 +138,7 @@ class SlurmCluster:
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,
         )
+        self._trials = PassedTrials()
         self._closed = False
         self._troubled = False
         self._gap = self._hang = ""
@@ -403,6 +405,8 @@ class SlurmCluster:
         launch = Launch(_TRIAL, job)
         parts: Sequence[Launch] = list_members(launch) if await self._becomes_set(job) else [launch]
         calls = [self._renderer.render(part, facts, test_only=True).call for part in parts]
+        if self._trials.passed(calls):
+            return None
         for done in await self.transport.run_all(calls, VERDICT_SECONDS):
             if done is None:
                 raise Unreachable(f"{self.name} has not answered within {VERDICT_SECONDS:g} s")
@@ -411,6 +415,7 @@ class SlurmCluster:
             refusal = refuse_memory(job, nodes) if unclear else read_trial(done.rc, done.words)
             if refusal is not None:
                 return refusal
+        self._trials.note_passed(calls)
         return None
 
     def _check_open(self) -> None:

@@ -56,8 +56,8 @@ class Cluster:
     """The place where its launches are, while there are any; empty where that is not known."""
     has_launches: Callable[[], bool] = lambda: False
     """Whether it has, or may have, launches that are not over."""
-    limited: bool = False
-    """Whether the settings limit how many jobs may be there at once."""
+    slots: int | None = None
+    """How many jobs the settings let be there at once; None for no limit."""
     _place: str = ""
     _adapter: Adapter | None = None
     _asking: asyncio.Task[tuple[str, bool]] | None = None
@@ -74,6 +74,11 @@ class Cluster:
     def opened(self) -> bool:
         """Whether the adapter has been opened."""
         return self._adapter is not None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the settings limit how many jobs may be there at once."""
+        return self.slots is not None
 
     @property
     def silence(self) -> str:
@@ -282,7 +287,7 @@ class Clusters:
                 finder,
                 _read_gpu_defaults(settings, config.name),
                 has_launches=functools.partial(has_launches, config.name),
-                limited=_is_limited(settings, config.name),
+                slots=_count_slots(settings, config.name),
             )
             for config in configs
         }
@@ -372,9 +377,10 @@ def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:
     return GpuDefaults(own.cpus_per_gpu, own.memory_per_cpu)
 
 
-def _is_limited(settings: Settings, name: str) -> bool:
+def _count_slots(settings: Settings, name: str) -> int | None:
     own = settings.clusters.get(name)
-    return own is not None and (own.max_running is not None or own.max_submitted is not None)
+    limits = (own.max_running, own.max_submitted) if own is not None else ()
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _check_traits(adapter: Adapter, config: ClusterConfig) -> None:

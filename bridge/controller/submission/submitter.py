@@ -21,6 +21,7 @@ from overspan.bridge.controller.submission.notes import StandingNotes, list_note
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions
+from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
@@ -291,7 +292,8 @@ class Submitter:
         """Whether a cluster's verdict on a job would come too late for the submitter, and a trial may tell it now."""
         if cluster.stale_since is not None and not job.spec.choice:
             return False
-        return job.spec.array is not None or (job.begin or 0.0) > self.recorder.clock()
+        full = cluster.slots is not None and len(self.recorder.registry.watched(cluster.name)) >= cluster.slots
+        return full or job.spec.array is not None or not judge(job, self.recorder.clock()).now
 
     async def _read(self, submission: Submission) -> ParsedSubmission:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())

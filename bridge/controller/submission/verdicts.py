@@ -8,6 +8,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.features.job_limits import is_held_back
 
 _LOOK_SECONDS = 0.2
 """Seconds between checks whether the cluster has become stale, which wakes no job."""
@@ -16,7 +17,7 @@ _LOOK_SECONDS = 0.2
 async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry, seconds: float) -> str | None:
     """Wait until a cluster has taken the job, its last has refused it, or will not say soon: the refusal, or None.
 
-    A job that is not sent yet (held back, dependent, put off) has no verdict to wait for.
+    A job that is not sent yet (held, dependent, put off, without a slot) has no verdict to wait for.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -31,6 +32,8 @@ async def await_verdict(recorder: Recorder, clusters: Clusters, entry: JobEntry,
 
 def _is_due(recorder: Recorder, entry: JobEntry) -> bool:
     """Whether its submission may be made now."""
+    if is_held_back(entry.job):
+        return False
     now = recorder.clock()
     rows = recorder.outbox.of_job(entry.job.id)
     return any(row.kind == SUBMIT and row.next_try_at <= now for row in rows)

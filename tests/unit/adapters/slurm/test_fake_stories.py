@@ -378,3 +378,54 @@ def test_nothing_of_a_cancelled_array_starts_after_the_answer(world: SlurmWorld,
         assert all(job.over for job in world.slurm.jobs.values())
 
     world.play(story())
+
+
+# --- submitted later -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", ["--hold", "--dependency=afternotok:1", "--begin=now+1hour", "--array=1-3"])
+def test_what_slurm_would_refuse_later_is_refused_at_the_submission(world: SlurmWorld, waits: str) -> None:
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            await daemon.submit(script(), "script")
+            for wrong in ("--mem=9T", "--partition=moon"):
+                with pytest.raises(Rejected, match="Batch job submission failed"):
+                    await daemon.submit(script(waits, wrong), "script")
+            assert await daemon.submit(script(waits), "script") < 5
+
+    world.play(story())
+
+
+def test_a_job_that_waits_for_a_slot_is_tried_and_answered_at_once(world: SlurmWorld) -> None:
+    world.transport.behave = lambda job: STUBBORN
+
+    async def story() -> None:
+        async with world.daemon(max_running=1) as daemon:
+            await daemon.until(await daemon.submit(script(), "script"), State.RUNNING)
+            with pytest.raises(Rejected, match="Invalid partition"):
+                await daemon.submit(script("--partition=moon"), "script")
+            asked = world.now()
+            await daemon.submit(script(), "script")
+            assert world.now() - asked < 3
+
+    world.play(story())
+
+
+def test_jobs_that_ask_for_the_same_are_tried_once(world: SlurmWorld) -> None:
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            for number in range(5):
+                await daemon.submit(script("--hold") + f"step {number}\n", "script")
+            assert count_trials(world) == 1
+            await daemon.submit(script("--hold", "-c2"), "script")
+            assert count_trials(world) == 2
+            await asyncio.sleep(61)
+            await daemon.submit(script("--hold"), "script")
+            assert count_trials(world) == 3
+
+    world.play(story())
+
+
+def count_trials(world: SlurmWorld) -> int:
+    """How many trials reached the login node."""
+    return sum("--test-only" in words for words in world.transport.commands)
