@@ -267,8 +267,8 @@ class KubernetesCluster:
         refused = await asyncio.to_thread(admit, job, self._settings)
         if refused is not None or self.launches.trouble() is not None:
             return refused
-        # Refreshed in the background, for notes.
-        self._node_cache.look()
+        # For the note on a job that no node can hold.
+        await self._node_cache.look_first(ASK_SECONDS)
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 if names_nodes(job) and (wrong := find_unknown_node(job, await self.nodes())):

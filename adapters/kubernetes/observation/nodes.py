@@ -267,6 +267,13 @@ class NodeCache:
             return
         self._looking = asyncio.create_task(self._look())
 
+    async def look_first(self, seconds: float) -> None:
+        """Refresh as `look` does; the very first answer is waited for, for `seconds` at most."""
+        first = self._looking is None
+        self.look()
+        if first and self._looking is not None:
+            await asyncio.wait([self._looking], timeout=seconds)
+
     async def close(self) -> None:
         """Stop the refresh that is under way."""
         if self._looking is not None:

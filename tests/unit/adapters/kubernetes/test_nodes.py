@@ -12,6 +12,7 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.bench import Bench, play, solo
 
 from overspan.adapters.contract import Node
+from overspan.adapters.kubernetes import cluster as cluster_module
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.observation.nodes import NodeUse, ask_nodes, read_node, read_quota
 from overspan.adapters.kubernetes.settings import GpuKind, NodeGpus, Settings
@@ -174,12 +175,23 @@ def test_a_cluster_that_does_not_answer(api: KubernetesApi, connection: Connecti
         ask_nodes(connection, Settings())
 
 
-def test_what_nodes_have_is_looked_up_behind_a_submission(bench: Bench) -> None:
+def test_the_first_submission_knows_the_nodes(bench: Bench) -> None:
+    async def story() -> None:
+        put(bench.api, "nodes", make_node("n1"))
+        async with bench.open() as cluster:
+            assert await cluster.admit(solo()) is None
+            assert [node.name for node in cluster.known_nodes()] == ["n1"]
+
+    play(story)
+
+
+def test_nobody_waits_long_or_twice_for_the_list_of_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         put(bench.api, "nodes", make_node("n1"))
         held = bench.api.hold("GET", "/api/v1/nodes$")
         async with bench.open() as cluster:
-            # Nobody waits for the list.
+            await cluster._node_cache.look_first(0.05)
+            monkeypatch.setattr(cluster_module, "ASK_SECONDS", 1e6)
             assert await cluster.admit(solo()) is None
             assert cluster.known_nodes() == ()
             held.free.set()
