@@ -329,7 +329,7 @@ class Client(DaemonTransport):
 
     def top(self, ref: str) -> None:
         """Put a pending job before the user's other ones."""
-        self._post(f"/v1/jobs/{quote_part(ref)}/top", {})
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/top", {})
 
     def restart(self, ref: str, task: str = "") -> None:
         """Start one task again in place, or all."""
@@ -339,9 +339,9 @@ class Client(DaemonTransport):
         """Change a job.
 
         Keys: time_limit (seconds, None for none), priority, nice, begin, dependency (as --dependency), throttle,
-        comment, name, partition.
+        comment, name, partition. All are values, not differences: the order is sent again where the daemon goes away.
         """
-        self._post(f"/v1/jobs/{quote_part(ref)}/update", dict(changes))
+        self._post_again(f"/v1/jobs/{quote_part(ref)}/update", dict(changes))
 
     # --- steps and allocations ----------------------------------------------------------------------------------------
 
@@ -385,11 +385,11 @@ class Client(DaemonTransport):
 
     def pause_schedule(self, schedule_id: int) -> None:
         """Make no more runs of a schedule."""
-        self._post(f"/v1/schedules/{schedule_id}/pause", {})
+        self._post_again(f"/v1/schedules/{schedule_id}/pause", {})
 
     def resume_schedule(self, schedule_id: int) -> None:
         """End a pause."""
-        self._post(f"/v1/schedules/{schedule_id}/resume", {})
+        self._post_again(f"/v1/schedules/{schedule_id}/resume", {})
 
     def run_schedule(self, schedule_id: int) -> int:
         """Make a run now; its job's id."""

@@ -118,14 +118,22 @@ def test_a_submission_whose_daemon_does_not_start_again_may_have_been_taken(daem
 
 def test_an_order_that_was_cut_off_is_sent_again_unless_it_is_a_signal(daemon: Any) -> None:
     daemon.routes["POST /v1/cancel"] = lambda request: {"done": ["7"]}
-    daemon.routes["POST /v1/jobs/7/hold"] = lambda request: {}
-    daemon.routes["POST /v1/jobs/7/requeue"] = lambda request: {}
+    repeated: dict[str, Callable[[Client], None]] = {
+        "/v1/jobs/7/hold": lambda client: client.hold("7"),
+        "/v1/jobs/7/top": lambda client: client.top("7"),
+        "/v1/jobs/7/update": lambda client: client.update("7", {"nice": 5}),
+        "/v1/schedules/3/pause": lambda client: client.pause_schedule(3),
+        "/v1/schedules/3/resume": lambda client: client.resume_schedule(3),
+    }
+    for target in (*repeated, "/v1/jobs/7/requeue"):
+        daemon.routes[f"POST {target}"] = lambda request: {}
     with Client(environment=daemon.environment) as client:
         daemon.hang_ups = 2
         assert client.cancel(CancelOrder(("7",))).done == ("7",)
-        daemon.hang_ups = 1
-        client.hold("7")
-        assert len(daemon.requests) == 5
+        for order in repeated.values():
+            daemon.hang_ups = 1
+            order(client)
+        assert len(daemon.requests) == 3 + 2 * len(repeated)
         acts: list[Callable[[], object]] = [
             lambda: client.cancel(CancelOrder(("7",), signal="USR1")),
             lambda: client.requeue("7"),
@@ -134,7 +142,7 @@ def test_an_order_that_was_cut_off_is_sent_again_unless_it_is_a_signal(daemon: A
             daemon.hang_ups = 1
             with pytest.raises(Unreachable, match="went away"):
                 act()
-    assert len(daemon.requests) == 7
+    assert len(daemon.requests) == 3 + 2 * len(repeated) + 2
 
 
 def test_errors_are_rebuilt_with_place_and_exit_code(daemon: Any) -> None:
