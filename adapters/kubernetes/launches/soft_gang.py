@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -84,7 +85,9 @@ def choose_action(waiting: WaitingLaunch, timeout: float, now: float) -> WaitAct
         if waiting.at_start_gate and any(is_stuck(pod, now) for pod in pods):
             return WaitAction.DROP
         promoted = waiting.oldest and not waiting.was_oldest
-        due = not pods and (now >= waiting.again_at or (promoted and waiting.again_at != HELD))
+        # The time is kept in the cluster, for any daemon. One that is too far ahead: the clock was set back since.
+        over = now >= waiting.again_at or HELD > waiting.again_at > now + LONGEST_ABSENCE
+        due = not pods and (over or (promoted and waiting.again_at != HELD))
         return WaitAction.MAKE if due else WaitAction.WAIT
     if list_missing(waiting):
         return WaitAction.MAKE
@@ -123,7 +126,7 @@ class SoftGang:
         self._launches = launches
         self._settings = settings
         self._probes: dict[str, float] = {}
-        """When free capacity is asked for again, by launch."""
+        """When free capacity is asked for again, by launch (monotonic time)."""
 
     async def look(self, launches: Iterable[WatchedLaunch], now: float) -> None:
         """Carry out what is due for each launch that has not been granted."""
@@ -139,7 +142,7 @@ class SoftGang:
             return
         snapshot = self._launches.snapshot(watched)
         if watched.expiry is None:
-            watched.expiry = judge_wait(watched, snapshot, self._settings.admission_timeout, now)
+            watched.expiry = judge_wait(watched, snapshot, self._settings.admission_timeout, now, time.monotonic())
         if watched.expiry is not None:
             watched.dirty = True
             self._launches.changed.set()
@@ -177,7 +180,7 @@ class SoftGang:
         # An autoscaler that the settings do not mention adds nodes for pending pods only: so try after a while.
         if not asks or now >= watched.again_at + LONGEST_ABSENCE:
             return True
-        if now < self._probes.get(watched.token, 0.0):
+        if time.monotonic() < self._probes.get(watched.token, 0.0):
             return False
         plan = await self._launches.read_plan(watched)
         if plan is None:
@@ -201,8 +204,9 @@ class SoftGang:
         if not shortage:
             self._probes.pop(watched.token, None)
             return True
-        self._probes = {token: at for token, at in self._probes.items() if at > now}
-        self._probes[watched.token] = now + PROBE_SECONDS
+        elapsed = time.monotonic()
+        self._probes = {token: at for token, at in self._probes.items() if at > elapsed}
+        self._probes[watched.token] = elapsed + PROBE_SECONDS
         watched.shortage = watched.shortage or shortage
         return False
 

@@ -14,20 +14,24 @@ GATED = "SchedulingGated"
 """The scheduler's reason of a pod that a queue has not admitted (API, PodSchedulingGated)."""
 
 
-def judge_wait(watched: WatchedLaunch, snapshot: PodSnapshot, admission: int | None, now: float) -> Event | None:
+def judge_wait(
+    watched: WatchedLaunch, snapshot: PodSnapshot, admission: int | None, now: float, elapsed: float
+) -> Event | None:
     """The event that ends the wait of a launch that has not been granted; None while it may wait.
 
     `start_timeout` counts from the first pod that has a node; then the launch is lost, and the daemon submits it again
-    on a budget. `admission` (seconds) counts from the creation of its pods, and ends the job.
+    on a budget. `admission` (seconds) counts from the creation of its pods, by the cluster's clock, and ends the job.
+    `now` is the wall clock, `elapsed` the monotonic one.
     """
     pods = list(snapshot.pods.values())
     if watched.again_at or not any(pod.node for pod in pods):
-        watched.holds_since = 0.0
-    elif not watched.holds_since:
-        watched.holds_since = now
+        watched.holds_since = None
+    elif watched.holds_since is None:
+        watched.holds_since = elapsed
     limit = watched.summary.start_timeout
     waits = any(not is_placed(pod) for pod in pods)
-    if limit is not None and watched.holds_since and waits and now - watched.holds_since >= limit:
+    held = watched.holds_since
+    if limit is not None and held is not None and waits and elapsed - held >= limit:
         text = f"not all pods have started within {limit} s of the first that had a node"
         return LaunchLost(now, watched.summary.launch, Cause.NEVER_STARTED.value, text)
     gated = [pod for pod in pods if pod.waiting_reason == GATED]

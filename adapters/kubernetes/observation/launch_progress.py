@@ -68,8 +68,8 @@ class WatchedLaunch:
     """Whether it was the oldest waiting launch when it gave them back."""
     shortage: str = ""
     """Why not all of its pods have a place, as it was seen last."""
-    holds_since: float = 0.0
-    """Since when some of its pods have nodes while it waits; 0 while none has."""
+    holds_since: float | None = None
+    """Since when some of its pods have nodes while it waits (monotonic time); None while none has."""
     expiry: Event | None = None
     """Why it may wait no longer: reported in place of a grant."""
     reason: str = ""

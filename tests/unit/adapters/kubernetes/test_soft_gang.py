@@ -85,6 +85,12 @@ def test_a_held_launch_is_not_made_again() -> None:
     assert choose_action(waiting(again_at=HELD, oldest=True), LIMIT, T + 10**9) is WaitAction.WAIT
 
 
+def test_a_clock_that_was_set_back_keeps_no_launch_away() -> None:
+    case = waiting(again_at=T + LONGEST_ABSENCE)
+    assert choose_action(case, LIMIT, T) is WaitAction.WAIT
+    assert choose_action(case, LIMIT, T - 6 * 3600) is WaitAction.MAKE
+
+
 def test_a_pod_that_is_missing_is_made() -> None:
     case = waiting(placed(), placed("rollout", 1))
     assert choose_action(case, LIMIT, T) is WaitAction.MAKE

@@ -271,20 +271,28 @@ GATES = (pod(waiting_reason=GATED), pod("rollout", 0, waiting_reason=GATED))
 )
 def test_patience(limit: int | None, pods: tuple[PodRecord, ...], age: float, verdict: type | None) -> None:
     story = WatchedLaunch("lab/inst-7-0", replace(group(), start_timeout=limit), "uid", "lab")
-    assert judge_wait(story, take_snapshot(pods), 100, T) is None
-    found = judge_wait(story, take_snapshot(pods), 100, T + age)
+    assert judge_wait(story, take_snapshot(pods), 100, T, T) is None
+    found = judge_wait(story, take_snapshot(pods), 100, T + age, T + age)
     assert found is None if verdict is None else isinstance(found, verdict)
-    assert judge_wait(story, take_snapshot(GATES), None, T + 10**6) is None
+    assert judge_wait(story, take_snapshot(GATES), None, T + 10**6, T + 10**6) is None
+
+
+@pytest.mark.parametrize("jump", [-21600.0, 10800.0])
+def test_a_clock_that_is_set_moves_no_start_timeout(jump: float) -> None:
+    story = WatchedLaunch("lab/inst-7-0", replace(group(), start_timeout=10), "uid", "lab")
+    assert judge_wait(story, take_snapshot(HALF), None, T, 5.0) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + jump, 14.9) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + jump, 15.0) is not None
 
 
 def test_what_was_given_back_holds_nothing() -> None:
     story = WatchedLaunch("lab/inst-7-0", replace(group(), start_timeout=10), "uid", "lab")
-    assert judge_wait(story, take_snapshot(HALF), None, T) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T, T) is None
     story.again_at = math.inf
-    assert judge_wait(story, take_snapshot(HALF), None, T + 20) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 20, T + 20) is None
     story.again_at = 0.0
-    assert judge_wait(story, take_snapshot(HALF), None, T + 21) is None
-    assert judge_wait(story, take_snapshot(HALF), None, T + 31) is not None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 21, T + 21) is None
+    assert judge_wait(story, take_snapshot(HALF), None, T + 31, T + 31) is not None
 
 
 def test_a_verdict_comes_in_the_place_of_a_grant_only() -> None:
