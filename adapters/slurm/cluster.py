@@ -54,7 +54,7 @@ from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.projection import BY_SLURM
-from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes, refuse_unknown
@@ -88,6 +88,7 @@ from overspan.adapters.traits import ArraySizes, Traits
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
+from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
@@ -139,6 +140,7 @@ class SlurmCluster:
             calls_left=self._paced.describe_left,
         )
         self._trials = PassedTrials()
+        self._clock = JumpDetector()
         self._closed = False
         self._troubled = False
         self._gap = self._hang = ""
@@ -234,6 +236,7 @@ class SlurmCluster:
             self._throttles.note_watched(())
         while True:
             self.watch.fresh.clear()
+            self._follow_clock()
             await self.watch.look(since)
             if self._relays is not None:
                 self._relays.keep(self.watch.list_running(since))
@@ -253,6 +256,13 @@ class SlurmCluster:
                 return Observation(tuple(reports), time.time(), hangs, self._gap)
             await self._wait(since, left)
 
+    def _follow_clock(self) -> None:
+        """Keep the ages of what was noted where this machine's clock was set: order and grace periods follow them."""
+        seconds = self._clock.take_jump()
+        if seconds:
+            self._orders.move_clock(seconds)
+            self.watch.move_clock(seconds)
+
     def _can_tell(self, handle: str) -> bool:
         return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
 
@@ -270,7 +280,7 @@ class SlurmCluster:
 
     async def _wait(self, since: Mapping[str, str], left: float) -> None:
         """Wait until the next query is due, an order was carried out, or a grace period ends."""
-        until = [left, next_kill(since, time.time())]
+        until = [left, self.watch.next_kill(since, time.time())]
         if since:
             until.append(self.watch.next_look - time.monotonic())
         seconds = max(0.01, min(value for value in until if value is not None))

@@ -59,16 +59,19 @@ class SlurmWorld:
         self.folder = folder
         self.loop = WorldLoop()
         self.slurm = FakeSlurm(START, site)
-        self.transport = FakeTransport(self.slurm, folder, self.now)
+        self.transport = FakeTransport(self.slurm, folder, lambda: START + self.loop.time())
         self.store: SteppedStore
+        self.set_by = 0.0
+        """By how many seconds the clock of the daemon's machine was set; that of the cluster is right."""
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
+        patch.setattr(time, "clock_gettime", lambda which: self.loop.time())
         # Each adapter is that of a process which has just begun.
         patch.setattr("overspan.adapters.slurm.cluster.find_process_start", self.now)
 
     def now(self) -> float:
-        """The time of this world, in seconds since 1970."""
-        return START + self.loop.time()
+        """The time of the daemon's machine, in seconds since 1970."""
+        return START + self.loop.time() + self.set_by
 
     def play(self, story: Coroutine[Any, Any, None]) -> None:
         """Tell a story to its end."""

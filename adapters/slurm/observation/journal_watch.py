@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.journals import (
@@ -114,6 +114,12 @@ class JournalWatch:
             self._pages[str(reading.handle)] = read_page(part, reading.offset, reading.asked)
         for place, handle in enumerate(ended, len(readings)):
             self._file_orders[str(handle)] = read_file_orders(parts.get(place))
+
+    def move_clock(self, seconds: float) -> None:
+        """This machine's clock was set by so many seconds: pages keep their age."""
+        now = time.time()
+        for name, page in self._pages.items():
+            self._pages[name] = replace(page, asked=min(now, page.asked + seconds))
 
     def forget(self, known: Mapping[str, object]) -> None:
         """Drop the pages of journals that are not in `known`."""

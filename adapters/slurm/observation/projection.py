@@ -77,6 +77,12 @@ class NativeView:
         return self.answered_at or self.asked
 
 
+def move_view(view: NativeView, seconds: float, now: float) -> NativeView:
+    """The view as it were if this machine's clock had always been as it is since it was set; never from the future."""
+    answered_at = min(now, view.answered_at + seconds) if view.answered_at else 0.0
+    return replace(view, asked=min(now, view.asked + seconds), answered_at=answered_at)
+
+
 AnyCursor = TypeVar("AnyCursor", Cursor, GroupCursor)
 
 

@@ -23,7 +23,6 @@ from overspan.adapters.slurm.handles import (
     Handle,
     parse_any,
     parse_any_cursor,
-    parse_cursor,
     parse_group,
     parse_group_cursor,
 )
@@ -33,6 +32,7 @@ from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudge
 from overspan.adapters.slurm.observation.projection import (
     NativeView,
     Projection,
+    move_view,
     project,
     project_gone,
     view_cancelled_element,
@@ -83,6 +83,9 @@ class WatchedLaunch:
     """When the last order was carried out (monotonic time)."""
     gone_at: float = 0.0
     """When the misses became MISSES, so that it counts as gone (this machine's time)."""
+    kill_at: int = 0
+    """The end of its grace period that its cursor has, and `moved_by` of the watch when it was seen first."""
+    kill_seen: float = 0.0
     quiet: tuple[NativeView, str, int] | None = None
     """View, cursor and number of orders of the last projection that gave no event: equal inputs need no projection."""
 
@@ -106,6 +109,8 @@ class Watch:
         self._accounting_failed_at = -LAG
         """When the accounting last failed to answer (monotonic time)."""
         self._addresses: Mapping[str, str] = {}
+        self.moved_by = 0.0
+        """Seconds by which this machine's clock was set in the life of this process."""
         self._suspected: dict[str, float] = {}
         """Runs that may never have started their program, and since when they look like that (monotonic time)."""
         self.transport = queries.transport
@@ -196,6 +201,18 @@ class Watch:
                 await asyncio.wait([*tasks, fresh], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 fresh.cancel()
+
+    def move_clock(self, seconds: float) -> None:
+        """This machine's clock was set by so many seconds: what was noted keeps its age."""
+        now = time.time()
+        self.moved_by += seconds
+        for watched in self._launches.values():
+            watched.quiet = None
+            watched.gone_at = min(now, watched.gone_at + seconds)
+            if watched.view is not None:
+                watched.view = move_view(watched.view, seconds, now)
+        self.journals.move_clock(seconds)
+        self.sets.move_clock(seconds)
 
     def take_trouble(self) -> Exception | None:
         """Why a query failed; each error is returned once."""
@@ -451,13 +468,30 @@ class Watch:
                 continue
             cursor = parse_any_cursor(watched.handle, cursor_text)
             waits = watched.view.waits
-            if not cursor.kill_at or (cursor.kill_at > now and not waits) or cursor.over:
+            if not cursor.kill_at or (self._find_kill(watched, cursor) > now and not waits) or cursor.over:
                 continue
             alive = waits or watched.view.outcome.phase not in (*OVER, Phase.ENDING)
             if alive and time.monotonic() - watched.killed_at >= KILL_AGAIN:
                 watched.killed_at = time.monotonic()
                 found.append(watched.handle.name)
         return found
+
+    def next_kill(self, since: Mapping[str, str], now: float) -> float | None:
+        """Seconds until the next grace period is over; None where there is none."""
+        known = [(self._launches.get(text), text, cursor) for text, cursor in since.items() if cursor]
+        times = [
+            self._find_kill(watched, parse_any_cursor(watched.handle, cursor))
+            for watched, text, cursor in known
+            if watched is not None and not is_set_handle(text)
+        ]
+        later = [at for at in times if at > now]
+        return min(later) - now if later else None
+
+    def _find_kill(self, watched: WatchedLaunch, cursor: Cursor | GroupCursor) -> float:
+        """When a launch's grace period is over, by the clock as it is now; it was stored by the clock as it was."""
+        if watched.kill_at != cursor.kill_at:
+            watched.kill_at, watched.kill_seen = cursor.kill_at, self.moved_by
+        return cursor.kill_at + self.moved_by - watched.kill_seen if cursor.kill_at else 0.0
 
 
 def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, str, int]) -> bool:
@@ -470,13 +504,3 @@ def describe_gap(trouble: str) -> str:
     said = trouble.strip().splitlines()[-1:]
     return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
 
-
-def next_kill(since: Mapping[str, str], now: float) -> float | None:
-    """Seconds until the next grace period is over; None where there is none."""
-    cursors = [
-        parse_group_cursor(cursor_text) if text.startswith(GROUP) else parse_cursor(cursor_text)
-        for text, cursor_text in since.items()
-        if cursor_text and not is_set_handle(text)
-    ]
-    times = [cursor.kill_at for cursor in cursors if cursor.kill_at > now]
-    return min(times) - now if times else None

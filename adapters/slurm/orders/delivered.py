@@ -46,6 +46,12 @@ class DeliveredOrders:
             del self._unsure[handle]
         return handle in self.busy or handle in self._unsure
 
+    def move_clock(self, seconds: float) -> None:
+        """This machine's clock was set by so many seconds: orders keep their age."""
+        now = time.time()
+        for handle, orders in self.by_handle.items():
+            self.by_handle[handle] = [order._replace(done_at=min(now, order.done_at + seconds)) for order in orders]
+
     def add(self, handle: str, token: str, event: Event, cluster_time: float | None = None) -> None:
         """Note an order that was carried out; `cluster_time` is when, by the cluster's clock."""
         self.tokens[token] = None

@@ -184,6 +184,14 @@ class Sets:
         if known is not None:
             known.ordered_at = time.time()
 
+    def move_clock(self, seconds: float) -> None:
+        """This machine's clock was set by so many seconds: what was noted keeps its age, deadlines move along."""
+        for known in self._known.values():
+            known.ordered_at += seconds
+            known.moved_at = {task: at + seconds for task, at in known.moved_at.items()}
+            for task, deadline in known.kill_deadlines.items():
+                known.kill_deadlines[task] = deadline._replace(at=deadline.at + seconds)
+
     def list_overdue(self, now: float) -> list[str]:
         """The native jobs to cancel, because their supervisors have missed a kill deadline."""
         return [name for known in self._known.values() for name in known.list_overdue(now)]

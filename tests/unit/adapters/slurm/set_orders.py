@@ -12,7 +12,7 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watch_bench import Asked
 
 from overspan.adapters.contract import Order, Refusal, Report
-from overspan.adapters.slurm.observation.watch import Watch, next_kill
+from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.sets.handles import PartCursor, SetCursor, SetHandle, SetPart
@@ -76,7 +76,7 @@ class Bench:
         await self.watch.look(since)
         while self.watch.busy:
             await asyncio.sleep(0)
-        assert next_kill(since, NOW) is None
+        assert self.watch.next_kill(since, NOW) is None
         return self.watch.collect(since)
 
     async def order(self, event: Event, token: str = "tok") -> Refusal | None:

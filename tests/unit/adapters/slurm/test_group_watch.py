@@ -19,7 +19,6 @@ from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
 from overspan.adapters.slurm.observation import journal_watch
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.journals import LIMIT
-from overspan.adapters.slurm.observation.watch import next_kill
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Unreachable
@@ -140,7 +139,7 @@ class TestWatch:
             await bench.look(2)
             since = {str(bench.handle): bench.place}
             kill = NOW + 30 + 15
-            assert next_kill(since, kill - 9) == 9
+            assert bench.watch.next_kill(since, kill - 9) == 9
             assert bench.watch.overdue(since, kill - 1) == []
             assert bench.watch.overdue(since, kill) == ["42"]
             # Not again at once.
