@@ -326,6 +326,7 @@ class SlurmCluster:
         """Close the connection; the jobs go on."""
         self._closed = True
         await self.watch.close()
+        await self._submitter.late_commits.close()
         if self._relays is not None:
             await self._relays.close()
         await self.transport.close()

@@ -32,7 +32,7 @@ class ArrayLogs:
         """By element, and whether its times were asked for."""
 
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
-        """The logs of all elements. Raises why where none can be had."""
+        """The logs of all elements. Raises the reason if there is none."""
         trouble: OverspanError | None = None
         found: list[Stream] = []
         for row in self._client.history(JobFilter(ids=(ref,))).rows:

@@ -196,7 +196,7 @@ def explain_waiting(record: PodRecord) -> tuple[str, str]:
     reason, message = record.waiting_reason, " ".join(record.waiting_message.split())
     if record.scheduled:
         if reason in _IMAGE:
-            return "JobLaunchFailure", _join(f"its image cannot be had ({reason})", message)
+            return "JobLaunchFailure", _join(f"its image cannot be pulled ({reason})", message)
         if reason in _CONTAINER:
             return "JobLaunchFailure", _join(f"its container cannot be started ({reason})", message)
         return "None", ""

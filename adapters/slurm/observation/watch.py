@@ -503,4 +503,3 @@ def describe_gap(trouble: str) -> str:
     """A sentence that the accounting does not answer, with the last line of its error."""
     said = trouble.strip().splitlines()[-1:]
     return f"the accounting does not answer ({''.join(said)}); jobs that have left the queue are shown as they were"
-

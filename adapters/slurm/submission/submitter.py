@@ -40,6 +40,7 @@ from overspan.adapters.slurm.submission.in_doubt import (
     read_native,
     was_taken_back,
 )
+from overspan.adapters.slurm.submission.late_commits import LateCommits
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.rate_limit import RateLimited
@@ -75,6 +76,7 @@ class Submitter:
     ) -> None:
         self.queries = self._queries = queries
         self._throttles = throttles or Throttles(queries)
+        self.late_commits = LateCommits(queries)
         self._predecessors = Predecessors(queries)
         self._renderer = renderer
         self.references = References(queries.transport, queries.timeout)
@@ -218,9 +220,10 @@ class Submitter:
             in_doubt.looks, in_doubt.looked_at = in_doubt.looks + 1, self.monotonic()
             if in_doubt.looks >= (LOOKS if launch.wanted else LAST_LOOKS):
                 again.append(launch)
-        for launch in again:
-            if not launch.wanted:
-                self._refuse(SubmissionUnit((launch,)), NOT_HERE)
+        given_up = [launch for launch in again if not launch.wanted]
+        for launch in given_up:
+            self._refuse(SubmissionUnit((launch,)), NOT_HERE)
+        self.late_commits.expect(map(identify, given_up))
         await self._send_again([launch for launch in again if launch.wanted])
 
     async def _look(self, launches: Sequence[Launch]) -> list[Launch]:

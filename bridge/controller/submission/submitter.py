@@ -258,7 +258,7 @@ class Submitter:
             down[cluster.name] = cluster, job
         if not down:
             raise Rejected(
-                "\n".join(f"{each.cluster}: {each.text}" for each in passed),
+                "\n".join(dict.fromkeys(f"{each.cluster}: {each.text}" for each in passed)),
                 remedy="`span sinfo` shows what their nodes and partitions have",
             )
         cluster, job = next(iter(down.values()))

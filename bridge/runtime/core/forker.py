@@ -28,6 +28,8 @@ from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
 from overspan.bridge.runtime.core.shim_control import Shim
 
+ANSWER_SECONDS = 20.0
+"""Silence after which a forker counts as stopped, as by SIGSTOP, and is killed."""
 _REAP_MILLISECONDS = 1000
 # The longest path that open(2) takes, and one descriptor.
 _REQUEST_SIZE = 4096
@@ -69,12 +71,22 @@ class Forker:
             return None
         try:
             socket.send_fds(self._socket, [node_records.name_claim(launch.directory, launch.key)], [body])
+            if not _is_ready(self._socket):
+                # It was stopped. Killed, it has started the node or never will: the claim tells.
+                os.kill(self.pid, signal.SIGKILL)
             answer = self._socket.recv(_ANSWER_SIZE)
         except OSError:
             return None
         finally:
             os.close(body)
         return int.from_bytes(answer, "big", signed=True) if answer else None
+
+
+def _is_ready(answers: socket.socket) -> bool:
+    """Whether there is an answer, or the end of answers, in time."""
+    poller = select.poll()
+    poller.register(answers, select.POLLIN)
+    return bool(poller.poll(ANSWER_SECONDS * 1000))
 
 
 def _run(requests: socket.socket) -> NoReturn:

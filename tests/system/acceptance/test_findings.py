@@ -69,6 +69,10 @@ COMMANDS: dict[str, Row] = {
     "signal": Row("sbatch --signal=99 --wrap true", 255, ("there is no signal 99",)),
     "array": Row("sbatch --array=x --wrap true", 1, ("Invalid job array specification",)),
     "state": Row("squeue -t nosuch", 1, ("Invalid job state specified: nosuch",)),
+    "U6-sizes": Row("sbatch -c 100000 --wrap true", 1, ("Requested node configuration", "100000 CPUs are wanted")),
+    "U6-held": Row("sbatch --hold -c 100000 --wrap true", 1, ("100000 CPUs are wanted",)),
+    "U6-dependent": Row("sbatch -d afterok:{held} -c 100000 --wrap true", 1, ("100000 CPUs are wanted",)),
+    "U23-name-task": Row("scancel {held}.wrong", 1, ("has no task 'wrong'", "its tasks: batch")),
     "R11-fsck": Row("fsck nosuch", 4, ("no cluster 'nosuch'",)),
 }
 
@@ -85,6 +89,9 @@ FILES: dict[str, Row] = {
     "U25-envs": job_file("envs: {1X: 2}\n", 2, "x.yaml:3:8", "not the name of a variable"),
     "U1-ready": job_file("ready: {tcp: 99999}\n", 2, "x.yaml:3:14", "it must be from 1 to 65535"),
     "S2-gpus": job_file("resources: {accelerators: H100:8}\n", 1, "Requested node configuration is not available"),
+    "S3-same": job_file(
+        "resources: {any_of: [{accelerators: H100:8}, {accelerators: H100:8}]}\n", 1, "8 H100 GPUs are wanted"
+    ),
     "time": job_file("time: never\n", 2, "x.yaml:3:7", "'never' is not a wall time"),
     "cron": job_file('cron: "61 * * * *"\n', 2, "x.yaml:3:7", "'61' is no minute"),
     "U18-needs": job_file("needs: [99999]\n", 0, "no job 99999 is known"),
@@ -115,8 +122,10 @@ def test_what_was_found_is_said(span: Span, name: str) -> None:
     assert done.returncode == row.code, told
     assert all(piece in done.stderr for piece in row.says), told
     assert row.never not in done.stdout + done.stderr and "internal error" not in done.stderr, told
-    # An error is no data, and no essay.
+    # An error is no data, and no essay; nothing is said twice.
     assert not (row.code and done.stdout) and len(done.stderr) < 1500, told
+    lines = done.stderr.splitlines()
+    assert len(set(lines)) == len(lines), told
 
 
 def _submit_group(span: Span) -> int:

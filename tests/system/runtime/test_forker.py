@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import overspan
+from overspan.bridge.runtime.core import forker as forker_module
 from overspan.bridge.runtime.core import kernel, shim_control
 from overspan.bridge.runtime.core.forker import Forker
 from overspan.bridge.runtime.core.shim_control import adopt, send
@@ -84,6 +85,16 @@ def test_shims_outlive_the_forker_and_are_forked_without_it(nodes: Nodes, forker
     assert adopt(nodes.directory, KEY).state in (shim_control.STARTING, shim_control.RUNNING)
     (nodes.folder / "go").touch()
     assert [nodes.end(shim).exit_code for shim in (first, later)] == [4, 4]
+
+
+def test_a_forker_that_was_stopped_is_done_without(
+    nodes: Nodes, forker: Forker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.adopt_keys([KEY, "later"])
+    monkeypatch.setattr(forker_module, "ANSWER_SECONDS", 0.1)
+    os.kill(forker.pid, signal.SIGSTOP)
+    shims = [forker.spawn(nodes.launch(key, "sh", "-c", "exit 4")) for key in (KEY, "later")]
+    assert [nodes.end(shim).exit_code for shim in shims] == [4, 4]
 
 
 def test_shim_leaves_everything_of_the_forker(nodes: Nodes, forker: Forker) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from overspan.bridge.cli.jobs.show import job_text
 
-IMAGE = "JobLaunchFailure: its image cannot be had (ErrImagePull): " + "no such image " * 20
+IMAGE = "JobLaunchFailure: its image cannot be pulled (ErrImagePull): " + "no such image " * 20
 LACKS = "Resources: 0 of 2 have a place: 0/2 nodes are available: 2 Insufficient cpu."
 
 

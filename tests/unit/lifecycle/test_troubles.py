@@ -8,7 +8,7 @@ from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 
-WHY = "JobLaunchFailure: its image cannot be had (ErrImagePull)"
+WHY = "JobLaunchFailure: its image cannot be pulled (ErrImagePull)"
 
 
 def _play(*news: Event) -> Job:

@@ -265,3 +265,24 @@ def test_a_cancelled_element_of_a_waiting_array_leaves_the_others_alone(world: S
         assert [name for _, name in world.slurm.starts] == ["1_0", "1_2", "1_3"]
 
     world.play(story())
+
+
+def test_a_submission_that_comes_after_its_job_was_given_up_is_cancelled(world: SlurmWorld) -> None:
+    """An overloaded slurmctld carries an sbatch out when the daemon has looked for it as often as it does."""
+    world.transport.behave = lambda job: Behaviour(600)
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            world.transport.fail("sbatch", Trouble.LATE, 1)
+            number = await daemon.submit(SCRIPT, "script")
+            await daemon.controller.orders.cancel(CancelRequest((str(number),), by="ada"))
+            await daemon.until(number, State.CANCELLED)
+            assert not world.slurm.jobs
+            # It comes with the next sbatch.
+            other = await daemon.submit(SCRIPT, "script")
+            await daemon.until(other, State.RUNNING)
+            await asyncio.sleep(60)
+            late, mine = world.slurm.jobs.values()
+            assert (late.over, mine.over) == (True, False)
+
+    world.play(story())

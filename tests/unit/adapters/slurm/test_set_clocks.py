@@ -1,4 +1,4 @@
-"""The clock of the daemon's machine is set while it watches jobs on Slurm: waits and order follow the time that passes."""
+"""The clock of the daemon's machine is set while it watches jobs on Slurm: waits follow the time that passes."""
 
 from __future__ import annotations
 
