@@ -2,7 +2,8 @@
 
 `SlotQueue` is the order and the count, pure. `JobLimits` keeps one for each limited cluster in step with the jobs.
 A waiting job is known not to be on its cluster: before the first call for a job is made, its row is marked
-in the store, so that a restart does not take 10,000 waiting jobs for perhaps submitted ones.
+in the store, so that a restart does not take 10,000 waiting jobs for perhaps submitted ones. So it is on clusters
+elsewhere too, where a call takes longer than the mark: what never left this machine can be cancelled without them.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class JobLimits:
         self._clusters = clusters
         queues = {name: make_slot_queue(settings) for name, settings in limits.items()}
         self._queues = {name: queue for name, queue in queues.items() if queue is not None}
+        self._marking: dict[str, bool] = {}
+        """Whether the first calls of a cluster are marked; fixed when its first queue of this process begins."""
 
     def limits(self, key: QueueKey) -> bool:
         """Whether calls of a queue key wait for slots."""
@@ -174,25 +177,32 @@ class JobLimits:
             queue.free(row.job_id)
 
     async def mark(self, key: QueueKey, rows: Iterable[OutboxRow]) -> None:
-        """Store, on a limited cluster, that these calls are about to be made. Raises StoreFailed."""
-        if self.limits(key):
+        """Store, where a cluster's calls are marked, that these are about to be made. Raises StoreFailed."""
+        if self._marking.get(key[0], self.limits(key)):
             defer = self.recorder.repository.defer
             await asyncio.gather(*(defer(row.token, 0.0, "") for row in rows if not row.tries))
 
     async def recall(self, key: QueueKey) -> None:
         """Tell calls that an earlier process may have made from those that only waited. Raises StoreFailed."""
         outbox, repository = self.recorder.outbox, self.recorder.repository
-        limited, marker = self.limits(key), f"marked:{key[0]}"
+        marker = f"marked:{key[0]}"
         marked = bool(await repository.meta(marker))
+        marking = self._marking[key[0]] = self._is_marking(key, marked)
         owed = [row for row in outbox.of_queue(key) if not row.tries and outbox.tried(row.token)]
-        if limited and marked:
+        if marking and marked:
             outbox.untry(row.token for row in owed)
             # Now that they are known to be here, what is due for them can be seen.
             await self.recorder.change([row.job_id for row in owed], lambda units: None)
-        elif limited:
+        elif marking:
             await self.mark(key, owed)
-        if limited is not marked:
-            await repository.set_meta(marker, "1" if limited else "")
+        if marking is not marked:
+            await repository.set_meta(marker, "1" if marking else "")
+
+    def _is_marking(self, key: QueueKey, marked: bool) -> bool:
+        """Whether first calls are marked: as an earlier process did for a cluster that is not configured any more."""
+        if self._clusters.find(key[0]) is None:
+            return marked
+        return self.limits(key) or not self._clusters.find_traits(key[0]).this_machine
 
     async def _tell(self, cluster: str, job_ids: list[int]) -> None:
         queue = self._queues[cluster]

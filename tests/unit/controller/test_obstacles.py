@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, play, turn, until
 from tests.unit.controller.slow_cluster import SlowCluster
 
@@ -170,6 +171,33 @@ def test_a_job_of_a_cluster_that_is_not_configured_says_so_and_can_be_forgotten(
         await turn()
         assert reason(bench) == "far (not configured)"
         assert await cancel(bench) == "" and bench.state() == "CANCELLED"
+
+    play(scene, prepare=prepare)
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_what_never_left_for_a_removed_cluster_is_forgotten_by_a_new_daemon(reached: bool) -> None:
+    far = FakeCluster("far")
+
+    def prepare(bench: Bench) -> None:
+        bench.settings = Settings.model_validate({"clusters": {"far": {"kind": "pods"}}})
+        bench.others = {"far": far}
+
+    async def scene(bench: Bench) -> None:
+        far.fail(True)
+        # The first call finds out that it is silent, and may have had its effect.
+        await bench.submit(cluster="far")
+        await until(lambda: bench.controller.clusters.get("far").stale_since is not None)
+        if not reached:
+            await bench.submit(cluster="far")
+        await turn()
+        await bench.kill()
+        bench.settings = Settings()
+        await bench.start()
+        await turn()
+        number = 1 if reached else 2
+        await cancel(bench, str(number))
+        assert bench.state(number) == ("PENDING" if reached else "CANCELLED")
 
     play(scene, prepare=prepare)
 
