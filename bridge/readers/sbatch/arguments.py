@@ -13,7 +13,7 @@ from overspan.bridge.model import getopt
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.getopt import SEPARATOR
 from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, SbatchOption, Treatment
-from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchUsage
+from overspan.bridge.readers.sbatch.errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'
 
