@@ -136,7 +136,7 @@ def split_directive(line: str, place: Place) -> Iterator[Word]:
     that begins with a colon.
     """
     at = 0
-    # Slurm shows what is left of the line, with the blanks before it but for the first.
+    # Slurm shows what is left of the line, with the blanks before it, except the first.
     left = line.strip()
     while at < len(line):
         if line[at].isspace():

@@ -247,7 +247,7 @@ class StepClient:
         return kernel.read_comm(sender) in _SUPERVISING
 
     def _listen_to(self, frames: Sequence[Frame]) -> None:
-        """What somebody asks for who names the step: a signal, or its end."""
+        """Carry out a request that names the step: a signal, or its end."""
         for frame in frames:
             if frame.kind == wire.SIGNAL and frame.body.isdigit():
                 if int(frame.body) == signal.SIGKILL:
