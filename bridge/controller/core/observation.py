@@ -177,7 +177,7 @@ class Observer:
                 daemon = traits.find_decider(report.handle) is Decider.DAEMON
                 is_launch = unit.entry.handle == report.handle and unit.entry.watched
                 if is_launch and daemon and unit.is_hold_owed and _tells_grant(report):
-                    # Behind its barrier nothing has started, and the cluster's answer decides whether it may.
+                    # Behind its start gate nothing has started, and the cluster's answer decides whether it may.
                     put_off.add(unit.job.id)
                 elif is_launch or follow_bid(unit, cluster.name, report, now):
                     follow_report(unit, report, now, traits)

@@ -110,7 +110,7 @@ class StepClient:
             elif fd in by_fd:
                 self._read_node(by_fd[fd])
             elif self._viewers is not None and fd in self._viewers.waits:
-                self._listen_to(self._viewers.heed(fd))
+                self._listen_to(self._viewers.receive(fd))
             elif fd == 0:
                 self._pass_input()
         self._keep_time()
