@@ -93,7 +93,7 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
             "a shared daemon does each user's work in that user's name, which only root can",
             remedy="let a service of root's start it; `span daemon` alone is your own daemon",
         )
-    # Whatever is started in a user's name starts there, never in a folder that is somebody's.
+    # Whatever is started in a user's name starts there, never in another user's folder.
     os.chdir("/")
     make_shared_folders(paths)
     _run(paths, foreground, shared=True)

@@ -12,7 +12,7 @@ from overspan.bridge.listings.rows import WHOLE, JobRow, StepRow
 class Stale(NamedTuple):
     """A cluster that does not answer: what is shown of it was true at `since`.
 
-    `partial`: it answers, but for what `message` says.
+    `partial`: it answers, except for what `message` says.
     """
 
     cluster: str

@@ -8,7 +8,7 @@ from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, wait_task
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.model import events
-from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Ending, Job, Task
 from overspan.bridge.model.records import replace
@@ -75,6 +75,17 @@ def _requeue(job: Job, event: events.Requeue) -> Optional[Job]:
     return replace(job, ending=ending, requeue_held=event.hold)
 
 
+def _preempt(job: Job, event: events.Preempt) -> Optional[Job]:
+    if job.over or job.granted_at is None or job.ending is not None:
+        return None
+    state, reason, _ = CONSEQUENCES[Cause.PREEMPTION]
+    if event.requeue and job.spec.requeue is not False:
+        # Not charged to a budget: as with a user's requeue, neither the job nor its nodes failed.
+        state, reason = State.PENDING, "BeginTime"
+    ending = Ending(Cause.PREEMPTION, event.at, state, reason, by=event.by, at_once=True, grace=event.grace)
+    return replace(job, ending=ending)
+
+
 def _restart(job: Job, event: events.Restart) -> Optional[Job]:
     if job.over or job.ending is not None or job.granted_at is None:
         return None
@@ -138,6 +149,7 @@ HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {
     events.Hold: hold_waiting,
     events.Release: _release,
     events.Requeue: _requeue,
+    events.Preempt: _preempt,
     events.Restart: _restart,
     events.Signal: _signal,
     events.SetTime: _set_time,

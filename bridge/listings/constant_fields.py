@@ -1,4 +1,4 @@
-"""Fields that never differ here, but for those with a letter: what no cluster of ours has, measures or tells."""
+"""Fields that never differ here, except those with a letter: what no cluster of ours has, measures or tells."""
 
 from __future__ import annotations
 

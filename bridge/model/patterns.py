@@ -54,7 +54,7 @@ def expand_filename(pattern: str, fields: FilenameFields) -> str:
 
 
 def keep_fields(pattern: str, letters: str) -> str:
-    """The pattern that `expand_filename` fills in but for these letters, which it leaves as they are."""
+    """The pattern that `expand_filename` fills in, except these letters, which it leaves as they are."""
     if "\\" in pattern:
         return pattern
     return re.sub(

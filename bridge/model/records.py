@@ -1,7 +1,7 @@
 """Frozen dataclasses and named tuples for what runs beside the work, which defines 130 of them at each start.
 
 The standard library writes the methods of each class as text and compiles it there and then: more than half of a
-supervisor's start. Here all classes share their methods, but for the one that makes an object: it is compiled with
+supervisor's start. Here all classes share their methods, except the one that makes an object: it is compiled with
 the first object, and most classes have none in most processes. In all else they are as the standard library's, which
 type checkers see in their place; `dataclasses.replace`, `fields` and `asdict` take them.
 """
@@ -85,7 +85,7 @@ else:
         kind.__init__ = scope["__init__"]
 
     class _Fields:
-        """`__dataclass_fields__` of a class, made when somebody asks for it."""
+        """`__dataclass_fields__` of a class, made on first use."""
 
         def __get__(self, record: Any, kind: type) -> dict[str, Any]:
             import dataclasses

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import replace
 
 HIDDEN = "***"
 """What stands for a value that is kept from view."""

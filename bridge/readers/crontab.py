@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.schedule import Schedule, find_wrong_field, parse_cron, split_cron
-from overspan.bridge.readers.sbatch_arguments import split_directive
+from overspan.bridge.readers.sbatch.arguments import split_directive
 from overspan.bridge.readers.schedule_fields import find_zone
 from overspan.bridge.validation.diagnostics import Diagnostics
 

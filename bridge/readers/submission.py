@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec, Origin
-from overspan.bridge.readers.batch_script import read_batch_script
 from overspan.bridge.readers.job_file import read_job_file
 from overspan.bridge.readers.parent_group import read_parent
 from overspan.bridge.readers.read_context import ReadContext
-from overspan.bridge.readers.sbatch_arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.batch_script import read_batch_script
 
 JOB_FILE = "job_file"
 SCRIPT = "script"

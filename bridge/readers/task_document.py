@@ -19,12 +19,11 @@ from overspan.bridge.model.spec import (
     TaskSpec,
 )
 from overspan.bridge.readers.field_types import Record, take_plain
-from overspan.bridge.readers.login_environment import add_login
 from overspan.bridge.readers.native_options import slurm_options
 from overspan.bridge.readers.placement import ClusterRequest, check_clusters
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resources_mapping import Alternative, RequestedResources, map_resources
-from overspan.bridge.readers.task_variables import fill_variables, read_variables
+from overspan.bridge.readers.task_variables import add_login, fill_variables, read_variables
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault
 from overspan.bridge.validation.yaml_nodes import Node, Table, describe, key_place, place_in
 

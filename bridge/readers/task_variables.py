@@ -1,9 +1,9 @@
-"""Environment and secrets of a task, and their substitution into other keys before these are read."""
+"""Environment and secrets of a task, their substitution into other keys before these are read, and the login's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,18 @@ FILLED = ("workdir", "file_mounts", "volumes")
 
 MAX_FILLED = 4096
 """Characters of a text after filling; no path or image is longer."""
+
+# Only an interactive shell reads ~/.bashrc past its guards; what it prints is kept apart from what it exports. A child
+# shell is asked for its variables, because the task itself must not run in an interactive shell: these ignore TERM.
+_PRELUDE = """\
+if [ -n "$BASH_VERSION" ]; then
+overspan_own=$(declare -p {names} 2>/dev/null)
+eval "$({{ bash -ic '{{ export -p; declare -f; }} >&3' </dev/null >/dev/null 2>&1; }} 3>&1)"
+eval "$overspan_own"
+unset overspan_own
+fi
+"""
+_KEPT = ("PWD", "OLDPWD", "SHLVL")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -57,6 +69,14 @@ def fill_variables(task: Table, variables: Variables, found: Diagnostics) -> Tab
         with found.collecting():
             entries["resources"] = TableEntry(resources.place, _fill_images(resources.node, values))
     return replace(task, entries=entries)
+
+
+def add_login(text: str, names: Iterable[str]) -> str:
+    """Prefix the text with a prelude that imports the login's variables and functions; `names` keep their values.
+
+    An empty text stays empty.
+    """
+    return _PRELUDE.format(names=" ".join((*_KEPT, *names))) + text if text.strip() else text
 
 
 def _fill_images(node: Node, values: Mapping[str, str]) -> Node:

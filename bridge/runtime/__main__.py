@@ -30,11 +30,11 @@ ENTRIES: Mapping[str, str] = {
     "node": "slurm.agent",
     "slurm": "slurm.supervisor",
     # Where the nodes share no folder: the supervisor, and what brings its files to the login node and a shell to it.
-    "lodging": "slurm.shell_folder",
     "relay": "slurm.relay_login",
+    "remote-shell": "slurm.remote_shell",
     "sender": "slurm.relay_node",
+    "shell-folder": "slurm.shell_folder",
     "unshared": "slurm.unshared_supervisor",
-    "visit": "slurm.remote_shell",
 }
 """Entry and module, whose `main` gets the words behind the entry."""
 

@@ -31,7 +31,7 @@ Real = Annotated[float, Strict()]
 """A number, fractions too."""
 
 _FILE = "file"
-"""The context of a validation whose input somebody wrote into a file."""
+"""The context of a validation whose input a user wrote into a file."""
 
 
 class Mistake(ValueError):

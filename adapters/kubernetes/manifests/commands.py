@@ -1,4 +1,4 @@
-"""Slurm's commands in pods: srun and scontrol as files that a launch mounts. Pure, but for this program's own source.
+"""Slurm's commands in pods: srun and scontrol as files that a launch mounts. Pure, except that it reads its own source.
 
 A task gets them where its text names one of them, or where it brings files, whose programs may. In an image without
 Python they say so. What asks the daemon cannot work in a pod, and says that and where it does.

@@ -1,4 +1,4 @@
-"""Rendering: the objects of a launch. Pure, and deterministic but for the key of a script's steps, which
+"""Rendering: the objects of a launch. Pure, and deterministic except for the key of a script's steps, which
 is random: the Secret that was created first counts.
 
 The order to create them is that of `Objects`; everything but the anchor is owned by the anchor, whose uid `own` takes.

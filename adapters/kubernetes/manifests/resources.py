@@ -85,7 +85,7 @@ def note_needs(task: TaskSpec, settings: Settings) -> list[str]:
 
 
 def _count_cpus(task: TaskSpec, settings: Settings) -> int:
-    """Thousandths of CPUs; 0 where neither the task nor the cluster's settings name any, but for a batch script."""
+    """Thousandths of CPUs; 0 where neither the task nor the cluster's settings name any, except for a batch script."""
     if task.resources.cpus is None and (task.ntasks or task.ntasks_per_node or task.cpus_per_task):
         each = task.ntasks_per_node or -(-(task.ntasks or 1) // task.num_nodes)
         return each * (task.cpus_per_task or 1) * MILLI

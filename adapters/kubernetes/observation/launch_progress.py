@@ -63,7 +63,7 @@ class WatchedLaunch:
     given_back: bool = False
     """Whether this process has given all of them back."""
     granting: bool = False
-    """Whether its grant was told and nobody has asked since: it may be stored."""
+    """True if its grant was told and the daemon has not asked since: it may be stored."""
     was_oldest: bool = False
     """Whether it was the oldest waiting launch when it gave them back."""
     shortage: str = ""

@@ -10,9 +10,7 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
 from overspan.bridge.model.errors import OverspanError, Unreachable
-
-_FORGOTTEN = "Invalid job id specified"
-"""What scontrol says of a job that slurmctld does not know any more."""
+from overspan.bridge.model.slurm_words import INVALID_JOB
 
 
 class KeptScript(NamedTuple):
@@ -30,7 +28,7 @@ async def read_sent(queries: Queries, handle: str) -> KeptForm | None:
     natives = list_natives(handle)
     scripts = [await read_script(queries, native) for _, native in natives]
     if not any(script.text for script in scripts):
-        words = next((script.words for script in scripts if _FORGOTTEN not in script.words), "")
+        words = next((script.words for script in scripts if INVALID_JOB not in script.words), "")
         if words:
             raise Unreachable(f"scontrol does not tell the script: {words}")
         return None
@@ -55,7 +53,7 @@ async def read_script(queries: Queries, native: int) -> KeptScript:
     done = await queries.transport.run(words, timeout=queries.timeout)
     if done.rc == 0 and done.text.startswith("#!"):
         return KeptScript(done.text)
-    return KeptScript("", done.words.strip() or _FORGOTTEN)
+    return KeptScript("", done.words.strip() or INVALID_JOB)
 
 
 async def _read_submit_lines(queries: Queries, natives: Sequence[int]) -> list[str]:

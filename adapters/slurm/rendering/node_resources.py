@@ -61,7 +61,7 @@ def round_resources(task: TaskSpec, choice: int = 0, kinds: Sequence[str] = ()) 
 
 
 def match_kind(asked: str, kinds: Sequence[str]) -> str:
-    """The cluster's name of a GPU type: equal but for upper case, or with a suffix (`a100-80gb` for `A100`)."""
+    """The cluster's name of a GPU type: equal except for upper case, or with a suffix (`a100-80gb` for `A100`)."""
     wanted = asked.lower()
     same = [kind for kind in kinds if kind.lower() == wanted]
     longer = sorted(kind for kind in kinds if wanted and kind.lower().startswith((f"{wanted}-", f"{wanted}_")))

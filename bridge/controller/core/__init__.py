@@ -1,1 +1,1 @@
-"""The jobs in memory and the loops that keep them going: record, dispatch, observe, release."""
+"""The jobs in memory and the loops that keep them going: record, dispatch within limits, observe, release."""

@@ -13,13 +13,13 @@ from collections import Counter
 from overspan.adapters.contract import Decider, Observation, Report
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.backoff import next_try
+from overspan.bridge.controller.core.bids import follow_bid
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.core.wakeups import Wakeup
-from overspan.bridge.controller.features.bids import follow_bid
 from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
@@ -177,7 +177,7 @@ class Observer:
                 daemon = traits.find_decider(report.handle) is Decider.DAEMON
                 is_launch = unit.entry.handle == report.handle and unit.entry.watched
                 if is_launch and daemon and unit.is_hold_owed and _tells_grant(report):
-                    # Behind its barrier nothing has started, and the cluster's answer decides whether it may.
+                    # Behind its start gate nothing has started, and the cluster's answer decides whether it may.
                     put_off.add(unit.job.id)
                 elif is_launch or follow_bid(unit, cluster.name, report, now):
                     follow_report(unit, report, now, traits)

@@ -1,1 +1,1 @@
-"""What goes beyond one job on one cluster: arrays, dependencies, schedules, failover, limits."""
+"""What goes beyond one job on one cluster: arrays, dependencies, schedules, failover."""

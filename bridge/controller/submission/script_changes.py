@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from overspan.bridge.model.durations import format_limit, parse_wall_time
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.readers.sbatch_arguments import GivenOptions, parse_sbatch
-from overspan.bridge.readers.sbatch_directives import scan_directives
+from overspan.bridge.readers.sbatch.arguments import GivenOptions, parse_sbatch
+from overspan.bridge.readers.sbatch.directives import scan_directives
 
 GPU_OPTIONS = ("gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "gres")
 

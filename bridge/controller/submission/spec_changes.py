@@ -25,10 +25,10 @@ from overspan.bridge.model.resubmit_options import (
 from overspan.bridge.model.sbatch_options import BY_NAME
 from overspan.bridge.model.spec import Candidate, Form, JobSpec, TaskSpec, demand_of
 from overspan.bridge.readers.dependencies import parse_dependency
-from overspan.bridge.readers.sbatch_arguments import Given
-from overspan.bridge.readers.sbatch_checks import check_together, check_values
-from overspan.bridge.readers.sbatch_errors import FATAL, PREFIX
-from overspan.bridge.readers.sbatch_values import Geometry, read_geometry, read_needs_of_node
+from overspan.bridge.readers.sbatch.arguments import Given
+from overspan.bridge.readers.sbatch.checks import check_together, check_values
+from overspan.bridge.readers.sbatch.errors import FATAL, PREFIX
+from overspan.bridge.readers.sbatch.values import Geometry, read_geometry, read_needs_of_node
 from overspan.bridge.validation.diagnostics import nearest
 
 MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})

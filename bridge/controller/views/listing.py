@@ -61,7 +61,7 @@ class Selection:
 
     @cached_property
     def filters(self) -> tuple[tuple[frozenset[str], Callable[[JobEntry], str]], ...]:
-        """What is asked of a job, but for states and ids: the values that will do, and how to find its own."""
+        """The filters of a job besides states and ids: the accepted values, and how to find the job's own."""
         known: tuple[tuple[frozenset[str], Callable[[JobEntry], str]], ...] = (
             (self.users, lambda entry: entry.user),
             (self.names, lambda entry: entry.job.labels.get("name", entry.job.spec.name)),

@@ -1,6 +1,6 @@
-"""A shell beside a member whose node shares no folder: `visit`, on the login node.
+"""A shell beside a member whose node shares no folder: `remote-shell`, on the login node.
 
-`visit RUN_DIR LAUNCH NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job (`shell_folder`)
+`remote-shell RUN_DIR LAUNCH NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job (`shell_folder`)
 brings application, plan and journal into a private folder of the node. A second step is the shell, which reads them
 there as from a run directory. The first step, and its folder, end with the shell, also when this process is killed.
 """
@@ -34,7 +34,7 @@ def remote_shell_words(
 
     `step` is the srun of the shell, without a program; no `command` is a shell.
     """
-    return ["visit", *launch, *member, *step, _END, *command]
+    return ["remote-shell", *launch, *member, *step, _END, *command]
 
 
 def read_documents(directory: RunDirectory) -> dict[str, str]:
@@ -84,7 +84,7 @@ def main(words: Sequence[str]) -> int:
         documents = encode_documents(read_documents(RunDirectory(path, int(launch))), native)
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(select_sources(file.read()))
-        first = [*(word for word in step if word != _TERMINAL), *entry_words(python, "lodging")]
+        first = [*(word for word in step if word != _TERMINAL), *entry_words(python, "shell-folder")]
         # In a session of its own: what the terminal signals would end it before the shell.
         pipe = subprocess.PIPE
         holder = subprocess.Popen(first, stdin=pipe, stdout=pipe, start_new_session=True)

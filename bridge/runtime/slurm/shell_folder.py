@@ -1,4 +1,4 @@
-"""Temporary folder for a shell on a node that shares none: `lodging`, a step of the job that ends with the shell.
+"""Temporary folder for a shell on a node that shares none: `shell-folder`, a step of the job that ends with the shell.
 
 Its standard input brings a line {"documents": {name: text}}, which become files. It answers {"lodged": {"folder"}},
 waits for the end of its input, and removes the folder.

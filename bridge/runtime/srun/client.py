@@ -110,7 +110,7 @@ class StepClient:
             elif fd in by_fd:
                 self._read_node(by_fd[fd])
             elif self._viewers is not None and fd in self._viewers.waits:
-                self._listen_to(self._viewers.heed(fd))
+                self._listen_to(self._viewers.receive(fd))
             elif fd == 0:
                 self._pass_input()
         self._keep_time()
@@ -247,7 +247,7 @@ class StepClient:
         return kernel.read_comm(sender) in _SUPERVISING
 
     def _listen_to(self, frames: Sequence[Frame]) -> None:
-        """What somebody asks for who names the step: a signal, or its end."""
+        """Carry out a request that names the step: a signal, or its end."""
         for frame in frames:
             if frame.kind == wire.SIGNAL and frame.body.isdigit():
                 if int(frame.body) == signal.SIGKILL:

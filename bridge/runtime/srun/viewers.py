@@ -47,7 +47,7 @@ class Viewers:
             found[self._listener.fileno()] = False
         return found
 
-    def heed(self, fd: int) -> list[Frame]:
+    def receive(self, fd: int) -> list[Frame]:
         """Take in what came at a descriptor; gives the words of a viewer."""
         if self._listener is not None and fd == self._listener.fileno():
             self._accept()

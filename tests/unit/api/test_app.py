@@ -15,7 +15,7 @@ from overspan.bridge.api.app import build_app
 from overspan.bridge.api.bodies import MAX_BODY, SubmissionBody
 from overspan.bridge.controller.views import history
 from overspan.bridge.model.errors import Place, StoreFailed
-from overspan.bridge.readers.sbatch_errors import SbatchUsage
+from overspan.bridge.readers.sbatch.errors import SbatchUsage
 from overspan.bridge.store.records import HistoryRows
 
 Scene = Callable[[Bench, httpx2.AsyncClient], Awaitable[None]]

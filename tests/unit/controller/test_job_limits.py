@@ -12,7 +12,7 @@ from tests.unit.controller.fakes import Bench, begin, end, give_order, turn, unt
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.controller.features.job_limits import MAX_RUNNING, MAX_SUBMITTED, SlotQueue, make_slot_queue
+from overspan.bridge.controller.core.job_limits import MAX_RUNNING, MAX_SUBMITTED, SlotQueue, make_slot_queue
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
 from overspan.bridge.model.ranks import Rank

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
-from overspan.bridge.readers.batch_script import read_batch_script
 from overspan.bridge.readers.read_context import ReadContext
-from overspan.bridge.readers.sbatch_arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.batch_script import read_batch_script
 
 CONTEXT = ReadContext(
     directory="/home/u/50%",

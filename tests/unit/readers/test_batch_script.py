@@ -23,8 +23,8 @@ from overspan.bridge.model.spec import (
     JobSpec,
     SignalBefore,
 )
-from overspan.bridge.readers.batch_script import read_batch_script
-from overspan.bridge.readers.sbatch_arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.batch_script import read_batch_script
 
 
 def test_a_plain_script() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from overspan.bridge.model.errors import InvalidRequest, Place, error_from_document
 from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OPTIONS
-from overspan.bridge.readers.sbatch_arguments import SbatchCall, parse_sbatch, split_directive
-from overspan.bridge.readers.sbatch_errors import SbatchUsage
+from overspan.bridge.readers.sbatch.arguments import SbatchCall, parse_sbatch, split_directive
+from overspan.bridge.readers.sbatch.errors import SbatchUsage
 
 
 def parse(*argv: str, **environment: str) -> SbatchCall:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.readers.batch_script import read_batch_script
 from overspan.bridge.readers.read_context import ReadContext
-from overspan.bridge.readers.sbatch_arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.arguments import parse_sbatch
+from overspan.bridge.readers.sbatch.batch_script import read_batch_script
 
 RECORDED = Path(__file__).parent / "data" / "sbatch_decisions.tsv"
 ROWS = [line.split("\t") for line in RECORDED.read_text().splitlines() if not line.startswith("#")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.readers.sbatch_directives import check_script, scan_directives
+from overspan.bridge.readers.sbatch.directives import check_script, scan_directives
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.readers.sbatch_export import select_environment
+from overspan.bridge.readers.sbatch.export import select_environment
 
 SUBMITTED = {"PATH": "/bin", "SLURM_CONF": "/c", "A": "1", "HOME": "/h", "SHELL": ""}
 FRESH = {"SLURM_CONF": "/c", "SLURM_GET_USER_ENV": "1", "HOME": "/h"}

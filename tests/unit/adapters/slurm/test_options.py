@@ -17,7 +17,7 @@ from overspan.adapters.slurm.commands.options import (
 )
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.sbatch_options import BY_NAME, Argument, Treatment
-from overspan.bridge.readers.sbatch_arguments import scan_options, split_directive
+from overspan.bridge.readers.sbatch.arguments import scan_options, split_directive
 
 
 @pytest.mark.parametrize(

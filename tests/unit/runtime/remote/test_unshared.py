@@ -78,17 +78,17 @@ class Allocation:
             "PATH": f"{self.folder}:{os.environ['PATH']}",
         }
 
-    def visit(self, task: str, *command: str, native: str = "") -> subprocess.CompletedProcess[str]:
+    def open_shell(self, task: str, *command: str, native: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command beside a member, from a machine that has the run directory."""
-        words = self._visit_words(task, command, native or self.native)
+        words = self._shell_words(task, command, native or self.native)
         return subprocess.run(words, env=self._variables(), capture_output=True, text=True, timeout=300)
 
-    def open_visit(self, task: str, *command: str) -> subprocess.Popen[bytes]:
+    def begin_shell(self, task: str, *command: str) -> subprocess.Popen[bytes]:
         """The same, in a session of its own and not waited for."""
-        words = self._visit_words(task, command, self.native)
+        words = self._shell_words(task, command, self.native)
         return subprocess.Popen(words, env=self._variables(), stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def _visit_words(self, task: str, command: Sequence[str], native: str) -> list[str]:
+    def _shell_words(self, task: str, command: Sequence[str], native: str) -> list[str]:
         launch = (f"{self.folder}/run", "0", native)
         words = remote_shell_words(launch, (task, "0", sys.executable), ("srun", "--overlap", "--pty"), command)
         return [sys.executable, "-I", "-S", self._archive, *words]
@@ -189,41 +189,41 @@ def test_a_shell_comes_beside_a_member_that_lives_and_in_the_place_of_one_that_h
     told = allocation.find() / "logs" / "server.0.0.0.out"
     wait_until(lambda: told.exists() and told.read_text() == f"{allocation.work}\n", 30, "the server's own file")
     allocation.relay()
-    done = allocation.visit("server", "sh", "-c", TELL)
+    done = allocation.open_shell("server", "sh", "-c", TELL)
     assert (done.returncode, done.stdout) == (6, "server s3cret\nhere\n"), done.stderr
-    done = allocation.visit("over", "sh", "-c", TELL)
+    done = allocation.open_shell("over", "sh", "-c", TELL)
     assert (done.returncode, done.stdout) == (6, "over own\nnone\n"), done.stderr
     # A member of another job is none of this one's.
-    assert allocation.visit("server", "sh", "-c", TELL, native="7").stdout == "server s3cret\nnone\n"
+    assert allocation.open_shell("server", "sh", "-c", TELL, native="7").stdout == "server s3cret\nnone\n"
     (allocation.folder / "go").touch()
     assert allocation.finish()[0] == 0
 
 
 def test_a_shell_without_a_step_says_so(allocation: Allocation) -> None:
-    assert "No such file" in allocation.visit("a", "true").stderr
+    assert "No such file" in allocation.open_shell("a", "true").stderr
     for name in ("plan.0.json", "placement.0.json", "journal.0.jsonl"):
         (allocation.folder / "run" / name).touch()
     (allocation.folder / "srun").write_text("#!/bin/sh\necho 'srun: error: no' >&2; exit 3\n")
-    done = allocation.visit("a", "true")
+    done = allocation.open_shell("a", "true")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "srun: error: no\nspan: error: there is no way in: srun ended with 3\n"
 
 
-def test_a_visit_that_is_killed_leaves_nothing(allocation: Allocation) -> None:
+def test_a_shell_that_is_killed_leaves_nothing(allocation: Allocation) -> None:
     allocation.start(SERVER)
     allocation.until_journal("NodeStarted", 1)
     allocation.relay()
     told = allocation.folder / "told"
-    visit = allocation.open_visit("server", "sh", "-c", f"echo up >{told}; exec sleep 600")
+    shell = allocation.begin_shell("server", "sh", "-c", f"echo up >{told}; exec sleep 600")
     wait_until(told.exists, 30, "the shell")
 
-    def list_lodgings() -> list[Path]:
+    def list_folders() -> list[Path]:
         found = allocation.find().parent.glob("*/native")
         return [path for path in found if read_native(str(path.parent)) == allocation.native]
 
-    assert list_lodgings()
-    visit.kill()
-    visit.wait()
-    wait_until(lambda: not list_lodgings(), 30, "the folder to be gone")
+    assert list_folders()
+    shell.kill()
+    shell.wait()
+    wait_until(lambda: not list_folders(), 30, "the folder to be gone")
     # The shell itself ends with its terminal.
-    os.killpg(visit.pid, signal.SIGINT)
+    os.killpg(shell.pid, signal.SIGINT)

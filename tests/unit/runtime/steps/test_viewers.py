@@ -24,7 +24,7 @@ def _join(viewers: Viewers, folder: Path) -> Channel:
     channel = connect_step(os.fspath(folder), 3)
     ready, _, _ = select.select(list(viewers.waits), [], [], 5)
     for fd in ready:
-        viewers.heed(fd)
+        viewers.receive(fd)
     return channel
 
 
@@ -80,9 +80,9 @@ def test_a_viewer_that_goes_is_forgotten_and_its_words_are_given(tmp_path: Path)
     channel = _join(viewers, tmp_path)
     channel.send(wire.SIGNAL, b"10")
     (fd,) = select.select(list(viewers.waits), [], [], 5)[0]
-    assert viewers.heed(fd) == [Frame(wire.SIGNAL, b"10")]
+    assert viewers.receive(fd) == [Frame(wire.SIGNAL, b"10")]
     channel.close()
-    viewers.heed(fd)
+    viewers.receive(fd)
     assert len(viewers.waits) == 1
     viewers.close(0)
 

@@ -14,8 +14,8 @@ from overspan.bridge.model.resources import Gpus, Gres, Resources, gres_gpus, pa
 from overspan.bridge.model.sizes import parse_memory
 from overspan.bridge.model.slurm_words import BAD_GRES, TOO_MUCH_MEMORY
 from overspan.bridge.model.spec import Streams
-from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
-from overspan.bridge.readers.sbatch_errors import (
+from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions
+from overspan.bridge.readers.sbatch.errors import (
     PREFIX,
     SbatchRefused,
     SbatchUsage,

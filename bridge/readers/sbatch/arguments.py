@@ -13,7 +13,7 @@ from overspan.bridge.model import getopt
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.getopt import SEPARATOR
 from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, SbatchOption, Treatment
-from overspan.bridge.readers.sbatch_errors import PREFIX, SbatchUsage
+from overspan.bridge.readers.sbatch.errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'
 
@@ -136,7 +136,7 @@ def split_directive(line: str, place: Place) -> Iterator[Word]:
     that begins with a colon.
     """
     at = 0
-    # Slurm shows what is left of the line, with the blanks before it but for the first.
+    # Slurm shows what is left of the line, with the blanks before it, except the first.
     left = line.strip()
     while at < len(line):
         if line[at].isspace():

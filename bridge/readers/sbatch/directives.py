@@ -7,8 +7,8 @@ import re
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import Place
-from overspan.bridge.readers.sbatch_arguments import GivenOptions, Word, scan_options, split_directive
-from overspan.bridge.readers.sbatch_errors import fatal, refused_script
+from overspan.bridge.readers.sbatch.arguments import GivenOptions, Word, scan_options, split_directive
+from overspan.bridge.readers.sbatch.errors import fatal, refused_script
 
 MAX_SCRIPT = 4 * 1024 * 1024
 """Bytes of a script: Slurm's default max_script_size."""

@@ -18,12 +18,12 @@ from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.group_checks import MAX_TASKS
 from overspan.bridge.readers.parent_group import NO_GROUP, read_parent
 from overspan.bridge.readers.read_context import ReadContext
-from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions, SbatchCall
-from overspan.bridge.readers.sbatch_checks import check_together, check_values
-from overspan.bridge.readers.sbatch_directives import Directives, check_script, scan_directives
-from overspan.bridge.readers.sbatch_errors import SbatchRefused, refused_script, refused_submission
-from overspan.bridge.readers.sbatch_export import select_environment
-from overspan.bridge.readers.sbatch_values import (
+from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions, SbatchCall
+from overspan.bridge.readers.sbatch.checks import check_together, check_values
+from overspan.bridge.readers.sbatch.directives import Directives, check_script, scan_directives
+from overspan.bridge.readers.sbatch.errors import SbatchRefused, refused_script, refused_submission
+from overspan.bridge.readers.sbatch.export import select_environment
+from overspan.bridge.readers.sbatch.values import (
     place_of,
     read_geometry,
     read_needs_of_node,

@@ -14,8 +14,8 @@ from overspan.bridge.model.hostlists import count
 from overspan.bridge.model.resources import parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
 from overspan.bridge.model.slurm_words import BAD_GRES, BAD_NODE
-from overspan.bridge.readers.sbatch_arguments import Given, GivenOptions
-from overspan.bridge.readers.sbatch_errors import (
+from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions
+from overspan.bridge.readers.sbatch.errors import (
     SbatchUsage,
     fatal,
     invalid_number,
