@@ -78,9 +78,9 @@ class TopApp(App[int], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield Head()
+        # The other places are made when somebody goes there: their styles would cost half of a start.
         with ContentSwitcher(initial="place-queue"):
-            for make in self.PLACES:
-                yield make()
+            yield QueuePlace()
         yield KeyHints(self.options.ascii)
 
     def on_mount(self) -> None:
@@ -211,10 +211,18 @@ class TopApp(App[int], inherit_bindings=False):
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
-    def action_place(self, name: str) -> None:
+    async def action_place(self, name: str) -> None:
         """Go to a place."""
+        for make in self.PLACES:
+            if make.name_of_place == name:
+                if not self.query(make):
+                    await self.query_one(ContentSwitcher).add_content(make())
+                self.show_place(name)
+
+    def show_place(self, name: str) -> None:
+        """Go to a place that has been made: the queue always is."""
         switcher = self.query_one(ContentSwitcher)
-        if any(make.name_of_place == name for make in self.PLACES) and switcher.current != f"place-{name}":
+        if switcher.current != f"place-{name}":
             self.place.leave()
             switcher.current = f"place-{name}"
             self.place.show()
@@ -247,7 +255,7 @@ class TopApp(App[int], inherit_bindings=False):
         if self.place.close_open():
             return True
         if self.place is not self.queue:
-            self.action_place("queue")
+            self.show_place("queue")
             return True
         return False
 
@@ -311,7 +319,7 @@ class TopApp(App[int], inherit_bindings=False):
         """Show only some jobs of the queue."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
-        self.action_place("queue")
+        self.show_place("queue")
         self.queue.set_filter(join_filter(self.queue.filter_source, field, value))
 
     def action_choose_theme(self, name: str) -> None:

@@ -72,5 +72,5 @@ class ClustersPlace(ListPlace):
         """Show the cluster's jobs in the queue."""
         line = self.table.current
         if isinstance(line, ClusterLine):
-            self.top.action_place("queue")
+            self.top.show_place("queue")
             self.top.queue.set_filter(spell_word("cluster", line.key))

@@ -166,7 +166,7 @@ class NodesPlace(ListPlace):
 
     def _show_jobs(self, line: NodeLine) -> None:
         words = (spell_word("node", line.key.node), spell_word("cluster", line.cluster.name))
-        self.top.action_place("queue")
+        self.top.show_place("queue")
         self.top.queue.set_filter(" ".join(words))
 
     def action_fold(self) -> None:

@@ -78,12 +78,12 @@ class SchedulesPlace(ListPlace):
             parts.append(f"{lines[0].label} is next, in {format_span(lines[0].facts['next_due'] - self.now())}")
         return "  │  ".join(parts)
 
-    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+    async def on_line_table_opened(self, event: LineTable.Opened) -> None:
         """Show the jobs of the schedule in the history."""
         event.stop()
         line = self.table.current
         if isinstance(line, ScheduleLine):
-            self.top.action_place("history")
+            await self.top.action_place("history")
             self.top.query_one(HistoryPlace).set_filter(find_jobs(line))
 
     # --- orders -------------------------------------------------------------------------------------------------------

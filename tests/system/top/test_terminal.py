@@ -149,9 +149,14 @@ def test_a_terminal_gets_no_more_than_it_can(
 ) -> None:
     with open_terminal(["top", "--demo"], {**environment, **own}) as terminal:
         terminal.wait_for(*READY)
-        for keys in ("?", "\x1b", "d", "4", "1"):
+        terminal.press("?")
+        terminal.wait_for("Keys of this view")
+        terminal.press("\x1b")
+        # A letter right behind it would be Alt with that letter.
+        terminal.wait_shown(lambda screen: "Keys of this view" not in screen.text, "help is still there")
+        for keys, text in (("d", "Submitted"), ("4", "Nodes: "), ("1", "Submitted")):
             terminal.press(keys)
-            terminal.wait_quiet(0.3)
+            terminal.wait_for(text)
         assert read_colours(terminal.screen) == colours
         assert terminal.read().isascii() is ascii_only
         assert bool(terminal.screen.questions) is (own.get("TERM") not in ("linux", "vt100"))
@@ -186,13 +191,13 @@ def test_bytes_that_are_no_keys_do_no_harm(demo: PtyTerminal) -> None:
 @pytest.mark.parametrize(
     ("command", "own"),
     [
-        ("{span} top --demo </dev/null", {}),
-        ("{span} top --demo <&-", {}),
-        ("{span} top --demo | cat", {}),
-        ("{span} top --demo 2>said", {}),
-        ("{span} top --demo", {"TERM": "dumb"}),
-        ("TERM= {span} top --demo", {}),
-        ("env -u TERM {span} top --demo", {}),
+        pytest.param("{span} top --demo </dev/null", {}, id="no-input"),
+        pytest.param("{span} top --demo <&-", {}, id="closed-input"),
+        pytest.param("{span} top --demo | cat", {}, id="pipe"),
+        pytest.param("{span} top --demo 2>said", {}, id="stderr-in-a-file"),
+        pytest.param("{span} top --demo", {"TERM": "dumb"}, id="dumb"),
+        pytest.param("TERM= {span} top --demo", {}, id="empty-TERM"),
+        pytest.param("env -u TERM {span} top --demo", {}, id="no-TERM"),
     ],
 )
 def test_where_no_screen_can_be_there_is_a_sentence_and_nothing_else(
