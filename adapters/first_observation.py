@@ -11,9 +11,12 @@ SECONDS = 5.0
 _PAUSE = 0.1
 
 
-async def await_first_observation(is_looked: Callable[[], bool]) -> bool:
-    """Wait a moment for the first look; returns whether it happened. A refusal instead would cost a back-off."""
-    deadline = time.monotonic() + SECONDS
+async def await_first_observation(is_looked: Callable[[], bool], since: float | None = None) -> bool:
+    """Wait a moment for the first look; returns whether it happened. A refusal instead would cost a back-off.
+
+    `since` is when the wait began (time.monotonic), for orders that wait together; None: now.
+    """
+    deadline = (time.monotonic() if since is None else since) + SECONDS
     while not is_looked() and time.monotonic() < deadline:
         await asyncio.sleep(_PAUSE)
     return is_looked()

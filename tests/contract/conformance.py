@@ -328,6 +328,23 @@ class Conformance:
 
         run(rig, story)
 
+    def test_an_order_may_come_before_the_first_look(self, rig: Rig) -> None:
+        """As after a restart of the daemon, which gives the orders that it owes while it begins to observe."""
+
+        async def story(adapter: Adapter) -> None:
+            handle, follower = await start(adapter, rig.long_job())
+            await follower.until_state(handle, State.RUNNING)
+            await adapter.close()
+            second = rig.open()
+            try:
+                follower.adapter = second
+                await follower.order("cancel-first", handle)
+                await follower.until_state(handle, State.CANCELLED)
+            finally:
+                await second.close()
+
+        run(rig, story)
+
     def test_what_ended_meanwhile_is_told(self, rig: Rig) -> None:
         async def story(adapter: Adapter) -> None:
             job = rig.short_job(3)

@@ -5,8 +5,9 @@ It keeps what the store keeps: jobs, cursors and what was told, which outlive th
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.abilities import Finding
@@ -28,6 +29,8 @@ from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
+
+LOOK_SECONDS = 0.2
 
 
 @dataclass
@@ -77,24 +80,18 @@ class DaemonSide:
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        deadline = time.monotonic() + timeout
+        deadline, late = time.monotonic() + timeout, False
         while True:
             await self._give_owed()
             reports = self._report(since)
-            left = deadline - time.monotonic()
-            if reports or left < 0:
+            if reports or late:
                 return Observation(tuple(reports), time.time())
-            strangers = {handle: "" for handle in since if handle not in self.memory.launches}
-            live = {handle: kept.cursor for handle, kept in self.memory.launches.items() if not kept.job.over}
-            observation = await self.adapter.observe({**live, **strangers}, min(left, 0.2))
-            for report in observation.reports:
-                kept = self.memory.launches.get(report.handle)
-                if kept is None:
-                    return observation
-                assert not report.gone, report
-                for event in report.events:
-                    self._note(kept, event)
-                kept.cursor = report.cursor
+            # One look at least, however long the orders took.
+            left = max(0.0, deadline - time.monotonic())
+            late = not left
+            unknown = await self._look([handle for handle in since if handle not in self.memory.launches], left)
+            if unknown:
+                return Observation(tuple(unknown), time.time())
             self._decide()
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -144,9 +141,38 @@ class DaemonSide:
         self._decide()
         for kept in self.memory.launches.values():
             owed, kept.owed = kept.owed, []
-            answers = await self.adapter.order(owed)
+            answers = await self._order(owed)
             kept.owed = [order for order, answer in zip(owed, answers, strict=True) if answer is not None]
             assert all(answer is None or answer.transient for answer in answers), answers
+
+    async def _order(self, owed: Sequence[Order]) -> list[Refusal | None]:
+        """The answers to orders. Looks meanwhile, as the daemon does: an order waits for its launch's first look."""
+        call = asyncio.create_task(self.adapter.order(owed))
+        # Most are answered at once.
+        await asyncio.wait([call], timeout=LOOK_SECONDS)
+        try:
+            while not call.done():
+                await self._look((), LOOK_SECONDS)
+            return call.result()
+        finally:
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    async def _look(self, strangers: Iterable[str], timeout: float) -> list[Report]:
+        """Take in what the adapter tells of live launches; gives what it tells of strangers."""
+        live = {handle: kept.cursor for handle, kept in self.memory.launches.items() if not kept.job.over}
+        observation = await self.adapter.observe({**live, **dict.fromkeys(strangers, "")}, min(timeout, LOOK_SECONDS))
+        unknown = []
+        for report in observation.reports:
+            kept = self.memory.launches.get(report.handle)
+            if kept is None:
+                unknown.append(report)
+                continue
+            assert not report.gone, report
+            for event in report.events:
+                self._note(kept, event)
+            kept.cursor = report.cursor
+        return unknown
 
     def _report(self, since: Mapping[str, str]) -> list[Report]:
         reports = []

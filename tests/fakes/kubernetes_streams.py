@@ -33,6 +33,8 @@ class Streams:
         """Time and bytes of each line, by namespace, pod and container."""
         self.opened = self.followed = 0
         """How many watches, and how many followed logs, were begun."""
+        self.lost: set[int] = set()
+        """Versions that no watch tells and each goes on behind: what a server with a fault does."""
         self._objects = objects
         self._cut = self._expire = 0
         self._silent = False
@@ -94,7 +96,7 @@ class Streams:
                     yield _event("ERROR", refused.document)
                     return
                 version = self._objects.version
-            yield b"".join(_tell(change, target, accept) for change in changes)
+            yield b"".join(_tell(change, target, accept) for change in changes if change.version not in self.lost)
             over = time.monotonic() >= until
             if bookmarks and (over or time.monotonic() >= marked + self.bookmark_seconds):
                 marked = time.monotonic()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +36,8 @@ class WatchTimes:
     """Between these, one watch lasts; the server ends it."""
     silence: float = 75.0
     """The longest silence of a watch: a server that lives sends a bookmark about each minute."""
+    relist: float = 600.0
+    """Age of the list from which on the next watch begins with a new one: an event that no watch brought is healed."""
     first: float = 0.5
     longest: float = 10.0
     """Waits after failures, doubled from the first to the longest."""
@@ -61,6 +65,7 @@ class PodWatch:
         self._gone: dict[str, dict[str, PodRecord]] = {}
         self._news: set[str] = set()
         self._version = ""
+        self._listed_at = -math.inf
         self._stream: AnswerStream | None = None
         self._closed = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,11 +113,17 @@ class PodWatch:
     # --- its life ---
 
     def start(self) -> None:
-        """Begin to watch; a second call does nothing."""
-        if self._thread is None:
-            self._loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._run, name=f"watch {self._path}", daemon=True)
-            self._thread.start()
+        """Begin to watch; a second call does nothing. Raises Unreachable where there is no room for its thread."""
+        if self._thread is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._run, name=f"watch {self._path}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # As at a limit of processes on a login node. Nothing would be known of the pods, and nothing say so.
+            raise Unreachable(f"the pods cannot be watched: {error}", remedy="raise the limit (`ulimit -u`)") from error
+        self._thread = thread
 
     async def close(self) -> None:
         """Stop watching, and wait for the thread."""
@@ -128,7 +139,7 @@ class PodWatch:
         failures = 0
         while not self._closed.is_set():
             try:
-                if not self._version:
+                if not self._version or time.monotonic() - self._listed_at >= self._times.relist:
                     self._list()
                     self._settle(None)
                 if self._watch():
@@ -171,7 +182,7 @@ class PodWatch:
     def _list(self) -> None:
         """Read all pods, part by part; those that are not among them have vanished."""
         seen: set[str] = set()
-        part = ""
+        part, begun = "", time.monotonic()
         while True:
             query: dict[str, Any] = {"labelSelector": self._selector, "limit": self._times.page}
             if part:
@@ -196,7 +207,7 @@ class PodWatch:
             lost = [record for uid, record in self._pods.items() if uid not in seen]
         for record in lost:
             self._let_go(record)
-        self._version = version
+        self._version, self._listed_at = version, begun
 
     def _watch(self) -> bool:
         """Follow one watch to its end; whether it brought any event. A broken connection is an ordinary end."""

@@ -87,10 +87,12 @@ class Launches:
         """The watch of all pods of one daemon."""
         key = namespace, installation
         if key not in self._watches:
-            watch = self._watches[key] = PodWatch(self.connection, namespace, select_installation(installation))
+            watch = PodWatch(self.connection, namespace, select_installation(installation))
             # One event for all of them.
             watch.changed = self.changed
             watch.start()
+            # Only now: one that could not start is made anew.
+            self._watches[key] = watch
         return self._watches[key]
 
     def trouble(self) -> OverspanError | None:

@@ -100,16 +100,17 @@ class Orderer:
         for order in orders:
             by_handle.setdefault(order.handle, []).append(order)
         answers: dict[int, Refusal | None] = {}
+        began = time.monotonic()
 
         async def work(handle: str, mine: list[Order]) -> None:
             async with self._locks.setdefault(handle, asyncio.Lock()):
                 for order in mine:
-                    answers[id(order)] = await self._carry_out(order)
+                    answers[id(order)] = await self._carry_out(order, began)
 
         await finish_all(work(*item) for item in by_handle.items())
         return [answers[id(order)] for order in orders]
 
-    async def _carry_out(self, order: Order) -> Refusal | None:
+    async def _carry_out(self, order: Order, began: float) -> Refusal | None:
         if order.token in self._done:
             return None
         try:
@@ -121,7 +122,8 @@ class Orderer:
         watched = await self._launches.find(handle)
         if watched is None:
             return None
-        if not await await_first_observation(lambda: watched.cursor_known):
+        # Not each of a launch's orders for itself: those of all other launches wait for the same answer.
+        if not await await_first_observation(lambda: watched.cursor_known, began):
             # Without the cursor, an end that is stored already looks like a pod that was never created.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         watched.busy += 1

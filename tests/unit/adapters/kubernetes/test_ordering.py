@@ -7,11 +7,13 @@ import math
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
-from overspan.adapters.contract import Refusal
+from overspan.adapters import first_observation
+from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.launches.pod_actions import LEAVE_SECONDS
 from overspan.adapters.kubernetes.launches.start_gates import OPEN
@@ -345,6 +347,30 @@ def test_a_new_process_orders_nothing_before_it_has_the_stored_cursor(bench: Ben
             raise AssertionError("never looked at")
 
     play(story)
+
+
+def test_the_orders_of_a_launch_wait_for_its_first_look_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a group that is cancelled just after a restart would keep those of all other launches waiting."""
+    clock, pauses = [time.monotonic()], list[float]()
+
+    async def pause(seconds: float) -> None:
+        clock[0] += seconds
+        pauses.append(seconds)
+
+    monkeypatch.setattr(first_observation, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(first_observation, "asyncio", SimpleNamespace(sleep=pause))
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+        async with bench.open() as cluster:
+            now = time.time()
+            end = events.Terminate(now, "trainer", 0, "cancel", now + 5)
+            answers = await cluster.order([Order(f"early-{number}", handle, end) for number in range(20)])
+            assert all(answer is not None and answer.transient for answer in answers)
+
+    play(story)
+    assert first_observation.SECONDS <= sum(pauses) < 10 * first_observation.SECONDS
 
 
 def test_one_pod_that_can_never_be_made_keeps_no_other_from_it(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.fakes.kubernetes_objects import Key
 
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
 from overspan.adapters.kubernetes.api.watch import PodWatch, WatchTimes
+from overspan.adapters.kubernetes.launches.launches import Launches
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import Denied, OverspanError, Unreachable
 
@@ -168,6 +170,52 @@ def test_a_watch_that_is_cut_goes_on_where_it_was(api: KubernetesApi, connection
             await seen.until(lambda: len(seen.names()) == 2)
             assert seen.watch.trouble is None
         assert (count(api, LIST), count(api, WATCH)) == (1, 2)
+
+    run(test())
+
+
+def test_what_no_watch_brought_is_in_a_later_list(api: KubernetesApi, connection: Connection) -> None:
+    make_pod(api, "one")
+
+    async def test() -> None:
+        async with watching(connection, replace(QUICK, relist=0.0)) as seen:
+            await seen.until(lambda: seen.names())
+            await seen.until_open(api, 1)
+            with api.objects.changed:
+                api.pods.set_status("one", {"phase": "Failed"})
+                api.streams.lost.add(api.objects.version)
+            make_pod(api, "two")
+            await seen.until(lambda: len(seen.names()) == 2)
+            assert not seen.watch.of("abc-1-0")["one"].ended, "the event was lost"
+            seen.watch.take_news()
+            api.streams.cut()
+            await seen.until(lambda: seen.watch.of("abc-1-0")["one"].ended)
+            assert seen.watch.take_news() == {"abc-1-0"}
+
+    run(test())
+
+
+def test_a_watch_without_room_for_its_thread_is_begun_by_the_next_question(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, full = threading.Thread.start, [True]
+
+    def refuse(thread: threading.Thread) -> None:
+        if full[0] and thread.name.startswith("watch "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def test() -> None:
+        launches = Launches(connection)
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="cannot be watched: can't start new thread"):
+                launches.watch_installation("default", "abc")
+        full[0] = False
+        seen = Watching(launches.watch_installation("default", "abc"))
+        await seen.until(lambda: seen.watch.fresh)
+        await launches.close()
 
     run(test())
 
