@@ -7,7 +7,7 @@ abilities.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -286,6 +286,11 @@ class ClusterConfig:
     """The daemon serves several users: the adapter has to state `as_user`."""
     positions: Positions = NOWHERE
     """Where each setting stands in the configuration files."""
+    list_waiting: Callable[[], Sequence[Launch]] = tuple
+    """The launches that the cluster has accepted, and of which the store has no grant, with their tokens.
+
+    For an adapter whose queue is in memory: it asks once, before it answers anything, and not before its first call.
+    """
 
 
 class Opener(Protocol):

@@ -120,13 +120,13 @@ def until(fact: Any, seconds: float) -> None:
         time.sleep(0.02)
 
 
-def submit_held(span: Installation, count: int) -> None:
-    """Submit jobs that wait, over 8 connections."""
+def submit_held(span: Installation, count: int, hold: bool = True) -> None:
+    """Submit jobs that wait, over 8 connections: held, or in their cluster's queue where it is full."""
 
     def submit(share: int) -> None:
         with span.client() as client:
             for _ in range(share):
-                client.submit({"name": "held", "run": "true"}, hold=True)
+                client.submit({"name": "held", "run": "true", "resources": {"cpus": 1}}, hold=hold)
 
     threads = [threading.Thread(target=submit, args=(count // 8,)) for _ in range(8)]
     for thread in threads:

@@ -28,6 +28,7 @@ from benchmarks.installation import (
 )
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
 from benchmarks.references import measure, slower
+from benchmarks.restart import restart
 from benchmarks.rows import Bar, Reference, Row
 from benchmarks.slurm import slurm
 from benchmarks.top import top, top_many, top_running
@@ -240,6 +241,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "throttle": throttle,
     "endings": endings,
     "disk": disk,
+    "restart": restart,
     "idle": idle,
     "busy": busy,
     "demo": demo,

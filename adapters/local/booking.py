@@ -67,6 +67,8 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
 
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
     """The job with its GPUs' default CPUs and memory scaled down so far that all of it fits on this machine."""
+    if not any(task.resources.gpu_defaults and task.resources.gpus for task in job.spec.tasks):
+        return job
     for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
         if Bookings(capacity).fits(_list_variants(one, capacity, MILLI)):
             break

@@ -50,7 +50,11 @@ LOOK_SECONDS = 1.0
 
 
 class LocalCluster:
-    """Real processes on this machine. All state is on disk below the root, where the next daemon finds it."""
+    """Real processes on this machine.
+
+    All that was granted is on disk below the root, where the next daemon finds it. What waits is in memory, and comes
+    from `ClusterConfig.list_waiting` when the cluster is opened.
+    """
 
     def __init__(self, config: ClusterConfig) -> None:
         root = config.root or config.state
@@ -59,6 +63,7 @@ class LocalCluster:
         self.name = config.name
         self._root = os.path.abspath(root)
         self._settings = read_settings(config)
+        self._list_waiting = config.list_waiting
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
@@ -74,8 +79,6 @@ class LocalCluster:
         self._packer = RunPacker(self._root, self._lock, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
-        self._early: dict[int, int | None] = {}
-        """Throttles that were set before the launches were loaded."""
         self._follower: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -88,14 +91,14 @@ class LocalCluster:
         return find_last_job(self._root)
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Record each launch and put it in the queue; those that fit start at once."""
+        """Put each launch in the queue; those that fit start at once."""
         await self._ready()
-        # Shielded: a cancelled caller must not stop it between recording and queueing.
+        # Shielded: a cancelled caller must not stop it between the grant's files and the supervisor.
         return await asyncio.shield(asyncio.create_task(self._submit(launches)))
 
     async def _submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         async with self._lock:
-            answers = await self._dispatch.submit(launches, self.name)
+            answers = await self._dispatch.submit(launches)
             await self._dispatch.schedule()
         self._dispatch.attention.set()
         return answers
@@ -133,20 +136,14 @@ class LocalCluster:
         return answers
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
-        """Limit how many elements of the array run at once; the limit survives the daemon."""
-        if self._opening is None or not self._opening.done():
-            self._early[array] = limit
+        """Limit how many elements of the array run at once; the next daemon's launches come with the new limit."""
         await self._ready()
         await asyncio.shield(asyncio.create_task(self._set_throttle(array, limit)))
 
     async def _set_throttle(self, array: int, limit: int | None) -> None:
         async with self._lock:
-            try:
-                await self._dispatch.set_throttle(array, limit)
-            except OSError as error:
-                raise Unreachable(f"the throttle of array {array} cannot be written: {error}") from error
-            finally:
-                await self._dispatch.schedule()
+            self._dispatch.set_throttle(array, limit)
+            await self._dispatch.schedule()
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the file that the supervisor named."""
@@ -207,12 +204,14 @@ class LocalCluster:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Pack the run directories of ended jobs, except those of these launches. Raises Unreachable."""
         await self._ready()
+        self._dispatch.reports.forget(handles)
         # Shielded: a cancelled caller must not release the lock while a thread still packs.
         await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
 
     async def forget(self, before: float) -> int:
         """Remove run directories of jobs that ended before that time."""
-        return await asyncio.to_thread(forget_runs, self._root, before)
+        await self._ready()
+        return await asyncio.to_thread(forget_runs, self._root, before, self._dispatch.live_jobs)
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that this machine can never run; None if it can."""
@@ -229,7 +228,7 @@ class LocalCluster:
         return self._capacity
 
     def _make_dispatch(self) -> Dispatch:
-        return Dispatch(self._root, self._settings, self._node, kernel.read_boot_id())
+        return Dispatch(self._root, self._settings, self.name, self._node, kernel.read_boot_id())
 
     async def _ready(self) -> None:
         """Load all launches and start watching, once, at the first use. Raises Unreachable."""
@@ -249,7 +248,7 @@ class LocalCluster:
         try:
             await asyncio.to_thread(make_root, self._root)
             self._wake.open()
-            await self._dispatch.load(capacity, self._early)
+            await self._dispatch.load(capacity, self._list_waiting())
         except OSError as error:
             self._dispatch.close()
             self._wake.close()
@@ -257,7 +256,6 @@ class LocalCluster:
                 f"the local cluster's folder {self._root} cannot be used: {error.strerror or error}",
                 remedy="free space or mend its rights; `span check local` shows more",
             ) from error
-        self._early.clear()
         asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)
         await self._dispatch.schedule()
         self._follower = asyncio.create_task(self._follow())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusal
@@ -41,11 +41,13 @@ _log = logging.getLogger(__name__)
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
 _PER_SHARED = 1000
-"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
+"""Members for one supervisor; then another one is started, so that its inbox and its rounds stay short."""
 _CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
 """Rounds after which every journal was checked, at most, however many there are."""
+_TAKEN_AT_ONCE = 500
+"""Waiting launches that are taken over before others have their turn."""
 _GIVE_UP_AFTER = 8
 """Early deaths of a supervisor after which launches that it never began are given up."""
 
@@ -53,7 +55,7 @@ _GIVE_UP_AFTER = 8
 class Dispatch:
     """The live launches. Not reentrant: its owner calls one coroutine at a time."""
 
-    def __init__(self, root: str, settings: Settings, node: str, boot_id: str) -> None:
+    def __init__(self, root: str, settings: Settings, cluster: str, node: str, boot_id: str) -> None:
         self.runs: dict[str, LocalLaunch] = {}
         self.reports = Reports(root, self.runs)
         self.queue = ThrottledQueue()
@@ -66,6 +68,7 @@ class Dispatch:
         """Whether something could not be written and is to be tried again."""
         self._root = root
         self._settings = settings
+        self._cluster = cluster
         self._node = node
         self._boot_id = boot_id
         self._addresses = Addresses()
@@ -95,21 +98,22 @@ class Dispatch:
 
     # --- submission --------------------------------------------------------------------------------------------------
 
-    async def load(self, capacity: Capacity, throttles: Mapping[int, int | None]) -> None:
-        """Take over the launches of an earlier daemon: waiting, granted, running, and ended in the meantime.
+    async def load(self, capacity: Capacity, waiting: Sequence[Launch]) -> None:
+        """Take over the launches of an earlier daemon: granted ones from the disk, `waiting` ones from the store.
 
-        `throttles` are arrays' new throttles, which replace those on disk.
+        Those of `waiting` that have files were granted, or have ended, without the store's knowing it yet.
         """
         self.bookings = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
-        for array, limit in {**launches.find_throttles(found), **throttles}.items():
-            self.queue.set_limit(array, limit)
-        unfit = [run for run in found if run.booking is None and not self._fits(run)]
-        for run in unfit:
-            await self._note(run, [("", Refused(time.time(), NEVER_FITS))])
-        names = {run.host for run in found if run.booking is not None}
+        for start in range(0, len(waiting), _TAKEN_AT_ONCE):
+            part = waiting[start : start + _TAKEN_AT_ONCE]
+            for run in await asyncio.to_thread(self._make_waiting, part):
+                self._enter(run)
+                if not self._fits(run):
+                    self._note(run, [Refused(time.time(), NEVER_FITS)])
+        names = {run.host for run in found}
         for name in names:
             if name.startswith(SHARED):
                 self._shared = max(self._shared, int(name.removeprefix(SHARED)))
@@ -120,17 +124,28 @@ class Dispatch:
         except OSError as error:
             _log.warning("links of launches that are over cannot be removed: %s", error)
 
-    async def submit(self, wanted: Sequence[Launch], cluster: str) -> list[Accepted | Refusal]:
-        """Record launches and put them in the queue."""
-        recorded = await asyncio.to_thread(lambda: [self._record(launch, cluster) for launch in wanted])
-        for launch, (_, run) in zip(wanted, recorded, strict=True):
+    def _make_waiting(self, waiting: Sequence[Launch]) -> list[LocalLaunch]:
+        places = [LaunchFiles(self._root, launch.job.id, launch.job.launch) for launch in waiting]
+        return [
+            self._make_run(place, launch)
+            for place, launch in zip(places, waiting, strict=True)
+            if not launches.has_files(place)
+        ]
+
+    def _make_run(self, place: LaunchFiles, launch: Launch) -> LocalLaunch:
+        launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+        return launches.make_run(place, launch, self.bookings.capacity)
+
+    async def submit(self, wanted: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Put launches in the queue."""
+        answers = await asyncio.to_thread(lambda: [self._judge(launch) for launch in wanted])
+        for _, run in answers:
             if run is not None and run.handle not in self.runs:
                 self._enter(run)
-                if run.array is not None:
-                    self.queue.set_limit(run.array, launch.throttle)
-        return [answer for answer, _ in recorded]
+        return [answer for answer, _ in answers]
 
-    def _record(self, launch: Launch, cluster: str) -> tuple[Accepted | Refusal, LocalLaunch | None]:
+    def _judge(self, launch: Launch) -> tuple[Accepted | Refusal, LocalLaunch | None]:
+        """The answer to a submission, and the launch to put in the queue if it is new."""
         place = LaunchFiles(self._root, launch.job.id, launch.job.launch)
         accepted = Accepted(launch.token, place.handle, place.handle)
         known = self.runs.get(place.handle)
@@ -138,25 +153,20 @@ class Dispatch:
             return accepted, None
         try:
             token = launches.find_launch(place) if known is None else known.ticket.token
-            if token == launch.token:
-                loaded = None if known else launches.load_launch(place, self.bookings.capacity, self._boot_id)
-                return accepted, loaded
-            if token is not None:
-                text = f"job {place.job} was launched here before, by another submission"
-                return Refusal(launch.token, text), None
-            if not launch.wanted:
-                return Refusal(launch.token, NOT_HERE), None
-            launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
-            refusal = find_refusal(launch.job, self._settings, self.bookings.capacity)
-            if refusal:
-                return Refusal(launch.token, refusal), None
-            ticket = launches.make_ticket(launch.token, launch.job, self.bookings.capacity, launch.throttle)
-            launches.record_launch(place, launch, ticket, cluster)
         except OSError as error:
-            return Refusal(launch.token, f"the run directory cannot be written: {error}", transient=True), None
-        except ValueError as error:
-            return Refusal(launch.token, str(error)), None
-        return accepted, launches.make_run(place, ticket, launch.job.held)
+            return Refusal(launch.token, f"the run directory cannot be read: {error}", transient=True), None
+        if token is None and self.reports.has_left(place.handle):
+            token = launch.token
+        if token == launch.token:
+            return accepted, None
+        if token is not None:
+            return Refusal(launch.token, f"job {place.job} was launched here before, by another submission"), None
+        if not launch.wanted:
+            return Refusal(launch.token, NOT_HERE), None
+        run = self._make_run(place, launch)
+        assert run.launch is not None
+        refusal = find_refusal(run.launch.job, self._settings, self.bookings.capacity)
+        return (Refusal(launch.token, refusal), None) if refusal else (accepted, run)
 
     def _enter(self, run: LocalLaunch) -> None:
         self.runs[run.handle] = run
@@ -164,17 +174,20 @@ class Dispatch:
             self.bookings.restore(run.handle, run.booking)
             self._addresses.take(run.addresses)
             self.queue.start(run.handle, run.rank)
-        elif not run.held:
+            return
+        if not run.held:
             self._enqueue(run)
+        if run.array is not None and run.launch is not None:
+            self.queue.set_limit(run.array, run.launch.throttle)
 
     def _enqueue(self, run: LocalLaunch) -> None:
         """Add a launch to the queue. An array element gets its reason later, when its throttle has been applied."""
-        self.queue.add(run.handle, run.rank, run.ticket.throttle)
+        self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
 
     def _fits(self, run: LocalLaunch) -> bool:
-        return Bookings(self.bookings.capacity).book("", run.ticket.variants) is not None
+        return Bookings(self.bookings.capacity).fits(run.ticket.variants)
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
@@ -195,7 +208,7 @@ class Dispatch:
         self._set_reasons()
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
-        facts = GrantFacts(time.time(), self._node, self._settings.names, self._boot_id)
+        facts = GrantFacts(self._cluster, time.time(), self._node, self._settings.names, self._boot_id)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:
             self._release(run)
@@ -204,6 +217,7 @@ class Dispatch:
                 await self.lose(run.place, word_damage(error))
             else:
                 self._enqueue(run)
+                self.reports.set_reason(run, f"Resources: {error.strerror or error}")
                 self.stalled = True
         by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
@@ -224,14 +238,14 @@ class Dispatch:
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
-            run.host = run.handle if run.ticket.group else self._pick_shared()
+            run.host = self._pick_host(len(run.booking.members))
             chosen.append(run)
         return chosen
 
-    def _pick_shared(self) -> str:
-        if self._given == _PER_SHARED:
+    def _pick_host(self, members: int) -> str:
+        if self._given >= _PER_SHARED:
             self._shared, self._given = self._shared + 1, 0
-        self._given += 1
+        self._given += members
         return f"{SHARED}{self._shared}"
 
     def _set_reasons(self) -> None:
@@ -239,7 +253,11 @@ class Dispatch:
         head = self.queue.head
         if head != self._head and self._head in self.queue:
             self.reports.set_reason(self.runs[self._head], "Priority")
-        if head and (head != self._head or self._outdated or self.runs[head].reason != "Resources"):
+        if (
+            head
+            and not self.stalled
+            and (head != self._head or self._outdated or self.runs[head].reason != "Resources")
+        ):
             run = self.runs[head]
             ends = [(holder.ends_by, holder.handle) for holder in self._granted()]
             self.reports.set_reason(run, "Resources", estimate_start(self.bookings, run.ticket.variants, ends))
@@ -385,7 +403,8 @@ class Dispatch:
         self._release(run)
         self.queue.remove(run.handle)
         self.runs.pop(run.handle, None)
-        await self._remove_ticket(run.place)
+        if run.launch is None:
+            await self._remove_ticket(run.place)
 
     async def _remove_ticket(self, place: LaunchFiles) -> None:
         try:
@@ -445,10 +464,6 @@ class Dispatch:
         """
         urgent = [(order.token, order.event) for order in orders if isinstance(order.event, Cancel | Signal)]
         cancelled = any(isinstance(event, Cancel) and not launches.is_part(run, event) for _, event in urgent)
-        if run.booking is None:
-            if cancelled:
-                self.queue.remove(run.handle)
-            return None
         if urgent and not self._hosts.send_urgent(run.host, run.place, urgent) and cancelled:
             return await self.lose(run.place, f"it has no supervisor, and nothing can be written: {error.strerror}")
         return None
@@ -456,7 +471,7 @@ class Dispatch:
     async def _find_lost(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """Treat a cancelled launch as lost if it is unknown here and its files do not show an end."""
         place = parse_handle(self._root, handle)
-        if not any(isinstance(order.event, Cancel) for order in orders):
+        if self.reports.has_left(handle) or not any(isinstance(order.event, Cancel) for order in orders):
             return None
         try:
             if await asyncio.to_thread(journals.is_over, place):
@@ -479,11 +494,9 @@ class Dispatch:
         if not fresh:
             return
         if run.booking is None:
-            await self._note(run, launches.select_notes(run, fresh))
-            fresh = [
-                (token, event) for token, event in fresh if isinstance(event, SetTime) or launches.is_part(run, event)
-            ]
-        if fresh and run.handle in self.runs:
+            run.kept += [pair for pair in fresh if isinstance(pair[1], SetTime) or launches.is_part(run, pair[1])]
+            self._note(run, launches.select_notes(run, fresh))
+        else:
             await asyncio.to_thread(launches.write_orders, run, fresh)
             for _, event in fresh:
                 launches.note_event(run, event)
@@ -491,32 +504,31 @@ class Dispatch:
             self._outdated = True
         run.tokens.update(order.token for order in orders)
 
-    async def _note(self, run: LocalLaunch, noted: Sequence[tuple[str, Event]]) -> None:
-        """Write what happened to a waiting launch to its queue file, then apply it."""
+    def _note(self, run: LocalLaunch, noted: Sequence[Event]) -> None:
+        """Apply what happened to a waiting launch and report it; its order stays owed until that report is stored."""
         if not noted:
             return
-        last = next((place for place, (_, event) in enumerate(noted) if launches.is_end(run, event)), None)
+        last = next((place for place, event in enumerate(noted) if launches.is_end(run, event)), None)
         if last is not None:
             noted = noted[: last + 1]
-        await asyncio.to_thread(launches.write_notes, run, noted, last is not None)
-        for _, event in noted:
+        for event in noted:
             launches.note_event(run, event)
-        run.noted = True
-        self.reports.mark(run.handle)
+        self.reports.tell(run.handle, noted)
         if last is not None:
-            await self._drop(run)
+            self.queue.remove(run.handle)
+            del self.runs[run.handle]
         elif run.held:
             self.queue.remove(run.handle)
             run.reason = ""
         else:
             self._enqueue(run)
 
-    async def set_throttle(self, array: int, limit: int | None) -> None:
-        """Set an array's throttle. Raises OSError if it cannot be written; this process applies it all the same."""
+    def set_throttle(self, array: int, limit: int | None) -> None:
+        """Set an array's throttle, also for those of its launches that are held."""
         self.queue.set_limit(array, limit)
-        waiting = [run for run in self.runs.values() if run.array == array and run.booking is None]
-        changed = [run for run in waiting if run.ticket.throttle != limit]
-        await asyncio.to_thread(launches.write_throttle, changed, limit)
+        for run in self.runs.values():
+            if run.array == array and run.launch is not None:
+                run.launch = replace(run.launch, throttle=limit)
 
     # --- supervisors -------------------------------------------------------------------------------------------------
 

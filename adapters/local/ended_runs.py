@@ -85,10 +85,13 @@ def _read_job(token: str) -> str:
     return token.rpartition("-")[0].rpartition("-")[2]
 
 
-def forget_runs(root: str, before: float) -> int:
-    """Remove each run directory without a live launch that was last changed before that time; returns how many."""
+def forget_runs(root: str, before: float, jobs: Collection[int]) -> int:
+    """Remove each run directory that was last changed before that time, except those of live jobs; returns how many.
+
+    `jobs` are those with a live launch that is known; one that cannot be read has its ticket.
+    """
     runs = os.path.join(root, "runs")
-    live = {name.partition(".")[0] for name in _list(os.path.join(root, "tickets"))}
+    live = {name.partition(".")[0] for name in _list(os.path.join(root, "tickets"))}.union(map(str, jobs))
     removed = 0
     for name in _list(runs):
         path = os.path.join(runs, name)

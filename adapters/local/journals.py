@@ -1,8 +1,4 @@
-"""Reads the events of a launch: first its queue file, then the supervisor's journal.
-
-A cursor is '' at the start, `q:OFFSET` in the queue file, and a plain byte offset in the journal. Only whole lines
-count.
-"""
+"""Reads the events of a launch from its supervisor's journal. A cursor is a byte offset; only whole lines count."""
 
 from __future__ import annotations
 
@@ -35,22 +31,13 @@ class News(NamedTuple):
 
 
 def read_news(place: LaunchFiles, cursor: str) -> News:
-    """The launch's events behind the cursor, oldest first; some MiB at once, at most."""
-    events: list[Event] = []
-    offset = 0
-    if not cursor or cursor.startswith("q:"):
-        at = int(cursor[2:] or 0) if cursor else 0
-        documents, end = _read_part(place.queue, at)
-        events += read_events(documents)
-        if end:
-            cursor = f"q:{end}"
-    else:
-        offset = int(cursor)
+    """The launch's events behind the cursor, oldest first; some MiB at once, at most.
+
+    Any cursor but an offset is of the time before the grant, so the journal is read from its start.
+    """
+    offset = int(cursor) if cursor.isdecimal() else 0
     documents, end = _read_part(place.journal, offset)
-    events += read_events(documents)
-    if end:
-        cursor = str(end)
-    return News(tuple(events), cursor, end - offset >= _PART // 2)
+    return News(tuple(read_events(documents)), str(end) if end else cursor, end - offset >= _PART // 2)
 
 
 def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
@@ -124,12 +111,12 @@ def has_ended(path: str) -> bool:
 
 def is_over(place: LaunchFiles) -> bool:
     """Whether a launch has ended, so that no event will follow."""
-    return has_ended(place.journal) or has_ended(place.queue)
+    return has_ended(place.journal)
 
 
 def is_whole(place: LaunchFiles) -> bool:
     """Whether the files of an ended launch show how each of its attempts ended."""
-    events = list(read_events(read_lines(place.journal if has_ended(place.journal) else place.queue)))
+    events = list(read_events(read_lines(place.journal)))
     if any(isinstance(event, LaunchLost | Refused) for event in events):
         return True
     begun = {(event.task, event.attempt) for event in events if isinstance(event, Launch)}

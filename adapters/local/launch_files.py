@@ -1,17 +1,17 @@
 """The files of a launch, as the adapter and the supervisor share them.
 
-    ROOT/runs/N/plan.R.json       the job and its daemon's environment; written once, at submission
-    ROOT/runs/N/queue.R.jsonl     what happened to the launch while it waited here (this adapter's own journal)
-    ROOT/runs/N/grant.R.json      the resources that it was given; written once, when it leaves the queue
+    ROOT/runs/N/plan.R.json       the job and its daemon's environment
+    ROOT/runs/N/grant.R.json      the resources that it was given
     ROOT/runs/N/orders.R.jsonl    orders for the supervisor, a line each; a last line without newline does not count
     ROOT/runs/N/journal.R.jsonl   what the supervisor records
     ROOT/runs/N/streams.jsonl     where each node's output goes
     ROOT/runs/N/times.jsonl       the size of the output at points in time
     ROOT/runs/N/pack.zip          most of these files, after the job has ended (run_packs.py)
-    ROOT/tickets/N.R              marks a launch that has not ended; has what the queue needs to know
+    ROOT/tickets/N.R              marks a launch that was granted and has not ended; has what the queue needs to know
     ROOT/ended/N.R                the ticket of a launch that has ended, until it is packed
     ROOT/hosts/HID/               a supervisor's own folder
 
+A launch that waits has no files; ticket, plan and grant are written together, in this order, when it leaves the queue.
 Folders are 0700 and files 0600. Plans, grants and tickets are written without fsync: they have to survive a crash of
 the daemon, and a power loss ends the processes too. Orders are written with fsync, since they are answered as done.
 """
@@ -69,6 +69,7 @@ class LaunchFiles(NamedTuple):
 
     @property
     def queue(self) -> str:
+        """What an earlier version wrote of a waiting launch."""
         return f"{self.folder}/queue.{self.launch}.jsonl"
 
     @property
@@ -105,7 +106,7 @@ def parse_handle(root: str, handle: str) -> LaunchFiles:
 
 
 class Ticket(NamedTuple):
-    """The queue's data about a launch, so that a restart need not read every plan."""
+    """The queue's data about a granted launch, so that a restart need not read every plan."""
 
     token: str
     rank: Rank
@@ -117,8 +118,6 @@ class Ticket(NamedTuple):
     """Whether it may be started again after a preemption."""
     lasts: float | None = None
     """Seconds that it runs at most; None if unknown."""
-    throttle: int | None = None
-    """For a waiting element: how many of its array may run at once."""
 
 
 def write_document(path: str, document: Document) -> None:
@@ -200,7 +199,7 @@ def find_end(fd: int) -> int:
 
 
 def write_ticket(place: LaunchFiles, ticket: Ticket) -> None:
-    """Mark a launch as not over."""
+    """Mark a launch as granted and not over."""
     variants = [[_need_row(member) for member in members] for members in ticket.variants]
     document = {
         "format": FORMAT,
@@ -211,7 +210,6 @@ def write_ticket(place: LaunchFiles, ticket: Ticket) -> None:
         "nice": ticket.nice,
         "requeue": ticket.requeue,
         "lasts": ticket.lasts,
-        "throttle": ticket.throttle,
     }
     # Not renamed into place: a torn ticket is made again from the plan.
     with open(os.open(place.ticket, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -233,7 +231,6 @@ def read_ticket(place: LaunchFiles) -> Ticket | None:
             document.get("nice", 0),
             document.get("requeue", True),
             document.get("lasts"),
-            document.get("throttle"),
         )
     except (KeyError, TypeError, ValueError):
         return None

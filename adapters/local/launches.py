@@ -1,13 +1,24 @@
-"""The launches of a local cluster on disk: records them, their grants and their orders, and loads them again."""
+"""The launches of a local cluster: those that wait, in memory alone, and those that were granted, with files of them.
+
+| launch | in memory | on disk |
+|---|---|---|
+| waits | its `Launch`, rank and needs; what is ordered of it | nothing; the daemon's store has the job |
+| granted | booking and rank | plan, grant, ticket, orders, and what its supervisor writes |
+| over | nothing | the same without the ticket, packed soon |
+
+A grant is the step from the first row to the second. It is complete with the grant's file, which is renamed into place
+last: a launch without one has not begun, and the daemon hands it over again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT, Launch
@@ -72,6 +83,8 @@ class LocalLaunch:
     """The part of the rank that is nice."""
     lasts: float | None = None
     """Seconds that it runs at most, from its grant; None if unknown."""
+    launch: Launch | None = None
+    """What its plan will be made of; None once it was granted."""
     held: bool = False
     booking: Booking | None = None
     addresses: tuple[str, ...] = ()
@@ -82,13 +95,13 @@ class LocalLaunch:
     reason: str = ""
     starts_by: float | None = None
     """When it starts at the latest, estimated from the bookings; None if unknown."""
-    noted: bool = False
-    """Whether its queue file has events."""
     size: int = 0
     """Bytes of its journal when it was checked last."""
     tokens: set[str] | None = None
     """Tokens of its orders; None until they are needed."""
     orders: int = 0
+    kept: list[tuple[str, Event]] = field(default_factory=list)
+    """Orders that its supervisor gets with the grant."""
 
     @property
     def handle(self) -> str:
@@ -114,6 +127,7 @@ class LocalLaunch:
 class GrantFacts(NamedTuple):
     """Values that all grants of one round have in common."""
 
+    cluster: str
     at: float
     node: str
     isolation: str
@@ -130,45 +144,70 @@ def make_root(root: str) -> None:
             raise PermissionError(errno.EPERM, f"{path} is another user's or can be written by others; chmod 700", path)
 
 
-def make_ticket(token: str, job: Job, capacity: Capacity, throttle: int | None = None) -> Ticket:
-    """The ticket of a launch: what the queue needs to know of it."""
+def make_run(place: LaunchFiles, launch: Launch, capacity: Capacity) -> LocalLaunch:
+    """A waiting launch."""
+    ticket = _make_ticket(launch.token, launch.job, capacity)
+    run = _make_run(place, ticket)
+    run.launch, run.held, run.reason, run.tokens = launch, launch.job.held, launch.job.reason, set()
+    return run
+
+
+def _make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
     group = job.spec.group or len(job.spec.tasks) > 1
     requeue = job.spec.requeue is not False
-    variants = list_variants(job, capacity)
-    return Ticket(token, rank_job(job), group, variants, job.nice, requeue, limit_run(job), throttle)
+    return Ticket(token, rank_job(job), group, list_variants(job, capacity), job.nice, requeue, limit_run(job))
 
 
-def make_run(place: LaunchFiles, ticket: Ticket, held: bool = False) -> LocalLaunch:
-    """A waiting launch, from its ticket; `held` where an order to hold it is under way."""
-    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts, held)
+def _make_run(place: LaunchFiles, ticket: Ticket) -> LocalLaunch:
+    return LocalLaunch(place, ticket, ticket.rank, ticket.nice, ticket.lasts)
 
 
-def record_launch(place: LaunchFiles, launch: Launch, ticket: Ticket, cluster: str) -> None:
-    """Write a launch's plan and its ticket. Raises OSError; a launch without a complete plan does not exist."""
+def find_launch(place: LaunchFiles) -> str | None:
+    """The token of a launch that was granted before; None if there is none."""
+    document = read_document(place.plan)
+    return None if document is None else str(document.get("token", ""))
+
+
+def has_files(place: LaunchFiles) -> bool:
+    """Whether a launch has any file here that is not packed; a job with a watched launch is never packed."""
+    folder = (place.plan, place.grant, place.journal) if os.path.lexists(place.folder) else ()
+    return any(map(os.path.lexists, (place.ticket, *folder)))
+
+
+def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
+    """Write the files of a launch that is granted; from then on its supervisor decides about it.
+
+    Raises OSError, and then leaves none of them.
+    """
+    try:
+        _write_files(run, facts)
+    except OSError:
+        with contextlib.suppress(OSError):
+            _remove_waiting(run.place)
+        raise
+    run.granted_at = facts.at
+    run.launch, run.kept = None, []
+
+
+def _write_files(run: LocalLaunch, facts: GrantFacts) -> None:
+    assert run.booking is not None and run.launch is not None
+    place = run.place
+    # First, because what a crash leaves is found by it.
+    write_ticket(place, run.ticket._replace(rank=run.rank, nice=run.nice, lasts=run.lasts))
     os.makedirs(place.folder, 0o700, exist_ok=True)
     # An earlier launch of the job may have been packed, and a supervisor reads only unpacked files.
     unpack_run(place.folder)
     plan = {
         "format": FORMAT,
-        "token": launch.token,
-        "cluster": cluster,
-        "job": encode(launch.job),
-        "environment": dict(launch.environment),
-        "throttle": launch.throttle,
+        "token": run.launch.token,
+        "cluster": facts.cluster,
+        "job": encode(run.launch.job),
+        "environment": dict(run.launch.environment),
     }
     write_document(place.plan, plan)
-    write_ticket(place, ticket)
-
-
-def find_launch(place: LaunchFiles) -> str | None:
-    """The token of a launch that was recorded before; None if there is none."""
-    document = read_document(place.plan)
-    return None if document is None else str(document.get("token", ""))
-
-
-def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
-    """Record the grant of a launch; from then on its supervisor decides about it. Raises OSError."""
-    assert run.booking is not None
+    if run.kept:
+        run.orders = 0
+        write_orders(run, run.kept)
     grant = {
         "format": FORMAT,
         "at": facts.at,
@@ -178,14 +217,7 @@ def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
         "host": run.host,
         "variant": run.ticket.variants.index(run.booking.members),
     }
-    write_document(run.place.grant, grant)
-    run.granted_at = facts.at
-
-
-def write_notes(run: LocalLaunch, events: Sequence[tuple[str, Event]], over: bool) -> None:
-    """Record what happened to a waiting launch, each with its order's token. Raises OSError."""
-    lines: list[Document] = [{**event_to_document(event), "token": token} for token, event in events]
-    append_lines(run.place.queue, [*lines, journals.END] if over else lines)
+    write_document(place.grant, grant)
 
 
 def write_orders(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> None:
@@ -202,9 +234,8 @@ def read_tokens(run: LocalLaunch) -> None:
     """Load the tokens and the last number of the launch's orders, unless they are known."""
     if run.tokens is None:
         given = journals.read_lines(run.place.orders)
-        noted = journals.read_lines(run.place.queue) if run.noted else []
         run.orders = max((int(line.get("seq", 0)) for line in given), default=0)
-        run.tokens = {str(line["token"]) for line in [*given, *noted] if "token" in line}
+        run.tokens = {str(line["token"]) for line in given if "token" in line}
 
 
 def end_launch(place: LaunchFiles, event: Event) -> None:
@@ -212,25 +243,8 @@ def end_launch(place: LaunchFiles, event: Event) -> None:
     append_lines(place.journal, [event_to_document(event), journals.END])
 
 
-def write_throttle(runs: Sequence[LocalLaunch], throttle: int | None) -> None:
-    """Write a new throttle into the tickets of waiting launches. Raises OSError; then only some have it."""
-    for run in runs:
-        run.ticket = run.ticket._replace(throttle=throttle)
-        write_ticket(run.place, run.ticket)
-
-
-def find_throttles(runs: Iterable[LocalLaunch]) -> dict[int, int]:
-    """The throttles of arrays with waiting elements; if a change was cut short, the lower one."""
-    throttles: dict[int, int] = {}
-    for run in runs:
-        limit = run.ticket.throttle
-        if run.array is not None and run.booking is None and limit is not None:
-            throttles[run.array] = min(limit, throttles.get(run.array, limit))
-    return throttles
-
-
 def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaunch]:
-    """Every live launch, from its ticket. After a reboot, launches that had begun are ended as lost.
+    """Every granted launch that is live. After a reboot, launches that had begun are ended as lost.
 
     A launch that cannot be read is left out; its next observation finds the damage. Raises OSError if the disk fails.
     """
@@ -238,7 +252,7 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaun
     for name in sorted(os.listdir(f"{root}/tickets")):
         try:
             place = parse_handle(root, name)
-            run = load_launch(place, capacity, boot_id)
+            run = _load_launch(place, capacity, boot_id)
         except (InvalidRequest, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             if not loss_records.is_damage(error):
                 raise
@@ -247,41 +261,37 @@ def load_launches(root: str, capacity: Capacity, boot_id: str) -> list[LocalLaun
             continue
         if run is not None:
             runs.append(run)
-            continue
+    return runs
+
+
+def _load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLaunch | None:
+    """Load a granted launch from its files; None if it has ended or has not begun. Raises ValueError for damage."""
+    if journals.is_over(place):
         if os.path.isdir(place.folder):
             # It may have ended long ago, while no daemon ran: `forget` counts from now, so that its end gets reported.
             os.utime(place.folder)
         mark_ended(place)
-    return runs
-
-
-def load_launch(place: LaunchFiles, capacity: Capacity, boot_id: str) -> LocalLaunch | None:
-    """Load one launch from its files; None if it has ended or does not exist. Raises ValueError for a damaged one."""
-    if journals.is_over(place):
         return None
+    grant = read_document(place.grant)
+    if grant is None or grant.get("boot_id") != boot_id:
+        if os.path.exists(place.journal):
+            if grant is None:
+                raise ValueError(f"{place.grant} is gone or damaged, and the launch has begun")
+            event = LaunchLost(time.time(), place.launch, Cause.NODE.value, "the machine was started anew")
+            end_launch(place, event)
+            mark_ended(place)
+        else:
+            _remove_waiting(place)
+        return None
+    return _load_grant(place, grant, capacity)
+
+
+def _load_grant(place: LaunchFiles, grant: Document, capacity: Capacity) -> LocalLaunch:
+    """A launch from its grant, and from the orders since then."""
     ticket = read_ticket(place) or _ticket_from_plan(place, capacity)
-    if ticket is None:
-        return None
     if not os.path.exists(place.plan):
         raise ValueError(f"{place.plan} is gone")
-    run = make_run(place, ticket)
-    lines = journals.read_lines(place.queue)
-    run.noted = bool(lines)
-    for event in journals.read_events(lines):
-        note_event(run, event)
-    return _load_grant(run, boot_id)
-
-
-def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
-    """Complete a launch with its grant, and with the orders since then."""
-    place, ticket = run.place, run.ticket
-    grant = read_document(place.grant)
-    if grant is None:
-        if os.path.exists(place.journal):
-            raise ValueError(f"{place.grant} is gone or damaged, and the launch has begun")
-        return run
-    if grant.get("boot_id") != boot_id:
-        return _recover_reboot(run)
+    run = _make_run(place, ticket)
     run.booking = read_booking(ticket, grant)
     if run.booking is None:
         raise ValueError(f"{place.grant} does not fit its plan")
@@ -292,6 +302,19 @@ def _load_grant(run: LocalLaunch, boot_id: str) -> LocalLaunch | None:
     for event in journals.read_events(orders):
         note_event(run, event)
     return run
+
+
+def _remove_waiting(place: LaunchFiles) -> None:
+    """Remove what a launch without a grant has on disk: a crash cut its grant short, or an earlier version wrote it.
+
+    The daemon hands it over again. The ticket goes last, so that a crash in the midst leaves nothing.
+    """
+    for path in (place.grant, place.orders, place.queue, place.plan, place.ticket):
+        remove(path)
+    try:
+        os.rmdir(place.folder)
+    except OSError:
+        pass  # It has an earlier launch of the job.
 
 
 def note_event(run: LocalLaunch, event: Event) -> None:
@@ -334,25 +357,15 @@ def find_changed(sizes: Sequence[tuple[LaunchFiles, int]]) -> dict[str, int]:
     return changed
 
 
-def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket | None:
+def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket:
     plan: Any = read_document(place.plan)
     if plan is None:
-        return None
+        raise ValueError(f"{place.plan} is gone or damaged")
     if plan.get("format") != FORMAT:
         raise ValueError(f"{place.plan} has format {plan.get('format')}; this version reads {FORMAT}")
-    ticket = make_ticket(str(plan["token"]), decode(Job, plan["job"]), capacity, plan.get("throttle"))
+    ticket = _make_ticket(str(plan["token"]), decode(Job, plan["job"]), capacity)
     write_ticket(place, ticket)
     return ticket
-
-
-def _recover_reboot(run: LocalLaunch) -> LocalLaunch | None:
-    """Handle a reboot: a launch that had begun is lost, any other goes back to the queue."""
-    if os.path.exists(run.place.journal):
-        event = LaunchLost(time.time(), run.place.launch, Cause.NODE.value, "the machine was started anew")
-        end_launch(run.place, event)
-        return None
-    remove(run.place.grant)
-    return run
 
 
 # --- orders on waiting launches, which have no supervisor yet ---------------------------------------------------------
@@ -362,10 +375,10 @@ _GIVEN_BACK = (SetBegin, SetDependency)
 """Orders with a condition that only the daemon can wait for: the launch is given back to it."""
 
 
-def select_notes(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]:
+def select_notes(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> list[Event]:
     """The events that the orders mean for a waiting launch; the others have no effect on it."""
-    meant = [(token, _translate(run, event)) for token, event in orders]
-    return [(token, event) for token, event in meant if isinstance(event, _NOTED) and not is_part(run, event)]
+    meant = [_translate(run, event) for _, event in orders]
+    return [event for event in meant if isinstance(event, _NOTED) and not is_part(run, event)]
 
 
 def is_part(run: LocalLaunch, event: Event) -> bool:

@@ -1,10 +1,16 @@
-"""Collects the reports for `observe`: the events of each launch behind its cursor."""
+"""Collects the reports for `observe`: the events of each launch behind its cursor.
+
+What happens to a launch that waits is in memory, `q:LIFE:COUNT` the cursor behind so many of these events, where LIFE
+names this process's. Those of an earlier life were either stored or are ordered again. Its journal follows: a cursor in
+there is an offset.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 
 from overspan.adapters.contract import Report
 from overspan.adapters.local.journals import News, read_news
@@ -13,6 +19,8 @@ from overspan.adapters.local.launches import LocalLaunch
 from overspan.bridge.model.events import Event, Queued
 from overspan.bridge.runtime.core.loss_records import is_damage, word_damage
 from overspan.bridge.runtime.core.shortages import is_shortage
+
+_NOTHING = News((), "")
 
 
 class Reports:
@@ -27,12 +35,28 @@ class Reports:
         self._gone: set[str] = set()
         self._again: set[str] = set()
         self._ends: dict[str, tuple[Event, ...]] = {}
+        self._life = uuid.uuid4().hex[:8]
+        self._told: dict[str, list[Event]] = {}
+        """The events of launches while they waited."""
         self.suspects: dict[str, str] = {}
         """Possibly lost launches: watched, but unreadable or unknown; the value is the cause, if known."""
         self.fresh = asyncio.Event()
 
+    def tell(self, handle: str, events: Sequence[Event]) -> None:
+        """Report events of a waiting launch."""
+        self._told.setdefault(handle, []).extend(events)
+        self.mark(handle)
+
+    def has_left(self, handle: str) -> bool:
+        """Whether a launch has ended while it waited."""
+        return handle in self._told and handle not in self._runs
+
+    def forget(self, watched: Collection[str]) -> None:
+        """Forget launches that ended while they waited, except those whose ends may not be stored yet."""
+        self._told = {handle: told for handle, told in self._told.items() if handle in watched or handle in self._runs}
+
     def mark(self, handle: str) -> None:
-        """Note that a launch's files have grown."""
+        """Note that a launch has something new."""
         self._dirty.add(handle)
         self.fresh.set()
 
@@ -82,18 +106,17 @@ class Reports:
         places = {handle: parse_handle(self._root, handle) for handle in unread}
         # Chosen before the read: a launch that ends during the read may have its end behind what was read.
         unknown = {handle for handle in unread if handle not in self._runs}
-        quiet = {handle for handle in unread if handle in self._runs and _is_quiet(self._runs[handle])}
-        reading = {handle: (places[handle], since[handle]) for handle in unread - quiet}
+        waited = {handle: self._read_told(handle, since[handle]) for handle in unread}
+        fileless = {handle for handle in unread if self._has_no_files(handle)}
+        reading = {handle: (places[handle], waited[handle].cursor) for handle in unread - fileless}
         try:
             news = await asyncio.to_thread(_read, reading) if reading else {}
         except BaseException:
             self._dirty |= unread
             raise
         found: dict[str, Report] = {}
-        for handle in quiet:
-            self._followed[handle] = since[handle]
-        for handle, found_news in news.items():
-            report = self._make(reading[handle], found_news, handle in unknown)
+        for handle in unread:
+            report = self._make(places[handle], waited[handle], news.get(handle, _NOTHING), handle in unknown)
             if report is not None:
                 found[handle] = report
         unreported = self._unreported & since.keys()
@@ -109,14 +132,27 @@ class Reports:
         self._unreported = {handle for handle in self._unreported if handle in since or handle in self._runs}
         self._ends = {handle: events for handle, events in self._ends.items() if handle in since}
 
-    def _make(self, asked: tuple[LaunchFiles, str], news: News | OSError, unknown: bool) -> Report | None:
-        place, cursor = asked
-        handle = place.handle
+    def _read_told(self, handle: str, cursor: str) -> News:
+        """What happened to a launch behind the cursor while it waited."""
+        told, prefix = self._told.get(handle, ()), f"q:{self._life}:"
+        if cursor.isdecimal() or not told:
+            return News((), cursor)
+        start = int(cursor.removeprefix(prefix)) if cursor.startswith(prefix) else 0
+        return News(tuple(told[start:]), f"{prefix}{len(told)}")
+
+    def _has_no_files(self, handle: str) -> bool:
+        run = self._runs.get(handle)
+        return run.launch is not None if run is not None else handle in self._told
+
+    def _make(self, place: LaunchFiles, waited: News, news: News | OSError, unknown: bool) -> Report | None:
+        handle, cursor = place.handle, waited.cursor
         if isinstance(news, News) and news.more:
             self._dirty.add(handle)
-        if isinstance(news, News) and news.events:
-            self._followed[handle] = news.cursor
-            return Report(handle, news.events, news.cursor)
+        if waited.events or (isinstance(news, News) and news.events):
+            events = (*waited.events, *news.events) if isinstance(news, News) else waited.events
+            cursor = news.cursor if isinstance(news, News) and news.events else cursor
+            self._followed[handle] = cursor
+            return Report(handle, events, cursor)
         self._followed[handle] = cursor
         if handle in self._ends:
             self._gone.add(handle)
@@ -126,7 +162,7 @@ class Reports:
                 self.suspects[handle] = word_damage(news)
             else:
                 self.read_again(handle)
-        elif unknown and handle not in self._again:
+        elif unknown and handle not in self._again and handle not in self._told:
             self.suspects.setdefault(handle, "")
         return None
 
@@ -139,11 +175,6 @@ class Reports:
         if earlier is not None:
             events, cursor = (*earlier.events, *events), earlier.cursor
         found[handle] = Report(handle, events, cursor)
-
-
-def _is_quiet(run: LocalLaunch) -> bool:
-    """Whether a launch has no events in its files."""
-    return run.booking is None and not run.noted
 
 
 def _read(reading: Mapping[str, tuple[LaunchFiles, str]]) -> dict[str, News | OSError]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.abilities import Troubles
+from overspan.adapters.contract import Launch
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
@@ -97,9 +98,14 @@ class Controller:
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
-        # A cluster asks which jobs it has, and jobs ask their cluster: `_has_launches` closes the circle.
+        # A cluster asks which jobs it has, and jobs ask their cluster: these two methods close the circle.
         self.clusters = Clusters(
-            settings, parts.state_dir, parts.opener_of, personal=parts.personal, has_launches=self._has_launches
+            settings,
+            parts.state_dir,
+            parts.opener_of,
+            personal=parts.personal,
+            has_launches=self._has_launches,
+            list_waiting=self._list_waiting,
         )
         self.recorder = _make_recorder(parts, self.clusters, installation)
         self.arrays = ArrayElements(self.recorder, self.clusters)
@@ -132,6 +138,9 @@ class Controller:
 
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)
+
+    def _list_waiting(self, name: str) -> Sequence[Launch]:
+        return self.dispatcher.list_waiting(name)
 
     def _subscribe(self) -> None:
         """Who acts on what. The order is that of the calls: `tests/unit/controller/test_changes.py` pins it."""

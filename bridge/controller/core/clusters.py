@@ -6,11 +6,11 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from overspan.adapters.abilities import Located, StartGates, Written
-from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Opener
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, Opener
 from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
@@ -278,9 +278,13 @@ class Clusters:
         *,
         personal: bool = False,
         has_launches: Callable[[str], bool] = lambda name: False,
+        list_waiting: Callable[[str], Sequence[Launch]] = lambda name: (),
     ) -> None:
         finder = opener_of or find_opener
-        configs = list(_configure(settings, state_dir, personal))
+        configs = [
+            replace(config, list_waiting=functools.partial(list_waiting, config.name))
+            for config in _configure(settings, state_dir, personal)
+        ]
         self._clusters = {
             config.name: Cluster(
                 config,

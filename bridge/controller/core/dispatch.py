@@ -250,12 +250,10 @@ class Dispatcher:
             entry = self.recorder.registry.get(row.job_id)
             job = None if entry is None else find_launch(entry.job, row.payload["launch"])
             if entry is not None and job is not None:
-                throttle = self._find_throttle(job)
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
-                wanted = not self._is_cancelled(row)
-                # The cluster may have it already, so the call has to find it. Held, it cannot start before the order.
-                job = replace(job, held=True) if not wanted or self._is_held(row) else job
-                launches.append((row, Launch(row.token, job, self.environment, throttle, needs=needs, wanted=wanted)))
+                # The cluster may have it already, so the call has to find it.
+                wanted = not self._is_cancelled(row.job_id)
+                launches.append((row, replace(self._make_launch(row.token, job), needs=needs, wanted=wanted)))
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
@@ -276,14 +274,32 @@ class Dispatcher:
             left = (row for row, _ in launches if row.token not in taken and not self.recorder.outbox.owes(row.token))
             self.recorder.changes.after_send.publish(cluster.name, any(left))
 
-    def _is_cancelled(self, row: OutboxRow) -> bool:
-        """Whether the launch is to be cancelled whole as soon as its cluster has it."""
-        return any(map(is_whole_cancel, self.recorder.outbox.of_job(row.job_id)))
+    def list_waiting(self, name: str) -> list[Launch]:
+        """The launches that a cluster has accepted and of which no grant is stored, as it was sent them."""
+        registry, completion = self.recorder.registry, self.recorder.completion
+        cluster = self.clusters.find(name)
+        if cluster is None or cluster.displaced:
+            return []
+        found = []
+        for handle, job_id in registry.watched(name).items():
+            entry = registry.get(job_id)
+            if entry is not None and entry.handle == handle and entry.job.granted_at is None:
+                found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job))
+        return found
 
-    def _is_held(self, row: OutboxRow) -> bool:
+    def _make_launch(self, token: str, job: Job) -> Launch:
+        """A launch to send. Held, where an order is owed that is to hold or cancel it, it cannot start before that."""
+        held = self._is_cancelled(job.id) or self._is_held(job)
+        return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
+
+    def _is_cancelled(self, job_id: int) -> bool:
+        """Whether the launch is to be cancelled whole as soon as its cluster has it."""
+        return any(map(is_whole_cancel, self.recorder.outbox.of_job(job_id)))
+
+    def _is_held(self, job: Job) -> bool:
         """Whether the launch is to be held as soon as its cluster has it."""
-        owed = self.recorder.outbox.of_job(row.job_id)
-        return any(is_hold(order) and order.payload["launch"] == row.payload["launch"] for order in owed)
+        owed = self.recorder.outbox.of_job(job.id)
+        return any(is_hold(order) and order.payload["launch"] == job.launch for order in owed)
 
     def _find_throttle(self, job: Job) -> int | None:
         """How many of the array that a job is of may run at once; as submitted where the array is over."""

@@ -298,6 +298,10 @@ class Completion:
             # A handle means nothing on another cluster.
             unit.handle = unit.native_id = unit.cursor = ""
 
+    def name_launch(self, job_id: int, launch: int) -> str:
+        """The token of a launch."""
+        return f"{self.installation}-{job_id}-{launch}"
+
     def decides(self, unit: UnitOfWork) -> bool:
         """Whether the daemon decides about the present launch."""
         return unit.launched and self.clusters.decider_of(unit.cluster, unit.newest_handle) is Decider.DAEMON
@@ -370,7 +374,7 @@ class Completion:
     def _owe(
         self, unit: UnitOfWork, cluster: str, launch: int, now: float, marks: Mapping[str, bool] = MappingProxyType({})
     ) -> None:
-        token = f"{self.installation}-{unit.job.id}-{launch}"
+        token = self.name_launch(unit.job.id, launch)
         unit.add.append(OutboxRow(token, unit.job.id, cluster, SUBMIT, {"launch": launch, **marks}, now))
 
     def _enter(self, unit: UnitOfWork, now: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conformance import start
 from tests.system.local.stories import make_job, open_on, play, submit
 
-from overspan.adapters.contract import Launch, LogRequest, Refusal
+from overspan.adapters.contract import LogRequest
 from overspan.adapters.local import LocalCluster, launch_files, launches
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import new_job
@@ -20,7 +20,7 @@ from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Origin, TaskSpec
 from overspan.bridge.model.states import State
 
 
-def test_a_full_disk_refuses_or_keeps_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = True
     write = launch_files.write_document
 
@@ -34,13 +34,13 @@ def test_a_full_disk_refuses_or_keeps_waiting(root: Path, monkeypatch: pytest.Mo
 
     async def story(cluster: LocalCluster) -> None:
         nonlocal blocked, full
-        job = make_job(root, 1, "exit 0")
-        (answer,) = await cluster.submit([Launch("token-1.0", job)])
-        assert isinstance(answer, Refusal) and answer.transient and "No space left" in answer.message
-        blocked = "grant."
-        follower = await submit(cluster, job)
-        await follower.step(0.5)
-        assert follower.jobs["1.0"].state is State.PENDING
+        follower = await submit(cluster, make_job(root, 1, "exit 0"))
+        for name in ("plan.", "grant."):
+            blocked = name
+            await follower.step(1.5)
+            assert follower.jobs["1.0"].state is State.PENDING
+            assert follower.jobs["1.0"].reason == "Resources: No space left on device"
+            assert not list((root / "tickets").iterdir())
         full = False
         await follower.until_state("1.0", State.COMPLETED)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,17 @@ from overspan.adapters.contract import Launch, LogRequest
 from overspan.adapters.local import journals, launch_files, launches
 from overspan.adapters.local.booking import Bookings
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.journals import News, Wake, read_news
+from overspan.adapters.local.journals import Wake, read_news
 from overspan.adapters.local.launch_files import LaunchFiles
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.observation import Reports
 from overspan.adapters.log_index import FileRange, find_range
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 from overspan.bridge.model.events import (
     Cancel,
+    Event,
     Hold,
     LaunchLost,
     NodeStarted,
@@ -37,7 +42,8 @@ from overspan.bridge.model.resources import Gpus, Gres, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 MACHINE = Capacity(4000, 4096, ("A100", "A100"))
-FACTS = GrantFacts(5.0, "here", "auto", "boot-1")
+FACTS = GrantFacts("local", 5.0, "here", "auto", "boot-1")
+BOOKED = Capacity(4000, 0, MACHINE.gpus)
 
 
 @pytest.fixture
@@ -52,19 +58,27 @@ def make_job() -> Job:
     return new_job(7, JobSpec("j", tasks, group=True), 3.0)
 
 
+def make_waiting(place: LaunchFiles) -> LocalLaunch:
+    return launches.make_run(place, Launch("tok", make_job(), {"A": "b"}), BOOKED)
+
+
 def record(place: LaunchFiles) -> LocalLaunch:
-    job = make_job()
-    ticket = launches.make_ticket("tok", job, Capacity(4000, 0, MACHINE.gpus))
-    launches.record_launch(place, Launch("tok", job, {"A": "b"}), ticket, "local")
-    return LocalLaunch(place, ticket, ticket.rank)
+    """A launch that was granted."""
+    run = make_waiting(place)
+    book(run)
+    launches.write_grant(run, FACTS)
+    return run
 
 
-def grant(run: LocalLaunch) -> None:
-    run.booking = Bookings(Capacity(4000, 0, MACHINE.gpus)).book(run.handle, run.ticket.variants)
+def book(run: LocalLaunch) -> None:
+    run.booking = Bookings(BOOKED).book(run.handle, run.ticket.variants)
     assert run.booking is not None
     run.addresses = tuple(f"127.1.1.{number}" for number in range(1, 4))
     run.host = "7.0"
-    launches.write_grant(run, FACTS)
+
+
+def list_files(place: LaunchFiles) -> list[str]:
+    return sorted(str(path.relative_to(place.root)) for path in Path(place.root).rglob("*") if path.is_file())
 
 
 def write(path: str, *documents: Any, end: str = "\n") -> None:
@@ -97,30 +111,66 @@ def test_a_ticket_is_read_as_written(place: LaunchFiles) -> None:
 def test_a_torn_ticket_is_made_again_from_the_plan(place: LaunchFiles) -> None:
     run = record(place)
     Path(place.ticket).write_text('{"format":1,"tok')
-    loaded = launches.load_launch(place, Capacity(4000, 0, MACHINE.gpus), "boot-1")
-    assert loaded == run
+    (loaded,) = launches.load_launches(place.root, BOOKED, "boot-1")
+    assert (loaded.ticket, loaded.booking) == (run.ticket, run.booking)
     assert launch_files.read_ticket(place) == run.ticket
 
 
 def test_a_granted_launch_comes_back_with_all_it_holds(place: LaunchFiles) -> None:
     run = record(place)
-    grant(run)
     (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
     assert (loaded.booking, loaded.addresses, loaded.host) == (run.booking, run.addresses, "7.0")
     members = json.loads(Path(place.grant).read_text())["members"]
     assert members[1] == ["a", 1, "here", "127.1.1.2", [1]]
 
 
-def test_what_happened_while_it_waited_comes_back(place: LaunchFiles) -> None:
-    run = record(place)
-    launches.write_notes(run, [("o1", SetPriority(1.0, 9)), ("o2", Hold(2.0))], over=False)
-    (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
-    assert (loaded.held, loaded.rank.behind, loaded.noted) == (True, -9, True)
+def test_what_waits_has_no_files_and_what_was_ordered_meanwhile_goes_with_the_grant(place: LaunchFiles) -> None:
+    run = make_waiting(place)
+    launches.note_event(run, SetPriority(1.0, 9))
+    run.kept += [("o1", SetTime(2.0, 60)), ("o2", Cancel(3.0, task="b"))]
+    assert list_files(place) == [] and not launches.has_files(place)
+    book(run)
+    launches.write_grant(run, FACTS)
+    assert (run.launch, run.kept, run.orders) == (None, [], 2)
+    (loaded,) = launches.load_launches(place.root, BOOKED, "boot-1")
     launches.read_tokens(loaded)
-    assert loaded.tokens == {"o1", "o2"}
-    launches.write_notes(run, [("o3", Cancel(3.0))], over=True)
+    assert (loaded.rank.behind, loaded.tokens, loaded.orders) == (-9, {"o1", "o2"}, 2)
+
+
+@pytest.mark.parametrize("failing", ["plan", "orders", "grant"])
+def test_a_grant_that_cannot_be_written_leaves_nothing(
+    place: LaunchFiles, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail_for(write: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+        def fail(path: str, data: Any) -> None:
+            if f"/{failing}." in path:
+                raise OSError(errno.ENOSPC, "full")
+            write(path, data)
+
+        return fail
+
+    run = make_waiting(place)
+    run.kept.append(("o1", SetTime(2.0, 60)))
+    book(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(launches, "write_document", fail_for(launch_files.write_document))
+        patch.setattr(launches, "append_lines", fail_for(launch_files.append_lines))
+        with pytest.raises(OSError, match="full"):
+            launches.write_grant(run, FACTS)
+    assert list_files(place) == [] and run.launch is not None
+    launches.write_grant(run, FACTS)
+    assert [line["seq"] for line in journals.read_lines(place.orders)] == [1]
+
+
+@pytest.mark.parametrize("left", [["tickets/7.0"], ["tickets/7.0", "runs/7/plan.0.json", "runs/7/queue.0.jsonl"]])
+def test_what_a_crash_or_an_earlier_version_left_of_a_waiting_launch_goes(place: LaunchFiles, left: list[str]) -> None:
+    record(place)
+    os.unlink(place.grant)
+    Path(place.queue).touch()
+    for name in set(list_files(place)) - set(left):
+        os.unlink(f"{place.root}/{name}")
     assert launches.load_launches(place.root, MACHINE, "boot-1") == []
-    assert not os.path.exists(place.ticket)
+    assert list_files(place) == [] and not os.path.exists(place.folder)
 
 
 def test_priority_and_nice_change_the_place_each_on_its_own(place: LaunchFiles) -> None:
@@ -137,7 +187,6 @@ def test_priority_and_nice_change_the_place_each_on_its_own(place: LaunchFiles) 
 
 def test_what_was_ordered_of_a_running_launch_comes_back(place: LaunchFiles) -> None:
     run = record(place)
-    grant(run)
     (loaded,) = launches.load_launches(place.root, MACHINE, "boot-1")
     assert (loaded.leaving, loaded.granted_at, loaded.ends_by) == (False, 5.0, None)
     launches.write_orders(run, [("o1", SetPriority(1.0, 9)), ("o2", Preempt(2.0, True, 5, "job 9"))])
@@ -148,7 +197,7 @@ def test_what_was_ordered_of_a_running_launch_comes_back(place: LaunchFiles) -> 
 
 def test_a_limit_in_force_says_when_the_room_comes_back(place: LaunchFiles) -> None:
     job = new_job(7, JobSpec("j", (TaskSpec("a", time=100),)), 3.0)
-    run = launches.make_run(place, launches.make_ticket("tok", job, MACHINE))
+    run = launches.make_run(place, Launch("tok", job), MACHINE)
     run.granted_at = 50.0
     assert run.ends_by == 150.0
     launches.note_event(run, SetTime(60.0, 200))
@@ -158,12 +207,10 @@ def test_a_limit_in_force_says_when_the_room_comes_back(place: LaunchFiles) -> N
 
 
 def test_after_a_reboot_what_had_begun_is_lost_and_the_rest_waits(place: LaunchFiles) -> None:
-    run = record(place)
-    grant(run)
-    (waiting,) = launches.load_launches(place.root, MACHINE, "boot-2")
-    assert waiting.booking is None
-    assert not os.path.exists(place.grant)
-    grant(run)
+    record(place)
+    assert launches.load_launches(place.root, MACHINE, "boot-2") == []
+    assert list_files(place) == [] and not launches.has_files(place)
+    record(place)
     write(place.journal, {"format": 1}, end="\n{torn")
     assert launches.load_launches(place.root, MACHINE, "boot-2") == []
     (event,) = read_news(place, "").events
@@ -193,19 +240,51 @@ def test_orders_are_numbered_on_and_a_torn_line_is_cut(place: LaunchFiles) -> No
     assert Path(place.orders).read_bytes().count(b"\n") == 3
 
 
-def test_news_come_from_the_queue_file_then_from_the_journal(place: LaunchFiles) -> None:
-    run = record(place)
-    assert read_news(place, "") == News((), "")
-    held, urgent, started = Hold(1.0), SetPriority(2.0, 3), NodeStarted(3.0, "a", 0, 0)
-    launches.write_notes(run, [("o1", held)], over=False)
-    first = read_news(place, "")
-    assert first.events == (held,) and first.cursor.startswith("q:")
-    launches.write_notes(run, [("o2", urgent)], over=False)
-    write(place.journal, {"format": 1}, event_to_document(started))
-    second = read_news(place, first.cursor)
-    assert second.events == (urgent, started) and second.cursor.isdecimal()
-    assert read_news(place, second.cursor) == News((), second.cursor)
-    assert read_news(place, "").events == (held, urgent, started)
+def test_what_happened_while_it_waited_is_told_before_its_journal(place: LaunchFiles) -> None:
+    async def story() -> None:
+        run = make_waiting(place)
+        reports = Reports(place.root, {place.handle: run})
+        held, urgent, started = Hold(1.0), SetPriority(2.0, 3), NodeStarted(3.0, "a", 0, 0)
+
+        async def ask(cursor: str) -> tuple[tuple[Event, ...], str]:
+            found = await reports.collect({place.handle: cursor})
+            return (found[0].events, found[0].cursor) if found else ((), cursor)
+
+        assert await ask("") == ((), "")
+        reports.tell(place.handle, [held])
+        events, first = await ask("")
+        assert events == (held,) and first.startswith("q:")
+        assert await ask(first) == ((), first)
+        reports.tell(place.handle, [urgent])
+        book(run)
+        launches.write_grant(run, FACTS)
+        write(place.journal, {"format": 1}, event_to_document(started))
+        reports.mark(place.handle)
+        events, second = await ask(first)
+        assert events == (urgent, started) and second.isdecimal()
+        assert await ask(second) == ((), second)
+        # The store was ahead of the cursor of an earlier life, of which nothing is left.
+        assert (await ask("q:1234:1"))[0] == (held, urgent, started)
+
+    asyncio.run(story())
+
+
+def test_the_end_of_a_launch_that_waited_is_told_until_nobody_asks(place: LaunchFiles) -> None:
+    async def story() -> None:
+        runs = {place.handle: make_waiting(place)}
+        reports = Reports(place.root, runs)
+        reports.tell(place.handle, [Cancel(1.0)])
+        del runs[place.handle]
+        assert reports.has_left(place.handle)
+        for _ in range(2):
+            (report,) = await reports.collect({place.handle: ""})
+            assert report.events == (Cancel(1.0),) and not report.gone
+            reports.forget([place.handle])
+        assert await reports.collect({place.handle: report.cursor}) == [] and not reports.suspects
+        reports.forget([])
+        assert not reports.has_left(place.handle)
+
+    asyncio.run(story())
 
 
 def test_half_a_line_is_no_news(place: LaunchFiles) -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from overspan.adapters.contract import Launch, LogRequest
 from overspan.adapters.local import journals, launch_files, launches
+from overspan.adapters.local.booking import Bookings
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.ended_runs import RunPacker
 from overspan.adapters.local.journals import read_news
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended
+from overspan.adapters.local.launches import GrantFacts
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.local.run_packs import LARGEST, pack_run, unpack_run
 from overspan.bridge.model.errors import NotFound, Unreachable
@@ -37,7 +39,10 @@ def place(tmp_path: Path) -> LaunchFiles:
 def end(place: LaunchFiles) -> LaunchFiles:
     """A launch that is over, with all the files of one."""
     launch = Launch(f"tok-{place.job}-{place.launch}", new_job(place.job, JobSpec("j", (TaskSpec("a"),)), 3.0))
-    launches.record_launch(place, launch, launches.make_ticket(launch.token, launch.job, Capacity(1, 1)), "c")
+    run = launches.make_run(place, launch, Capacity(4000, 4096))
+    run.booking = Bookings(Capacity(4000, 4096)).book(run.handle, run.ticket.variants)
+    run.addresses = ("127.1.1.1",)
+    launches.write_grant(run, GrantFacts("c", 1.0, "here", "auto", "boot"))
     write(f"{place.folder}/nodes/a.0.{place.launch}.0.claim", b"", 0o400)
     write(
         f"{place.folder}/nodes/a.0.{place.launch}.0.end",

@@ -12,11 +12,12 @@ import pytest
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.local import journals, launches, supervisors
+from overspan.adapters.local.booking import Bookings
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.ended_runs import forget_runs
 from overspan.adapters.local.forkserver import Forked
-from overspan.adapters.local.launch_files import LaunchFiles, append_lines
-from overspan.adapters.local.launches import LocalLaunch
+from overspan.adapters.local.launch_files import LaunchFiles, append_lines, mark_ended
+from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.supervisors import Supervisors
 from overspan.bridge.model.job import new_job
@@ -31,9 +32,11 @@ def record(root: Path, number: int = 7) -> LocalLaunch:
     launches.make_root(str(root))
     place = LaunchFiles(str(root), number, 0)
     job = new_job(number, JobSpec("j", (TaskSpec("j", run="true"),)), 3.0)
-    ticket = launches.make_ticket("tok", job, MACHINE)
-    launches.record_launch(place, Launch("tok", job), ticket, "local")
-    return LocalLaunch(place, ticket, ticket.rank)
+    run = launches.make_run(place, Launch("tok", job), MACHINE)
+    run.booking = Bookings(MACHINE).book(run.handle, run.ticket.variants)
+    run.addresses = ("127.1.1.1",)
+    launches.write_grant(run, GrantFacts("local", 1.0, "here", "auto", "boot"))
+    return run
 
 
 def test_a_stray_file_or_one_broken_launch_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -51,8 +54,15 @@ def test_a_launch_that_ended_long_ago_unseen_is_kept_for_whoever_asks(tmp_path: 
     for path in [Path(run.place.folder), *Path(run.place.folder).iterdir()]:
         os.utime(path, (1000.0, 1000.0))
     assert launches.load_launches(str(tmp_path), MACHINE, "boot") == []
-    assert forget_runs(str(tmp_path), 2000.0) == 0
+    assert forget_runs(str(tmp_path), 2000.0, ()) == 0
     assert os.path.exists(run.place.journal)
+
+
+def test_an_old_run_directory_stays_while_its_job_waits_again(tmp_path: Path) -> None:
+    run = record(tmp_path)
+    mark_ended(run.place)
+    assert forget_runs(str(tmp_path), 2e12, (7,)) == 0 and os.path.exists(run.place.plan)
+    assert forget_runs(str(tmp_path), 2e12, (8,)) == 1 and not os.path.exists(run.place.folder)
 
 
 def test_a_root_that_others_can_write_is_refused(tmp_path: Path) -> None:
