@@ -20,6 +20,7 @@ from textual.widgets import ContentSwitcher
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
+from overspan.tui.actions.watching import ASK_SECONDS, Watching
 from overspan.tui.clipboard import write_clipboard
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
@@ -74,6 +75,7 @@ class TopApp(App[int], inherit_bindings=False):
         self._feed = self._make_feed(self.options.wanted)
         self.questions = Questions(open_source, self._deliver, self._feed.tried)
         self.order_log = OrderLog()
+        self.watching = Watching(self)
         self._written = WrittenScreen()
 
     def compose(self) -> ComposeResult:
@@ -92,6 +94,7 @@ class TopApp(App[int], inherit_bindings=False):
         self.queue.show()
         self.refresh_head()
         self.set_interval(1.0, self.refresh_head)
+        self.set_interval(ASK_SECONDS, self.watching.ask)
         self._feed.start()
 
     def on_unmount(self) -> None:
@@ -162,6 +165,7 @@ class TopApp(App[int], inherit_bindings=False):
         self.clock_offset = changes.now - time.time()
         self.stale, self.lost = changes.stale, None
         self.queue.take(changes)
+        self.watching.look()
 
     def _lose(self, lost: Lost) -> None:
         self.lost = lost
@@ -194,6 +198,7 @@ class TopApp(App[int], inherit_bindings=False):
         marks = [
             *(["read-only"] if self.options.read_only else []),
             *(["paused"] if self.paused_since is not None else []),
+            *([f"{count} watched"] if (count := len(self.watching.watched)) else []),
         ]
         troubles = describe_troubles(self.stale, self.lost, self.now(), time.time())
         facts = HeadFacts(tabs, self.queue.counts, self.queue.scope.ended, troubles, marks, self.options.ascii)
@@ -234,8 +239,9 @@ class TopApp(App[int], inherit_bindings=False):
         self.place.ask_again()
 
     def action_close_open(self) -> None:
-        """Close what is open, the innermost first; on the queue alone there is nothing."""
-        self._close_open()
+        """Close what is open, the innermost first; on the queue alone, the notes."""
+        if not self._close_open():
+            self.clear_notifications()
 
     def action_pause(self) -> None:
         """Let the display stand still, or follow again."""

@@ -36,7 +36,7 @@ class KeyAction(NamedTuple):
 APP: tuple[KeyAction, ...] = (
     KeyAction("app.help", "question_mark", "help", "help", "what the keys do here", hint=True),
     KeyAction("app.palette", "colon", "palette", "go to", "a place, a filter, an action, by its name", hint=True),
-    KeyAction("app.back", "escape", "close_open", "back", "close what is open"),
+    KeyAction("app.back", "escape", "close_open", "back", "close what is open, then notes"),
     KeyAction("app.quit", "q", "quit_top", "quit", "close what is open, then end"),
     KeyAction("app.interrupt", "ctrl+c", "interrupt", "copy or end", "copy what is selected; else end", always=True),
     KeyAction("app.suspend", "ctrl+z", "suspend_process", "to the shell", "`fg` comes back"),
@@ -114,6 +114,8 @@ JOB: tuple[KeyAction, ...] = (
     KeyAction("job.logs", "o", "logs", "log", "what the job prints", hint=True),
     KeyAction("job.describe", "d", "describe", "details", "timeline, tasks, reason, script", hint=True),
     KeyAction("job.texts", "b", "texts", "as sent", "script or manifests as the cluster got them, environment"),
+    KeyAction("job.shell", "exclamation_mark", "shell", "shell", "beside the work; the job goes on"),
+    KeyAction("job.watch", "i", "watch", "watch", "tell me when it ends; again: do not"),
     KeyAction("job.copy", "y", "copy_id", "copy id", "to the terminal's clipboard"),
     KeyAction("job.order_log", "L", "order_log", "order log", "what was ordered, and the answers"),
     KeyAction("job.cancel", "c", "order('cancel')", "cancel", "asks first", hint=True),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.durations import format_limit, format_timestamp, parse_wall_time, parse_when
 from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS, OptionOwner, split_change
+from overspan.bridge.model.sizes import format_memory_option, parse_memory
 from overspan.tui.actions.edit_lines import EditFile, EditLine, explain_no_proposal, propose_more
 from overspan.tui.actions.orders import LIVE, WAITING, read_integer, read_whole
 from overspan.tui.actions.target import Target
@@ -15,6 +17,7 @@ from overspan.tui.source import Source
 
 BLANK = "an empty value means: as it was, for each of them"
 _ONE = "only lines that you change are sent"
+_NO_DEPENDENCY = "dependency: none takes it away"
 
 
 class EditForm(NamedTuple):
@@ -87,6 +90,26 @@ def _show_number(name: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda job: "" if job.get(name) is None else str(job[name])
 
 
+def _show_task(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda job: "".join(str(task.get(name) or "") for task in (job.get("tasks") or ())[:1])
+
+
+def _show_memory(job: Mapping[str, Any]) -> str:
+    return "".join(format_memory_option(task["memory"]) for task in (job.get("tasks") or ())[:1] if task.get("memory"))
+
+
+def _show_dependency(job: Mapping[str, Any]) -> str:
+    """As --dependency; without what became of each."""
+    return re.sub(r"\([a-z]+\)", "", job.get("dependency") or "")
+
+
+def _read_dependency(text: str, now: float) -> str:
+    """An empty line means as it was."""
+    return "" if text.lower() == "none" else text
+
+
+_ONE_TASK = frozenset({Kind.JOB})
+
 EDIT_FIELDS = (
     EditField("time", "time_limit", LIVE, _show_limit, lambda text, now: parse_wall_time(text), frozenset(Kind)),
     EditField("name", "name", LIVE, _show_text("name"), kinds=frozenset({Kind.JOB, Kind.ARRAY, Kind.ELEMENT})),
@@ -102,6 +125,9 @@ EDIT_FIELDS = (
     EditField("partition", "partition", WAITING, _show_text("partition")),
     EditField("account", "account", WAITING, _show_text("account")),
     EditField("qos", "qos", WAITING, _show_text("qos")),
+    EditField("nodes", "nodes", WAITING, _show_task("nodes"), lambda text, now: read_whole(text), _ONE_TASK),
+    EditField("mem", "memory", WAITING, _show_memory, lambda text, now: parse_memory(text), _ONE_TASK),
+    EditField("dependency", "dependency", WAITING, _show_dependency, _read_dependency),
     EditField("begin", "begin", WAITING, lambda job: format_timestamp(job.get("begin"), ""), parse_when),
     EditField("priority", "priority", WAITING, _show_number("priority"), lambda text, now: read_whole(text)),
     EditField("nice", "nice", WAITING, _show_number("nice"), lambda text, now: read_integer(text)),
@@ -114,7 +140,8 @@ def _ask_edit(source: Source, target: Target) -> EditFile:
         job = {**job, "tasks": [task for task in job["tasks"] if task.get("offset") == target.row.task_offset]}
     fields = [each for each in EDIT_FIELDS if target.kind in each.kinds]
     lines = tuple(EditLine(each.key, each.show(job)) for each in fields if each.states & target.states.keys())
-    return EditFile(lines, remarks=(_ONE, *_tell_left_out(fields, [target])))
+    remarks = (_ONE, *((_NO_DEPENDENCY,) if job.get("dependency") else ()), *_tell_left_out(fields, [target]))
+    return EditFile(lines, remarks=remarks)
 
 
 def _make_blank_edit(targets: Sequence[Target]) -> EditFile:

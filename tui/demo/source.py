@@ -25,7 +25,7 @@ from overspan.bridge.client.messages import (
 )
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges
 from overspan.bridge.listings.rows import JobRow
-from overspan.bridge.model.errors import NotFound
+from overspan.bridge.model.errors import Conflict, NotFound
 from overspan.bridge.model.log_matching import find_lines, make_matcher
 from overspan.tui.demo.documents import describe_demo_job, make_history_rows, make_rows, make_transitions
 from overspan.tui.demo.lab import KEPT_SECONDS, DemoLab
@@ -217,6 +217,12 @@ class DemoSource:
         """As the client: nobody has to log in to a lab that is not there."""
         name = self._find_cluster(cluster).name
         return {"format": 1, "message": f"{name} needs no login", "words": [], "check": []}
+
+    def shell(self, ref: str, task: str = "", node: int = 0) -> dict[str, Any]:
+        """As the client, which has nothing to enter here."""
+        with self._lock:
+            job = self._orders.find(ref)[0]
+            raise Conflict(f"job {job.id} is simulated", remedy="`span top` without --demo opens shells")
 
     @staticmethod
     def _find_cluster(name: str) -> DemoCluster:

@@ -104,7 +104,8 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
 
     def _list_options(self) -> Sequence[Option]:
         """The first one does nothing: it is what Enter means."""
-        options = [Option(Content(f"{value:5} {meaning}"), value) for value, meaning in self.question.choices]
+        width = max(5, *(len(value) for value, _ in self.question.choices))
+        options = [Option(Content(f"{value:{width}} {meaning}"), value) for value, meaning in self.question.choices]
         return [Option(Content("none, go back"), ""), *options]
 
     def on_mount(self) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from textual.app import SuspendNotSupported
 from textual.screen import Screen
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.lent_terminal import lend_terminal
 from overspan.tui.logs.session import LogSession, find_file
 
 COPIED = 64 << 20
@@ -44,7 +42,7 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     streams = session.document.streams
     path = find_file(streams, session.kind)
     if path:
-        _run(screen, words, path)
+        lend_terminal(screen, [*words, path])
         return
     folder = tempfile.mkdtemp(prefix="span-log-")
     copy = os.path.join(folder, "log")
@@ -53,7 +51,7 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     def show(size: int) -> None:
         del size
         if not session.closed:
-            _run(screen, words, copy)
+            lend_terminal(screen, [*words, copy])
         shutil.rmtree(folder, ignore_errors=True)
 
     def fail(error: OverspanError) -> None:
@@ -64,18 +62,3 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     screen.app.questions.ask(  # type: ignore[attr-defined]
         "log-save", lambda source: session.reader.save(source, streams, copy, stopped, most), show, fail
     )
-
-
-def _run(screen: Screen[Any], words: Sequence[str], path: str) -> None:
-    try:
-        with screen.app.suspend():
-            # Ctrl-C is the program's; a handler, unlike SIG_IGN, is not inherited.
-            former = signal.signal(signal.SIGINT, lambda *_: None)
-            try:
-                subprocess.run([*words, path], check=False)
-            finally:
-                signal.signal(signal.SIGINT, former)
-    except SuspendNotSupported:
-        screen.notify("there is no terminal for another program here", severity="error", markup=False)
-    except OSError as error:
-        screen.notify(clean_text(f"{words[0]}: {error.strerror}"), severity="error", markup=False)

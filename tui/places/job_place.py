@@ -14,6 +14,7 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.giving import start_order
 from overspan.tui.actions.order_log_screen import OrderLogScreen
 from overspan.tui.actions.orders import refuse_orders
+from overspan.tui.actions.shell import open_shell, refuse_shells
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
 from overspan.tui.detail.text_screen import TextScreen
@@ -112,7 +113,14 @@ class JobPlace(TopPlace):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Orders have no keys where none may be given, nor while somebody types: inputs leave some keys to others."""
-        return not (action == "order" and (refuse_orders(self.top.options) or isinstance(self.app.focused, Input)))
+        refuse = {"order": refuse_orders, "shell": refuse_shells}.get(action)
+        return refuse is None or not (refuse(self.top.options) or isinstance(self.app.focused, Input))
+
+    def action_shell(self) -> None:
+        """Open a shell beside the job under the cursor."""
+        target = self.find_current()
+        if target is not None:
+            open_shell(self.top, target)
 
     def action_order(self, name: str) -> None:
         """Begin an order about the targets."""
@@ -120,6 +128,12 @@ class JobPlace(TopPlace):
         if targets:
             shown = frozenset(line.key for line in self.query_one(LineTable).lines)
             start_order(self.top, name, targets, shown)
+
+    def action_watch(self) -> None:
+        """Tell the user when the targets end, or no more."""
+        targets = self.list_targets()
+        if targets:
+            self.top.watching.turn(targets)
 
     def drop_marks(self, keys: Collection[Hashable]) -> None:
         """What was ordered for these lines has been done: a mark stays where it failed."""

@@ -150,6 +150,11 @@ class QueuePlace(JobPlace):
         self._draw()
         self.describe_current()
 
+    def show_watched(self) -> None:
+        """Other jobs are watched: their lines have a sign."""
+        self._measured.clear()
+        self._draw()
+
     def redraw(self) -> None:
         """The daemon is lost, or was found."""
         self._draw()
@@ -197,7 +202,7 @@ class QueuePlace(JobPlace):
         if not table.size.width:
             return self._summary.hidden_columns
         stale = frozenset(one.cluster for one in self.top.stale if not one.partial)
-        columns = make_columns(self._choice.columns, stale, self.top.options.ascii)
+        columns = make_columns(self._choice.columns, stale, self.top.options.ascii, self.top.watching.watched)
         self._measured = measure_columns(columns, lines, now, self._choice.order, self._measured)
         fitted = fit_columns(columns, self._measured, table.size.width)
         layout = tuple((column.field, width) for column, width in fitted.widths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
@@ -17,7 +17,7 @@ from overspan.bridge.model.durations import DAY, WEEK
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.queue.field_texts import make_text
 from overspan.tui.queue.styled_text import StyledText
-from overspan.tui.queue.tree import Kind, Line
+from overspan.tui.queue.tree import Kind, Line, LineKey
 
 DEFAULT = ("id", "name", "user", "partition", "cluster", "state_code", "time_used", "nodes", "nodes_or_reason")
 RIGHT = frozenset({"time_used", "time_left", "time_limit", "nodes", "cpus", "priority", "gpus", "memory"})
@@ -56,12 +56,20 @@ def style_of(state: str) -> str:
     return _STYLES.get(state, "bad")
 
 
-def make_columns(names: Sequence[str], stale: Collection[str] = (), ascii_only: bool = False) -> list[QueueColumn]:
-    """The columns of these fields, in this order; the first has the tree. `stale`: clusters that do not answer."""
+def make_columns(
+    names: Sequence[str],
+    stale: Collection[str] = (),
+    ascii_only: bool = False,
+    watched: Container[LineKey] = frozenset(),
+) -> list[QueueColumn]:
+    """The columns of these fields, in this order; the first has the tree, and a sign behind what is watched.
+
+    `stale`: clusters that do not answer. `watched` is looked at when a line is painted.
+    """
     columns = [QueueColumn(name, title_of(FIELDS[name]), _find_text(name, stale)) for name in names]
     first = columns[0]
     # Its title stands above the texts, behind the signs of the tree.
-    tree = first._replace(title=f"  {first.title}", show=_show_tree(first.show, ascii_only))
+    tree = first._replace(title=f"  {first.title}", show=_show_tree(first.show, ascii_only, watched))
     return [tree, *columns[1:]]
 
 
@@ -142,15 +150,17 @@ def clean_line(text: str) -> str:
     return clean_text(" ".join(text.split()) if "\n" in text else text)
 
 
-def _show_tree(show: CellText, ascii_only: bool) -> CellText:
+def _show_tree(show: CellText, ascii_only: bool, watched: Container[LineKey]) -> CellText:
+    sign = " *" if ascii_only else " ◉"
     folded, unfolded, inner, last = ("+ ", "- ", " |- ", " `- ") if ascii_only else ("▸ ", "▾ ", " ├ ", " └ ")
 
     def show_tree(line: Line, now: float) -> StyledText:
         cell = show(line, now)
+        text = cell.text + sign if line.key in watched else cell.text
         if line.depth:
-            return cell._replace(text=(last if line.last else inner) + cell.text)
+            return cell._replace(text=(last if line.last else inner) + text)
         head = "  " if line.folded is None else folded if line.folded else unfolded
-        return cell._replace(text=head + cell.text)
+        return cell._replace(text=head + text)
 
     return show_tree
 

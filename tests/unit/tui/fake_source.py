@@ -95,6 +95,8 @@ class FakeSource:
         self.timelines: dict[str, list[Transition]] = {}
         self.node_document: dict[str, Any] = {"now": NOW, "clusters": [], "nodes": []}
         self.cluster_list: list[dict[str, Any]] = []
+        self.shells: dict[str, dict[str, Any]] = {}
+        """What is run for a shell, by job."""
         self.schedule_list: list[dict[str, Any]] = []
         self.past: list[JobRow] = []
         self.put(*rows)
@@ -233,6 +235,12 @@ class FakeSource:
     def login(self, cluster: str) -> dict[str, Any]:
         """As the client."""
         return {"message": "there is nothing to log in to", "words": [], "check": []}
+
+    def shell(self, ref: str, task: str = "", node: int = 0) -> dict[str, Any]:
+        """As the client."""
+        self._order("shell", (ref, task, node))
+        found: dict[str, Any] = self._find(self.shells, ref)
+        return found
 
     def ping(self) -> dict[str, Any]:
         """As the client."""

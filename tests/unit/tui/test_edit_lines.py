@@ -93,9 +93,18 @@ def test_what_can_be_edited_depends_on_the_state() -> None:
     [waiting] = make_targets(job(7, state="PENDING"))
     file = FORMS["edit"].ask(source, running)
     assert "time: 1:00:00\nname: fit\ncomment: x\n" in file.write()
-    assert "# only of a waiting job: partition, account, qos, begin, priority, nice\n" in file.write()
+    assert (
+        "# only of a waiting job: partition, account, qos, nodes, mem, dependency, begin, priority, nice\n"
+        in file.write()
+    )
     every = FORMS["edit"].ask(source, waiting)
     assert [line.key for line in every.lines] == [each.key for each in EDIT_FIELDS if each.key != "throttle"]
+    assert "nodes:\nmem:\ndependency:\n" in every.write()
+    source.details["7"] = {"dependency": "afterok:5(unfulfilled)", "tasks": [{"nodes": 2, "memory": 8192}]}
+    every = FORMS["edit"].ask(source, waiting)
+    assert "nodes: 2\nmem: 8G\ndependency: afterok:5\n" in every.write()
+    assert "# dependency: none takes it away\n" in every.write()
+    assert FORMS["edit"].read({"dependency": "none", "mem": "4G"}, NOW) == {"dependency": "", "memory": 4096}
     array = make_targets(*make_array(44))[0]
     source.details["44"] = {"array": {"throttle": 4}, "tasks": []}
     assert EditLine("throttle", "4") in FORMS["edit"].ask(source, array).lines

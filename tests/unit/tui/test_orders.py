@@ -122,7 +122,7 @@ def test_the_log_keeps_the_newest_and_equal_answers_are_told_together() -> None:
 ELEMENTS = tuple(make_array(44))
 SENT: tuple[tuple[str, Sequence[JobRow], Sequence[str], tuple[str, Any]], ...] = (
     ("cancel", [job(7)], ["y"], ("cancel", CancelOrder(refs=("7",)))),
-    ("signal", [job(7)], ["down", "down", "enter"], ("cancel", CancelOrder(refs=("7",), signal="INT"))),
+    ("signal", [job(7)], ["down", "down", "enter"], ("cancel", CancelOrder(refs=("7",), signal="INT", full=True))),
     ("hold", [job(7, state="PENDING")], [], ("hold", ("7",))),
     ("release", [job(7, state="PENDING", reason="JobHeldUser")], [], ("release", ("7",))),
     ("suspend", [job(7)], [], ("suspend", ("7",))),

@@ -1,0 +1,76 @@
+"""The terminal, lent to another program until it ends: a pager, an editor, a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from textual.app import SuspendNotSupported
+from textual.screen import Screen
+
+from overspan.bridge.client.terminal_texts import clean_text
+
+
+def lend_terminal(
+    screen: Screen[Any], words: Sequence[str], environment: Mapping[str, str] | None = None, greeting: str = ""
+) -> None:
+    """Run a program on the terminal, and come back when it ends. `greeting` is a line above what it writes.
+
+    Where it fails, what it has said stays to be read until Enter.
+    """
+    try:
+        with screen.app.suspend(), _keep_terminal(sys.__stdin__), _leave_interrupts():
+            if greeting:
+                print(clean_text(greeting), file=sys.__stderr__, flush=True)
+            code = subprocess.run(words, env=environment, check=False).returncode
+            if code:
+                _wait_for_enter(f"It has ended with exit code {code}. Enter goes back.")
+    except SuspendNotSupported:
+        screen.notify("there is no terminal for another program here", severity="error", markup=False)
+    except OSError as error:
+        screen.notify(clean_text(f"{words[0]}: {error.strerror}"), severity="error", markup=False)
+
+
+@contextlib.contextmanager
+def _leave_interrupts() -> Iterator[None]:
+    """Ctrl-C is the program's; a handler, unlike SIG_IGN, is not inherited."""
+    former = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+@contextlib.contextmanager
+def _keep_terminal(stream: Any) -> Iterator[None]:
+    """Take the terminal back as it was: a program that is killed leaves it raw, and to its own process group."""
+    try:
+        number = stream.fileno()
+        attributes = termios.tcgetattr(number)
+    except (OSError, ValueError, AttributeError, termios.error):
+        yield
+        return
+    try:
+        yield
+    finally:
+        former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        # Not its controlling terminal, or a terminal that is gone.
+        with contextlib.suppress(OSError, termios.error):
+            if os.tcgetpgrp(number) != os.getpgrp():
+                os.tcsetpgrp(number, os.getpgrp())
+            termios.tcsetattr(number, termios.TCSADRAIN, attributes)
+        signal.signal(signal.SIGTTOU, former)
+
+
+def _wait_for_enter(text: str) -> None:
+    """Say something, and wait for a line."""
+    print(f"\n{clean_text(text)}", file=sys.__stderr__, flush=True)
+    if sys.__stdin__ is not None:
+        with contextlib.suppress(OSError, ValueError):
+            os.read(sys.__stdin__.fileno(), 4096)
