@@ -35,6 +35,7 @@ from overspan.bridge.controller.features.job_limits import JobLimits, is_held_ba
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode
@@ -250,6 +251,7 @@ class Dispatcher:
             entry = self.recorder.registry.get(row.job_id)
             job = None if entry is None else find_launch(entry.job, row.payload["launch"])
             if entry is not None and job is not None:
+                job = carry(job)
                 throttle = self._find_throttle(job)
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 wanted = not self._is_cancelled(row)

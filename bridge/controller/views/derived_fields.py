@@ -113,7 +113,7 @@ def _fill_fields(entry: JobEntry, task_name: str) -> FilenameFields:
         host=next((place.node for place in job.placements if place.task == task_name), ""),
         array_job=job.id if job.array is not None else job.element.array if job.element is not None else None,
         element=job.element.index if job.element is not None else None,
-        restarts=job.launch,
+        restarts=job.relaunches,
     )
 
 
