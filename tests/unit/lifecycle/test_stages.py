@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,7 @@ from overspan.bridge.model.states import State
 def pipeline(*tasks: TaskSpec, **fields: Any) -> JobSpec:
     """Tasks that run one after the other."""
     chained = tuple(
-        replace(task, needs=(*task.needs, Need(before.name, NeedKind.OK)))
-        for before, task in zip(tasks, tasks[1:], strict=False)
+        replace(task, needs=(*task.needs, Need(before.name, NeedKind.OK))) for before, task in itertools.pairwise(tasks)
     )
     return JobSpec("p", (tasks[0], *chained), start=Start.INDEPENDENT, **fields)
 
