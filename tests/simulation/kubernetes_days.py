@@ -73,6 +73,7 @@ max_restarts_on_errors: {budget}
 run: {work}
 ---
 name: second
+num_nodes: {nodes}
 resources: {{cpus: 1}}
 run: work 5 0 1
 """

@@ -295,7 +295,7 @@ def _asked_already(unit: UnitOfWork, event: events.Cancel) -> bool:
 
 def _end_event(unit: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
     task = request.task or target.task
-    waits = unit.job.granted_at is None
+    waits = unit.job.granted_at is None or waits_its_turn(unit.job, task)
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
     kills = number == signal.SIGKILL and not request.batch_only
     if number is None or (waits and kills):

@@ -35,6 +35,7 @@ def test_a_stage_holds_nothing_before_its_turn(span: Span, tmp_path: Path) -> No
     job = span.submit(pipeline(small, {"name": "judge", "resources": big, "run": "echo judged"}))
     span.until(job, "RUNNING", task="fit")
     assert list_rows(span, job) == [f"{job}+0 RUNNING None", f"{job}+1 PENDING Dependency"]
+    assert span.run("squeue", "-h", "--groups", "-j", str(job), "-o", "%D %C").stdout.split() == ["1", "1"]
     # All but the tenth of a CPU is free.
     other = span.submit(json.dumps({"name": "other", "resources": {"cpus": 63, "accelerators": 4}, "run": "true"}))
     assert span.until(other, "COMPLETED")
