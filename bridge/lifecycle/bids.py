@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.candidates import CandidateRef, list_open, take_candidate
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
+from overspan.bridge.lifecycle.stages import is_under_way
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Bid, Departure, Job
 from overspan.bridge.model.records import NamedTuple, replace
@@ -44,7 +45,7 @@ def plan_bids(job: Job, now: float) -> Entries:
 
 def list_rivals(job: Job) -> tuple[str, ...]:
     """The clusters that may get a bid, in the job's order; none where it does not race."""
-    if job.cluster not in job.racers:
+    if job.cluster not in job.racers or is_under_way(job):
         return ()
     return tuple(
         name

@@ -11,6 +11,7 @@ from typing import Optional
 from overspan.bridge.lifecycle.dependencies import stand
 from overspan.bridge.lifecycle.needs import needs_met
 from overspan.bridge.lifecycle.readiness import ready_deadline
+from overspan.bridge.lifecycle.stages import list_carried
 from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import parse_time_limit
@@ -70,7 +71,7 @@ def _latest_time(job: Job) -> Optional[float]:
     deadline = job.spec.deadline
     if deadline is None or job.granted_at is not None or job.held:
         return deadline
-    return deadline - max((_shortest(job, task) for task in job.tasks), default=0)
+    return deadline - max((_shortest(job, task) for task in list_carried(job)), default=0)
 
 
 def _shortest(job: Job, task: Task) -> int:

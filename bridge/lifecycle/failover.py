@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Union
 from overspan.bridge.lifecycle.candidates import CandidateRef, find_candidate, list_candidates, take_candidate
 from overspan.bridge.lifecycle.eligibility import merely_waits
 from overspan.bridge.lifecycle.settlement import reset
+from overspan.bridge.lifecycle.stages import is_under_way
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
@@ -18,10 +19,11 @@ from overspan.bridge.model.records import replace
 def list_next(job: Job) -> tuple[CandidateRef, ...]:
     """The candidates left to try, in order; none once the job does more than wait in a queue.
 
-    A racing job already waits on the other clusters, so only further candidates on its own cluster count.
+    A racing job already waits on the other clusters, so only further candidates on its own cluster count. A pipeline
+    stays where its first stage ran.
     """
     present = find_candidate(job)
-    if present is None or not merely_waits(job):
+    if present is None or not merely_waits(job) or is_under_way(job):
         return ()
     later = list_candidates(job)[present.candidate + 1 :]
     return tuple(place for place in later if not job.racers or place.cluster == job.cluster)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, wait_task
 from overspan.bridge.lifecycle.settlement import reset
+from overspan.bridge.lifecycle.stages import is_carried, leave_stage, list_carried
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.documents import decode
@@ -68,7 +69,9 @@ def _release(job: Job, event: events.Release) -> Optional[Job]:
 
 def _requeue(job: Job, event: events.Requeue) -> Optional[Job]:
     if job.over:
-        return reset(replace(job, requeue_held=event.hold, state=move(job.state, State.PENDING)))
+        # All of it runs again, from the first stage on.
+        again = replace(leave_stage(job), requeue_held=event.hold, state=move(job.state, State.PENDING), stage=None)
+        return reset(again)
     if job.granted_at is None or job.ending is not None:
         return None
     ending = Ending(Cause.REQUEUE, event.at, State.PENDING, "BeginTime", by=event.by, at_once=True)
@@ -89,11 +92,11 @@ def _preempt(job: Job, event: events.Preempt) -> Optional[Job]:
 def _restart(job: Job, event: events.Restart) -> Optional[Job]:
     if job.over or job.ending is not None or job.granted_at is None:
         return None
-    names = (event.task,) if event.task else tuple(task.name for task in job.tasks)
+    names = (event.task,) if event.task else tuple(task.name for task in list_carried(job))
     cause = Cause.RESTART if event.task else Cause.GROUP_RESTART
     for name in names:
         task = find_task(job, name)
-        if task is None:
+        if task is None or not is_carried(job, name):
             return None
         job = put_task(job, replace(task, wanted=cause) if task.live else wait_task(task, event.at))
     return job

@@ -11,6 +11,7 @@ from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.needs import list_unmet_needs
 from overspan.bridge.lifecycle.outcomes import put_task
 from overspan.bridge.lifecycle.probes import describe_probe
+from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job, Probe, Task
 from overspan.bridge.model.names import one_line
@@ -29,7 +30,7 @@ _UNTIL = {
 
 
 def reason_of(job: Job, task: Task) -> str:
-    """Slurm's reason for a task: `Dependency` while it waits for another of its job, which has its resources."""
+    """Slurm's reason for a task: `Dependency` while it waits for another of its job."""
     if _waits(job, task):
         return "Dependency"
     return task.reason if task.state.terminal or task.attempts else job.reason
@@ -64,8 +65,16 @@ def ready_deadline(job: Job, spec: TaskSpec, task: Task) -> Optional[float]:
 
 
 def _waits(job: Job, task: Task) -> bool:
-    granted = job.granted_at is not None and job.ending is None and not job.over
-    return granted and task.state is State.PENDING and task.next_start is None and bool(_unmet(job, task))
+    goes_on = job.ending is None and not job.over
+    if goes_on and waits_its_turn(job, task.name):
+        return True
+    return (
+        goes_on
+        and job.granted_at is not None
+        and task.state is State.PENDING
+        and task.next_start is None
+        and bool(_unmet(job, task))
+    )
 
 
 def _unmet(job: Job, task: Task) -> tuple[Need, ...]:

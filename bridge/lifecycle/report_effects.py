@@ -8,6 +8,7 @@ from overspan.bridge.lifecycle.lookup import find_node, find_task, name_nodes, p
 from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attempt, put_task
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.lifecycle.settlement import reset
+from overspan.bridge.lifecycle.stages import is_carried
 from overspan.bridge.model import events
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, Charge, find_cause
@@ -34,6 +35,8 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     placements = tuple(Placement(*member) for member in event.members)
     if job.granted_at is not None:
         return _move_members(job, placements)
+    # Where the stages before it ran stays known.
+    placements = (*(place for place in job.placements if not is_carried(job, place.task)), *placements)
     # The cluster that granted the resources runs the job; the other bids end here.
     granted = replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
     return replace(granted, partition=event.partition) if event.partition else granted
@@ -146,8 +149,9 @@ def _find_payer(job: Job) -> TaskSpec:
 
     A lost launch does not show which task was hit.
     """
-    ran = [spec for spec in job.spec.tasks if job.task(spec.name).live]
-    primaries = [spec for spec in job.spec.tasks if spec.primary]
+    carried = [spec for spec in job.spec.tasks if is_carried(job, spec.name)]
+    ran = [spec for spec in carried if job.task(spec.name).live]
+    primaries = [spec for spec in carried if spec.primary]
     return next((spec for spec in ran if spec.primary), (ran or primaries)[0])
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from overspan.bridge.lifecycle.needs import needs_lost
 from overspan.bridge.lifecycle.outcomes import end_task
+from overspan.bridge.lifecycle.stages import is_carried, list_carried, move_on
 from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
-from overspan.bridge.model.job import Ending, Job, Task
+from overspan.bridge.model.job import Ending, Job, Task, first_stage
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State, move
 
@@ -15,9 +16,11 @@ _BY_TASK = (Cause.PRIMARY_FAILED, Cause.AUXILIARY_FAILED)
 
 
 def settle(job: Job, at: float) -> Job:
-    """Skip tasks that can never start, close those that the job's end closes, and derive the job's state."""
+    """Skip tasks that can never start, go on to the next stage, close what the job's end closes, derive its state."""
     if job.ending is None and not job.over:
         job = _skip(job, at)
+    if job.ending is None and not job.over:
+        job = move_on(job, at)
     if job.ending is not None:
         job = _close_waiting(end_suspension(job, at), job.ending, at)
         if not any(task.live for task in job.tasks):
@@ -47,23 +50,11 @@ def _skip(job: Job, at: float) -> Job:
 
 
 def reset(job: Job) -> Job:
-    """The job back in the queue, with all its counters and past attempts."""
-    tasks = tuple(
-        replace(
-            task,
-            state=move(task.state, State.PENDING),
-            reason="None",
-            next_start=None,
-            ready_at=None,
-            noticed_at=None,
-            ended_at=None,
-            wanted=None,
-        )
-        for task in job.tasks
-    )
+    """The job back in the queue, with all its counters and past attempts. Stages before the present one stay done."""
     return replace(
         job,
-        tasks=tasks,
+        tasks=tuple(_reset_task(task) if is_carried(job, task.name) else task for task in job.tasks),
+        stage=first_stage(job.spec, job.next_launch) if job.stage is None else job.stage,
         state=move(job.state, State.PENDING),
         held=job.requeue_held,
         reason="JobHeldUser" if job.requeue_held else "None",
@@ -71,7 +62,7 @@ def reset(job: Job) -> Job:
         granted_at=None,
         started_at=None,
         ended_at=None,
-        placements=(),
+        placements=tuple(place for place in job.placements if not is_carried(job, place.task)),
         ending=None,
         begin=None,
         backs_off=False,
@@ -85,6 +76,19 @@ def reset(job: Job) -> Job:
         bids=(),
         suspended_at=None,
         suspended=0.0,
+    )
+
+
+def _reset_task(task: Task) -> Task:
+    return replace(
+        task,
+        state=move(task.state, State.PENDING),
+        reason="None",
+        next_start=None,
+        ready_at=None,
+        noticed_at=None,
+        ended_at=None,
+        wanted=None,
     )
 
 
@@ -156,14 +160,13 @@ def _derive(job: Job) -> tuple[State, str]:
         return State.SUSPENDED, "None"
     # A resumed job is RUNNING again, even if all its tasks wait.
     before = State.RUNNING if job.state is State.SUSPENDED else job.state
-    states = {task.state for task in job.tasks}
+    carried = list_carried(job)
+    states = {task.state for task in carried}
     if State.RUNNING in states:
         return State.RUNNING, "None"
     if State.COMPLETING in states:
         # An attempt is ending while the job goes on: the job's state stays.
         return (before if before is not State.PENDING else State.CONFIGURING), "None"
-    if State.CONFIGURING in states or any(
-        task.state is State.PENDING and task.next_start is None for task in job.tasks
-    ):
+    if State.CONFIGURING in states or any(task.state is State.PENDING and task.next_start is None for task in carried):
         return State.CONFIGURING if before in (State.PENDING, State.CONFIGURING) else before, _find_trouble(job)
     return State.PENDING, "BeginTime"

@@ -56,6 +56,8 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
         if old.state is not new.state or (old.next_start != new.next_start and new.next_start is not None):
             told = _tell_task(new, event, text)
             rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
+    if after.stage is not None and before.stage not in (None, after.stage) and not before.over:
+        text = f"{', '.join(after.stage.tasks)} is next"
     if before.state is not after.state or (before.reason != after.reason and not after.over):
         # A job with several tasks names the task.
         task = getattr(event, "task", "") if len(after.tasks) > 1 else ""

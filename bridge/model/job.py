@@ -13,6 +13,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.records import NamedTuple, dataclass, field, replace
 from overspan.bridge.model.spec import Dependency, DependencyKind, Form, JobSpec, TaskSpec
+from overspan.bridge.model.stages import list_turns
 from overspan.bridge.model.states import LIVE, State
 
 
@@ -234,6 +235,28 @@ class Bid:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What the present launch carries of a job whose tasks take turns: some of its tasks.
+
+    `launch` is the number of the first launch that carried them, `restarts` how often the job had been put back before.
+    """
+
+    tasks: tuple[str, ...]
+    launch: int = 0
+    restarts: int = 0
+
+
+class EndedStage(NamedTuple):
+    """A stage that has ended: its last launch, and how its cluster names that. Its logs are read by the handle."""
+
+    tasks: tuple[str, ...]
+    launch: int
+    cluster: str = ""
+    handle: str = ""
+    native_id: str = ""
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that is known of one submission."""
 
@@ -292,9 +315,13 @@ class Job:
     newest: int = 0
     """The highest number that a launch or a bid of it had."""
     unstarted: int = 0
-    """How many launch numbers up to the present one were bids that never started."""
+    """How many launch numbers up to the present one put nothing back: bids that never started, and later stages."""
     backs_off: bool = False
     """Whether `begin` is the end of a back-off, and no time that anybody named by the calendar."""
+    stage: Optional[Stage] = None
+    """Which tasks the present launch carries, where they take turns; None: all of them."""
+    ended_stages: tuple[EndedStage, ...] = ()
+    """The stages before it, oldest first."""
 
     @property
     def over(self) -> bool:
@@ -310,6 +337,11 @@ class Job:
         count = self.launch - self.unstarted - sum(departure.launch is not None for departure in self.passed)
         script = self.tasks[0].current if self.spec.tasks[0].form is Form.BATCH else None
         return count if script is None else max(count, script.number)
+
+    @property
+    def relaunches(self) -> int:
+        """How many launches before the present one carried the same tasks."""
+        return self.launch - (0 if self.stage is None else self.stage.launch)
 
     @property
     def next_launch(self) -> int:
@@ -333,6 +365,17 @@ class Job:
         return self.spec.task(name)
 
 
+def list_stages(spec: JobSpec) -> tuple[tuple[str, ...], ...]:
+    """The names of the tasks of each stage, in turn; empty for a job that is launched as a whole."""
+    return list_turns(spec.tasks, spec.group, spec.start)
+
+
+def first_stage(spec: JobSpec, launch: int = 0) -> Optional[Stage]:
+    """The stage that a job begins with, as the launch of that number; None where its tasks do not take turns."""
+    stages = list_stages(spec)
+    return Stage(stages[0], launch) if stages else None
+
+
 def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
     """The facts of a job at the moment of its submission."""
     return Job(
@@ -347,6 +390,7 @@ def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
         nice=spec.nice,
         dependency=spec.dependency,
         array=None if spec.array is None else Array(spec.array.ranges, spec.array.throttle),
+        stage=first_stage(spec),
     )
 
 

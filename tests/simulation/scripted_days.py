@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,8 +16,9 @@ from tests.simulation.promises import check_timeline, check_whole
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.controller import ControllerParts
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Backoff, JobSpec, Origin, RetryPolicy, TaskSpec
+from overspan.bridge.model.spec import Backoff, JobSpec, Need, NeedKind, Origin, RetryPolicy, Start, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 
@@ -81,6 +83,7 @@ class ScriptedDays:
         name = f"job-{number}"
         codes = [chance.choice((0, 0, 0, 3)) for _ in range(chance.choice((1, 1, 2)))]
         words = [f"{chance.choice((0.0, 0.5, 7.0))}:{code}" for code in codes]
+        words += ["chain"] * (len(codes) > 1 and chance.random() < 0.5)
         words += [word for word in ("hold", "begin", "retry", "list") if chance.random() < 0.15]
         await self.orders.submit(Submission("script", " ".join(words), user="me", name=name))
         await self.orders.meddle()
@@ -119,6 +122,10 @@ class ScriptedDays:
         work = machine.works.get(f"{job.id}.{job.launch}")
         if work is not None:
             mine, theirs = plain(job), plain(work.job)
+            if job.stage is not None:
+                mine, theirs = (job.state, job.launch, carry(job).tasks), (work.job.state, job.launch, work.job.tasks)
+                assert [task.name for task in work.job.tasks] == list(job.stage.tasks)
+                check_turns(job)
             assert mine == theirs, f"job {job.id}:\n{mine}\n{theirs}"
         if job.id in self.orders.disturbed | self.machine.lost | self.machine.refused:
             return
@@ -127,13 +134,21 @@ class ScriptedDays:
         assert work is not None
 
 
+def check_turns(job: Job) -> None:
+    """No stage was granted anything before the one before it had succeeded."""
+    for before, task in itertools.pairwise(job.tasks):
+        if task.attempts and task.over:
+            assert before.state is State.COMPLETED, f"job {job.id}: {task.name} began after {before.state}"
+            assert task.attempts[-1].launched_at >= (before.ended_at or 0.0)
+
+
 def plain(job: Job) -> tuple[object, ...]:
     """What daemon and supervisor have to agree on."""
     return (job.state, job.exit_code, job.signal, job.tasks, job.started_at, job.ended_at, job.launch)
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
-    """`SECONDS:CODE` for each task, then hold, begin, retry, list: two clusters."""
+    """`SECONDS:CODE` for each task, then chain: a pipeline, hold, begin, retry, list: two clusters."""
     words = submission.text.split()
     retry = RetryPolicy(max_restarts_on_errors=2, max_restarts=5, backoff=Backoff(first=1.0, limit=5.0))
     tasks = tuple(
@@ -149,6 +164,12 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Parsed
     )
     begin = now + 10 if "begin" in words else None
     spec = JobSpec(submission.name, tasks, group=len(tasks) > 1, hold="hold" in words, begin=begin, partition="main")
+    if "chain" in words:
+        chained = (
+            tasks[0],
+            *(replace(task, needs=(Need(before.name, NeedKind.OK),)) for before, task in itertools.pairwise(tasks)),
+        )
+        spec = replace(spec, tasks=chained, group=False, start=Start.INDEPENDENT)
     if "list" in words:
         spec = replace(spec, clusters=("local", "far"), failover_after=2)
     return ParsedSubmission(replace(spec, origin=Origin(user="me", directory="/")))

@@ -46,6 +46,20 @@ name: second
 resources: {{cpus: 1}}
 run: work 5000 0 1
 """
+PIPELINE = """\
+name: {name}
+---
+name: first
+num_nodes: {nodes}
+resources: {{cpus: 2}}
+max_restarts_on_errors: {budget}
+run: {work}
+---
+name: second
+num_nodes: {nodes}
+resources: {{cpus: 1}}
+run: work 5 0 1
+"""
 
 
 class SlurmDays:
@@ -179,12 +193,16 @@ class SlurmDays:
         chance = self.chaos.random
         seconds, code, on_term = chance.choice((1, 20, 90)), chance.choice((0, 0, 3)), chance.choice(("0", "3", "none"))
         work = f"work {seconds} {code} {on_term}"
-        kind = chance.choice(("script", "script", "array", "task", "group"))
+        kind = chance.choice(("script", "script", "array", "task", "group", "pipeline"))
         options = [f"--job-name={name}", *(one for one in ("--hold", "--begin=now+30") if chance.random() < 0.15)]
         if kind == "task":
             text = f"name: {name}\nrun: {work}\n" + ("slurm: {requeue: ''}\n" if chance.random() < 0.5 else "")
         elif kind == "group":
             text = GROUP.format(name=name, nodes=chance.choice((1, 2)), budget=chance.choice((0, 2)), work=work)
+        elif kind == "pipeline":
+            text = PIPELINE.format(
+                name=name, nodes=chance.choice((1, 1, 2)), budget=chance.choice((0, 0, 2)), work=work
+            )
         else:
             options.append("--requeue" if chance.random() < 0.7 else "--no-requeue")
             options += ["--array=0-4" + chance.choice(("", "%2"))] * (kind == "array")

@@ -85,7 +85,7 @@ def expand(pattern: str, job: Job, task: TaskSpec) -> str:
         name=job.spec.name,
         user=job.spec.origin.user,
         host=name_host(job, task.name, 0),
-        restarts=job.launch,
+        restarts=job.relaunches,
         array_job=None if job.element is None else job.element.array,
         element=None if job.element is None else job.element.index,
     )

@@ -90,7 +90,7 @@ def name_pod(token: str, job: Job, member: tuple[str, int], attempt: int, run: i
     """The name of a pod: GROUP-TASK-INDEX-aATTEMPT, with -rRUN for a node that was started again alone.
 
     Outside groups it has the job's id and a mark of the installation, since others may use the same job name:
-    NAME-ID-MARK-aATTEMPT, or NAME-ID-MARK-TASK-INDEX-aATTEMPT.
+    NAME-ID-MARK-aATTEMPT, or NAME-ID-MARK-TASK-INDEX-aATTEMPT where the job has several pods.
     """
     task, index = member
     if job.spec.group:
@@ -98,7 +98,8 @@ def name_pod(token: str, job: Job, member: tuple[str, int], attempt: int, run: i
     else:
         mark = hashlib.sha256(parse_token(token).installation.encode()).hexdigest()[:5]
         base = f"{name_domain(job)}-x{mark}"
-        if _count_members(job) > 1:
+        if _count_members(job) > 1 or job.stage is not None:
+            # The stages of a pipeline are launches of one job, and the pod of the one before may still be there.
             base += f"-{_make_member(task, index)}"
     return f"{base}-a{attempt}" + (f"-r{run}" if run else "")
 

@@ -51,12 +51,12 @@ def identify(launch: Launch) -> Key:
 
 
 def earlier_keys(launch: Launch) -> list[Key]:
-    """The keys of the job's earlier launches, newest first: a token ends with the launch's number."""
+    """The keys of the earlier launches of the same tasks, newest first: a token ends with the launch's number."""
     token, index = identify(launch)
     head, dash, number = token.rpartition("-")
     if not dash or number != str(launch.job.launch):
         return []
-    return [Key(f"{head}-{earlier}", index) for earlier in range(launch.job.launch - 1, -1, -1)]
+    return [Key(f"{head}-{launch.job.launch - ago}", index) for ago in range(1, launch.job.relaunches + 1)]
 
 
 def _name_daemon(launch: Launch) -> str:

@@ -146,7 +146,7 @@ class Submitter:
 
     async def _adopt(self, launches: Sequence[Launch]) -> None:
         """Find native jobs that Slurm has requeued; what an earlier process may have sent is in doubt."""
-        again = [launch for launch in launches if launch.job.launch and launch.token not in self._in_doubt]
+        again = [launch for launch in launches if launch.job.relaunches and launch.token not in self._in_doubt]
         if again:
             await self._adopt_requeued([launch for launch in again if not is_group(launch.job)])
             # A racing job may have another live bid here; those that are no longer wanted are ended by `release`.

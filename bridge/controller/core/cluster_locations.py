@@ -16,6 +16,7 @@ from overspan.adapters.contract import Accepted
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.lifecycle.stages import is_under_way
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
 log = logging.getLogger(__name__)
@@ -121,10 +122,11 @@ class ClusterLocations:
         return any(bid.handle in watched and bid.launch == trace.launch for bid in entry.job.bids)
 
     def has_launches(self, name: str) -> bool:
-        """Whether a cluster has, or may have, launches that are not over."""
-        if self._recorder.registry.watched(name):
+        """Whether a cluster has, or may have, launches that are not over, or what a next stage needs."""
+        registry = self._recorder.registry
+        if registry.watched(name) or self._list_in_doubt(name):
             return True
-        return bool(self._list_in_doubt(name))
+        return any(entry.cluster == name and is_under_way(entry.job) for entry in registry)
 
     def _list_in_doubt(self, name: str) -> set[str]:
         """The tokens of submissions in doubt: the cluster may have them although it has not answered."""

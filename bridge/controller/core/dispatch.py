@@ -35,6 +35,7 @@ from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import decode
@@ -289,6 +290,7 @@ class Dispatcher:
 
     def _make_launch(self, token: str, job: Job) -> Launch:
         """A launch to send. Held, where an order is owed that is to hold or cancel it, it cannot start before that."""
+        job = carry(job)
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
 

@@ -133,9 +133,9 @@ class JobLimits:
 
     def _may_be_back(self, entry: JobEntry, row: OutboxRow) -> bool:
         """Whether the cluster may have requeued the job itself, under the launch that was reported as ended."""
-        former = (
-            bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == row.payload["launch"] - 1
-        )
+        launch = row.payload["launch"]
+        former = bool(entry.handle) and entry.cluster == row.cluster and entry.handle_launch == launch - 1
+        former = former and (launch != entry.job.launch or entry.job.relaunches > 0)
         cluster = self._clusters.find(row.cluster) if former else None
         return cluster is not None and bool(cluster.traits.requeued_by)
 

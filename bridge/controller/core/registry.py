@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from overspan.adapters.abilities import Written
 from overspan.bridge.controller.core.listing_changes import ListingChanges
 from overspan.bridge.lifecycle.bids import find_bid
+from overspan.bridge.lifecycle.stages import find_ended
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import Change, StoredJob
 
@@ -21,6 +22,7 @@ KEEP_FINISHED = 2000
 
 NOWHERE = Written()
 """What is known of where a launch works and writes before it has a handle."""
+_NONE: Mapping[str, Written] = {}
 WrittenOf = Callable[[str, str], Written]
 """Where a launch works and writes, by its cluster and its handle."""
 
@@ -50,6 +52,8 @@ class JobEntry:
     """Which of the jobs that it waits for are arrays."""
     written: Written = NOWHERE
     """Where the newest launch works and writes on its cluster."""
+    ended_written: Mapping[str, Written] = field(default_factory=lambda: _NONE)
+    """The same of the launches of ended stages, by handle."""
     obstacle: str = ""
     """Why it waits where no fact of the job tells it, as the listings show it (`obstacles`)."""
     jumped: float = 0.0
@@ -77,6 +81,14 @@ class JobEntry:
     def shunned(self) -> bool:
         """Whether the job was refused for good by a cluster that never had it."""
         return bool(self.refusal) and not self.handle
+
+    def written_of(self, task: str) -> Written:
+        """Where the launch that carries a task, or carried it last, works and writes."""
+        ended, stage = find_ended(self.job, task), self.job.stage
+        if ended is not None:
+            return self.written if ended.handle == self.handle else self.ended_written.get(ended.handle, NOWHERE)
+        carried = stage is None or (task in stage.tasks and self.handle_launch >= stage.launch)
+        return self.written if carried else NOWHERE
 
     def places(self) -> tuple[str, ...]:
         """The clusters that have the job or are to have it, those of its bids included."""
@@ -171,8 +183,11 @@ class Registry:
         return entry
 
     def locate(self, entry: JobEntry) -> None:
-        """Set the work and output paths of the entry's launch."""
+        """Set the work and output paths of the entry's launches."""
         entry.written = self._written_of(entry.cluster, entry.handle)
+        if entry.job.ended_stages:
+            named = [ended for ended in entry.job.ended_stages if ended.handle]
+            entry.ended_written = {ended.handle: self._written_of(ended.cluster, ended.handle) for ended in named}
 
     def add(self, entry: JobEntry) -> None:
         """Add an entry."""

@@ -23,6 +23,7 @@ from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.stages import name_ended
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -151,8 +152,11 @@ class UnitOfWork:
 
     def advance(self, event: Event) -> bool:
         """Reduce an event into the facts; False when it came too late to change anything."""
-        before = self.job
+        before, launched = self.job, self.launched
         self.job = reduce(before, event)
+        if launched and self.job.stage is not before.stage:
+            native_id = self.entry.native_id if self.native_id is None else self.native_id
+            self.job = name_ended(self.job, before.launch, self.cluster, self.newest_handle, native_id)
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
 

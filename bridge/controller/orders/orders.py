@@ -19,6 +19,7 @@ from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.durations import format_limit
@@ -247,14 +248,18 @@ def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
 
 def place(unit: UnitOfWork, event: Event, now: float) -> None:
     """Apply an order to the job, or owe it to the job's cluster. Raises Conflict if it would change nothing."""
-    waits = isinstance(event, events.Signal) and unit.job.granted_at is None
+    early = waits_its_turn(unit.job, getattr(event, "task", ""))
+    if early and isinstance(event, events.Cancel):
+        # A task that never starts fails the job, so that what runs ends with it.
+        event, early = event._replace(task=""), False
+    waits = isinstance(event, events.Signal) and (unit.job.granted_at is None or early)
     job = _foresee(unit)
     if waits or reduce(job, event).late != job.late:
         raise refuse(unit.job, event)
     if isinstance(event, events.Release) and _asked_already(unit, events.Cancel(now)):
         # The orders of a job may be carried out together: it would start before its end.
         raise Conflict(f"job {unit.job.id}: {ALREADY_ENDED}")
-    if not unit.dispatched:
+    if not unit.dispatched or early:
         unit.advance(event)
     elif not (isinstance(event, events.Cancel) and _asked_already(unit, event)):
         if isinstance(event, _HOLDING):
@@ -290,7 +295,7 @@ def _asked_already(unit: UnitOfWork, event: events.Cancel) -> bool:
 
 def _end_event(unit: UnitOfWork, request: CancelRequest, number: int | None, target: JobTarget, now: float) -> Event:
     task = request.task or target.task
-    waits = unit.job.granted_at is None
+    waits = unit.job.granted_at is None or waits_its_turn(unit.job, task)
     # scancel(1): of the signals, only KILL reaches a pending job, and cancels it.
     kills = number == signal.SIGKILL and not request.batch_only
     if number is None or (waits and kills):
@@ -318,7 +323,7 @@ def refuse(job: Job, event: Event) -> Conflict:
         return Conflict(f"job {job.id} is not held")
     if isinstance(event, events.Cancel | events.CancelElements):
         return Conflict(f"job {job.id}: {ALREADY_ENDED}")
-    if job.granted_at is None:
+    if job.granted_at is None or waits_its_turn(job, task):
         return Conflict(f"job {job.id}: Job is pending execution")
     return Conflict(f"job {job.id} is {job.state.value}, so {type(event).__name__.lower()} does not apply")
 
@@ -429,7 +434,12 @@ async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None
         spec = job.spec_of(task.name)
         present = spec.time if task.time is None else task.time or None
         grows = present is not None and (seconds is None or seconds > present)
-        if task.over or target.task not in ("", task.name) or not (grows or (present is None and seconds)):
+        if (
+            task.over
+            or waits_its_turn(job, task.name)
+            or target.task not in ("", task.name)
+            or not (grows or (present is None and seconds))
+        ):
             continue
         longest = await longest_time(entry.handle, task.name)
         if longest is not None and (seconds is None or seconds > longest):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from overspan.adapters.abilities import Notes
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.submission.node_capacity import find_misfit
+from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 
@@ -22,7 +23,9 @@ def list_standing(job: Job, cluster: Cluster) -> tuple[str, ...]:
         adapter = cluster.adapter
     except OverspanError:
         return ()
-    return adapter.notes(job) if isinstance(adapter, Notes) else ()
+    if not isinstance(adapter, Notes):
+        return ()
+    return tuple(dict.fromkeys(note for stage in split_stages(job) for note in adapter.notes(stage)))
 
 
 def note_size(job: Job, cluster: Cluster) -> tuple[str, ...]:

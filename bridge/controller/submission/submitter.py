@@ -20,8 +20,9 @@ from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
-from overspan.bridge.controller.views.plans import describe_conditions
+from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
+from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
@@ -197,7 +198,7 @@ class Submitter:
         if not isinstance(adapter, Plan):
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
-        return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job), job.spec.notes
+        return describe_conditions(job) + await asyncio.to_thread(render_plan, adapter, job), job.spec.notes
 
     async def _prepare(self, submission: Submission) -> PreparedSubmission:
         return await self._settle(await self._read(submission), submission)
@@ -293,7 +294,8 @@ class Submitter:
         if cluster.stale_since is not None and not job.spec.choice:
             return False
         full = cluster.slots is not None and len(self.recorder.registry.watched(cluster.name)) >= cluster.slots
-        return full or job.spec.array is not None or not judge(job, self.recorder.clock()).now
+        in_parts = job.spec.array is not None or job.stage is not None
+        return full or in_parts or not judge(job, self.recorder.clock()).now
 
     async def _read(self, submission: Submission) -> ParsedSubmission:
         arguments = (submission, self.clusters.kinds(), self.recorder.clock())
@@ -373,13 +375,14 @@ async def _admit(cluster: Cluster, job: Job, kind: str, *, trial: bool) -> None:
     if not isinstance(adapter, Admission) or (adapter.traits.verdict_seconds is not None and not trial):
         return
     admission: Callable[[Job], Awaitable[Any]] = adapter.admit
-    try:
-        refusal = await admission(job)
-    except Unreachable:
-        return
-    if refusal is not None and not refusal.transient:
-        message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
-        raise Rejected(message, remedy=refusal.remedy or _name_sizes(cluster))
+    for stage in split_stages(job):
+        try:
+            refusal = await admission(stage)
+        except Unreachable:
+            return
+        if refusal is not None and not refusal.transient:
+            message = word_refusal(refusal.message) if kind == SCRIPT else refusal.message
+            raise Rejected(message, remedy=refusal.remedy or _name_sizes(cluster))
 
 
 def _name_sizes(cluster: Cluster) -> str:
@@ -402,7 +405,7 @@ async def _choose_partition(cluster: Cluster, job: Job) -> str:
     adapter = cluster.adapter
     for name in job.spec.partition.split(","):
         one = replace(job, spec=replace(job.spec, partition=name))
-        if isinstance(adapter, Admission) and await adapter.admit(one) is None:
+        if isinstance(adapter, Admission) and not any([await adapter.admit(stage) for stage in split_stages(one)]):
             return name
     return job.spec.partition
 

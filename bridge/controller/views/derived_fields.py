@@ -76,7 +76,7 @@ def stream_paths(entry: JobEntry, task_name: str) -> tuple[str, str, str]:
 
     Output and errors are empty where they go to the run directory, input where there is none.
     """
-    written = entry.written
+    written = entry.written_of(task_name)
     if written.output:
         return written.output, written.error or written.output, _expand_streams(entry, task_name)[2]
     return _expand_streams(entry, task_name)
@@ -113,7 +113,7 @@ def _fill_fields(entry: JobEntry, task_name: str) -> FilenameFields:
         host=next((place.node for place in job.placements if place.task == task_name), ""),
         array_job=job.id if job.array is not None else job.element.array if job.element is not None else None,
         element=job.element.index if job.element is not None else None,
-        restarts=job.launch,
+        restarts=job.relaunches,
     )
 
 

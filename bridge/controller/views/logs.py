@@ -13,6 +13,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.views.log_search import LogMatches, LogPattern, search_log
+from overspan.bridge.lifecycle.stages import find_ended
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Attempt, NodeRun, Task
@@ -59,11 +60,11 @@ class Logs:
         """Bytes of one stream. Raises NotFound when there is none."""
         target = await self.directory.find(ref)
         task = choose_task(target, query.task)
-        adapter = self._adapter(target.entry)
+        adapter, handle = self._place(target.entry, task.name)
         # Before the bytes are read, so that a follower does not miss what is written afterwards.
         over = is_over(target.entry, task, query.attempt)
         request = LogRequest(
-            handle=target.entry.handle,
+            handle=handle,
             task=task.name,
             node=query.node,
             attempt=query.attempt,
@@ -94,14 +95,14 @@ class Logs:
         target = await self.directory.find(ref)
         if not target.entry.handle:
             return []
-        adapter = self._adapter(target.entry)
         rows: list[dict[str, Any]] = []
         trouble, until = None, time.monotonic() + LIST_SECONDS
         for task, attempt, node in _runs(target):
             number = attempt.number
             output = ""
+            adapter, handle = self._place(target.entry, task.name)
             for stream in ("output", "error"):
-                request = LogRequest(target.entry.handle, task.name, node.index, number, stream, limit=1, times=times)
+                request = LogRequest(handle, task.name, node.index, number, stream, limit=1, times=times)
                 try:
                     part = await adapter.logs(request)
                 except NotFound:
@@ -123,10 +124,13 @@ class Logs:
             raise trouble
         return rows
 
-    def _adapter(self, entry: JobEntry) -> Adapter:
-        if not entry.handle:
+    def _place(self, entry: JobEntry, task: str) -> tuple[Adapter, str]:
+        """The adapter that reads a task's logs, and the handle of the launch that has them."""
+        ended = find_ended(entry.job, task)
+        cluster, handle = (entry.cluster, entry.handle) if ended is None else (ended.cluster, ended.handle)
+        if not handle:
             raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
-        return self.clusters.get(entry.cluster).adapter
+        return self.clusters.get(cluster).adapter, handle
 
 
 def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:

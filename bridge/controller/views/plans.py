@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from overspan.adapters.abilities import Plan
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
+from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
+
+
+def render_plan(adapter: Plan, job: Job) -> str:
+    """The cluster's native form of each launch of the job, those of a pipeline in turn."""
+    stages = split_stages(job)
+    if len(stages) == 1:
+        return adapter.plan(job)
+    parts = []
+    for number, stage in enumerate(stages, 1):
+        name, before = stage.tasks[0].name, stages[number - 2].tasks[0].name
+        turn = (
+            "asks for its resources at once" if number == 1 else f"asks for its resources when {before} has succeeded"
+        )
+        parts.append(f"# stage {number} of {len(stages)}: {name} {turn}\n{adapter.plan(stage)}")
+    return "\n".join(parts)
 
 
 def describe_conditions(job: Job) -> str:

@@ -23,6 +23,7 @@ from overspan.bridge.controller.views.derived_fields import (
 )
 from overspan.bridge.lifecycle.arrays import find_reason
 from overspan.bridge.lifecycle.readiness import reason_of
+from overspan.bridge.lifecycle.stages import is_carried
 from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS, USUAL, WHOLE, JobRow
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
@@ -155,9 +156,9 @@ def _whole(entry: JobEntry) -> JobRow:
     job = entry.job
     attempt = max((task.attempts[-1].number for task in job.tasks if task.attempts), default=0)
     facts = (job.state.value, _reason(entry, job.reason), job.started_at, job.ended_at, job.exit_code, job.signal)
-    return _row(
-        entry, _RowPart(None, job.id, _name(job), job.spec.tasks, *facts, _longest(job), attempt, "", job.suspended)
-    )
+    # A pipeline has, or waits for, what its present stage asks for.
+    specs = tuple(spec for spec in job.spec.tasks if job.over or is_carried(job, spec.name))
+    return _row(entry, _RowPart(None, job.id, _name(job), specs, *facts, _longest(job), attempt, "", job.suspended))
 
 
 def _array(entry: JobEntry, state: State, reason: str, waiting: str) -> JobRow:

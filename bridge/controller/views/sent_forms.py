@@ -10,7 +10,7 @@ from overspan.adapters.contract import Adapter
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.orders.references import Directory
-from overspan.bridge.controller.views.plans import describe_conditions
+from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.secret_names import HIDDEN, hide_exports, hide_secrets, is_secret
@@ -75,7 +75,7 @@ async def _read_kept(adapter: Adapter, entry: JobEntry) -> tuple[KeptForm | None
 async def _render(adapter: Adapter, job: Job, cluster: str) -> str:
     if not isinstance(adapter, Plan):
         raise InvalidRequest(f"the cluster {cluster} cannot show what it is sent")
-    return describe_conditions(job) + await asyncio.to_thread(adapter.plan, job)
+    return describe_conditions(job) + await asyncio.to_thread(render_plan, adapter, job)
 
 
 def _word_launch(entry: JobEntry) -> str:

@@ -56,7 +56,7 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
         host=host,
         node=key.node,
         task=key.node,
-        restarts=job.launch,
+        restarts=job.relaunches,
         array_job=None if job.element is None else job.element.array,
         element=None if job.element is None else job.element.index,
     )
@@ -67,7 +67,7 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
         return join_path(cwd, expand_filename(pattern, fields))
 
     source = resolve(streams.input) if streams.input else ""
-    again = streams.append or key.attempt > 0 or key.run > 0 or job.launch > 0
+    again = streams.append or key.attempt > 0 or key.run > 0 or job.relaunches > 0
     if streams.output or spec.form is Form.BATCH:
         output = resolve(streams.output or (BATCH_DEFAULT if job.element is None else ARRAY_DEFAULT))
         awaited = names_folder(streams.output) or names_folder(streams.error)

@@ -335,10 +335,13 @@ class SupervisedLaunch:
             names = os.listdir(self.nodes_folder)
         except FileNotFoundError:
             return
+        # Stages before this one have left claims of other tasks.
         known = {task.name: len(task.attempts) for task in self._plan.job.tasks}
         for name in names:
             task, *numbers = name.rsplit(".", 4)
-            if name.endswith(".claim") and len(numbers) == 4 and int(numbers[1]) >= known.get(task, 0):
+            if not name.endswith(".claim") or len(numbers) != 4 or task not in known:
+                continue
+            if int(numbers[1]) >= known[task]:
                 path = self.directory.file("journal.jsonl")
                 raise ValueError(f"{path} is empty or was removed, and {name} says that work has begun")
 

@@ -12,6 +12,7 @@ from tests.unit.readers.job_files import DATA, LOCAL, read, read_data, refusal
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import parse_array
+from overspan.bridge.model.job import list_stages
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.spec import (
     Backoff,
@@ -69,6 +70,8 @@ def test_a_pipeline_runs_in_order() -> None:
     assert (headless.name, headless.task("b").needs) == ("job", (Need("a", NeedKind.OK),))
     serial = read("name: p\nexecution: serial\n" + A + B)
     assert not serial.group
+    assert [list_stages(spec) for spec in (job, headless, serial)] == [(("fit",), ("judge",)), *2 * [(("a",), ("b",))]]
+    assert list_stages(read("name: p\nstart: together\n" + A + B)) == ()
 
 
 def test_one_document_is_a_job() -> None:

@@ -1,0 +1,124 @@
+"""Stages: the tasks of a pipeline take turns, and each stage is a launch of its own.
+
+A stage asks its cluster for resources when the one before it has succeeded; until then it holds nothing. Between two
+stages the job waits in the queue as its next launch. The cluster is chosen by the first stage: what it leaves is there.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from overspan.bridge.lifecycle.suspension import end_suspension
+from overspan.bridge.model.job import EndedStage, Job, Stage, Task, list_stages
+from overspan.bridge.model.records import replace
+from overspan.bridge.model.spec import Start
+from overspan.bridge.model.states import State, move
+
+
+def is_carried(job: Job, name: str) -> bool:
+    """Whether the present launch carries the task of that name."""
+    return job.stage is None or name in job.stage.tasks
+
+
+def list_carried(job: Job) -> tuple[Task, ...]:
+    """The tasks that the present launch carries."""
+    return job.tasks if job.stage is None else tuple(task for task in job.tasks if task.name in job.stage.tasks)
+
+
+def waits_its_turn(job: Job, name: str) -> bool:
+    """Whether the task of that name belongs to a later stage."""
+    return not is_carried(job, name) and any(task.name == name and not task.over for task in job.tasks)
+
+
+def is_under_way(job: Job) -> bool:
+    """Whether a stage has ended and another is to follow: the rest of the pipeline stays on its cluster."""
+    return (
+        job.stage is not None
+        and not job.over
+        and any(task.over for task in job.tasks if not is_carried(job, task.name))
+    )
+
+
+def carry(job: Job) -> Job:
+    """The job as its present launch carries it: with the tasks of the stage alone, which start together."""
+    stage = job.stage
+    if stage is None or len(stage.tasks) == len(job.spec.tasks):
+        return job
+    specs = tuple(
+        replace(spec, needs=tuple(need for need in spec.needs if need.task in stage.tasks))
+        for spec in job.spec.tasks
+        if spec.name in stage.tasks
+    )
+    return replace(
+        job,
+        spec=replace(job.spec, tasks=specs, start=Start.TOGETHER),
+        tasks=list_carried(job),
+        placements=tuple(place for place in job.placements if place.task in stage.tasks),
+        racers=() if is_under_way(job) else job.racers,
+        unstarted=job.unstarted + stage.restarts,
+        ended_stages=(),
+    )
+
+
+def split_stages(job: Job) -> tuple[Job, ...]:
+    """The job as each of its launches would carry it, in turn; a job that is launched as a whole is the only one."""
+    stages = list_stages(job.spec)
+    return tuple(carry(replace(job, stage=Stage(names))) for names in stages) if stages else (job,)
+
+
+def move_on(job: Job, at: float) -> Job:
+    """The job as it waits for the resources of its next stage, once all tasks of the present one have ended."""
+    stage = job.stage
+    if stage is None or not all(task.over for task in list_carried(job)):
+        return job
+    following = find_next_stage(job)
+    if following is None:
+        return job
+    job = end_suspension(job, at)
+    number = job.next_launch
+    return replace(
+        leave_stage(job),
+        stage=Stage(following, number, job.restarts),
+        state=move(job.state, State.PENDING),
+        reason="None",
+        granted_at=None,
+        begin=None,
+        backs_off=False,
+        expected_start=None,
+        partition="",
+        launch=number,
+        newest=number,
+        unstarted=job.unstarted + number - job.launch,
+    )
+
+
+def name_ended(job: Job, launch: int, cluster: str, handle: str, native_id: str) -> Job:
+    """The job with how its cluster names the stage that ended with that launch."""
+    ended = tuple(
+        one._replace(cluster=cluster, handle=handle, native_id=native_id) if one.launch == launch else one
+        for one in job.ended_stages
+    )
+    return replace(job, ended_stages=ended)
+
+
+def find_ended(job: Job, name: str) -> Optional[EndedStage]:
+    """The ended stage of a task that the present launch does not carry, where its cluster has named it."""
+    if is_carried(job, name):
+        return None
+    return next((ended for ended in job.ended_stages if name in ended.tasks and ended.handle), None)
+
+
+def find_next_stage(job: Job) -> Optional[tuple[str, ...]]:
+    """The tasks of the first stage that has not ended; None where all have."""
+    for names in list_stages(job.spec):
+        if not all(job.task(name).over for name in names):
+            return names
+    return None
+
+
+def leave_stage(job: Job) -> Job:
+    """The job with its present stage among those that have ended; the daemon adds how the cluster names it."""
+    if job.stage is None:
+        return job
+    others = tuple(ended for ended in job.ended_stages if ended.tasks != job.stage.tasks)
+    return replace(job, ended_stages=(*others, EndedStage(job.stage.tasks, job.launch)))
