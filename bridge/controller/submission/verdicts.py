@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from overspan.bridge.controller.features.job_limits import is_held_back
-
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.job_limits import is_held_back
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
