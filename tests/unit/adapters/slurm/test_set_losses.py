@@ -418,7 +418,9 @@ def test_what_would_run_again_or_does_not_end_is_ended_with_the_look(
         await bench.look()
         bench.link.commands.clear()
         later = time.time() + MARGIN + 1
+        elapsed = time.clock_gettime(time.CLOCK_BOOTTIME) + MARGIN + 1
         monkeypatch.setattr("overspan.adapters.slurm.cluster.time.time", lambda: later)
+        monkeypatch.setattr("overspan.adapters.slurm.cluster.time.clock_gettime", lambda which: elapsed)
         found = await cluster.observe({str(bench.handle): str(bench.cursor)}, 0)
         assert list_ends([event for report in found.reports for event in report.events]) == [("b", 0, 0, 0, "node")]
         assert [command[-2:] for command in bench.link.commands] == [("scancel", "101"), ("scancel", "102")]
