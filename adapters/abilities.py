@@ -245,7 +245,7 @@ class Throttle(Protocol):
     """The adapter enforces array throttles itself, so that more elements may be launched than may run.
 
     Elements above the limit are pending with the reason JobArrayTaskLimit and block no other job. The limit is that of
-    the newest launch or call, and survives the end of the daemon and of the adapter.
+    the newest launch or call; a launch that is handed over again (`ClusterConfig.list_waiting`) brings the present one.
     """
 
     async def set_throttle(self, array: int, limit: int | None) -> None:

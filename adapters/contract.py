@@ -289,7 +289,7 @@ class ClusterConfig:
     list_waiting: Callable[[], Sequence[Launch]] = tuple
     """The launches that the cluster has accepted, and of which the store has no grant, with their tokens.
 
-    For an adapter whose queue is in memory: it asks once, before it answers anything, and not before its first call.
+    For an adapter whose queue is in memory: it asks when it opens, before it answers its first call.
     """
 
 

@@ -197,17 +197,30 @@ def idle() -> list[Row]:
         ]
 
 
+_PAIR = (
+    "name: g{}\nexecution: parallel\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
+    "---\nname: b\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
+)
+
+
+def groups() -> list[Row]:
+    """20 live groups of two tasks: what runs beside the work, without the daemon."""
+    with Installation() as span, span.client() as client:
+        before = span.processes()
+        for number in range(20):
+            client.submit(_PAIR.format(number))
+        until(lambda: span.run("squeue", "--noheader", "-t", "R").count("\n") == 40, 120)
+        memory = proportional_memory([pid for pid in span.processes() if pid not in before])
+        return [Row("a live group of two tasks: memory (PSS)", memory / 20, Bar(size=5), "MB")]
+
+
 def busy() -> list[Row]:
     """300 live single jobs and 20 live groups: daemon, supervisors and shims together."""
     with Installation() as span, span.client() as client:
         for _ in range(300):
             client.submit({"name": "one", "run": "sleep 600", "resources": {"cpus": 0.1}})
-        text = (
-            "name: g{}\nexecution: parallel\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
-            "---\nname: b\nresources: {{cpus: 0.1}}\nrun: sleep 600\n"
-        )
         for number in range(20):
-            client.submit(text.format(number))
+            client.submit(_PAIR.format(number))
         until(lambda: span.run("squeue", "--noheader", "-t", "R").count("\n") == 340, 120)
         pids = span.processes()
         before = processor_seconds(pids)
@@ -243,6 +256,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "disk": disk,
     "restart": restart,
     "idle": idle,
+    "groups": groups,
     "busy": busy,
     "demo": demo,
     "top": top,

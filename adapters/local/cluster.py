@@ -187,8 +187,12 @@ class LocalCluster:
         return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
 
     async def read_sent(self, handle: str) -> KeptForm | None:
-        """The plan that the supervisor was given, from the run directory."""
-        return await asyncio.to_thread(_read_sent, parse_handle(self._root, handle), await self._measure())
+        """The plan that the supervisor was given, from the run directory; that of a waiting launch from memory."""
+        place, capacity, run = parse_handle(self._root, handle), await self._measure(), self._dispatch.runs.get(handle)
+        if run is not None and run.launch is not None:
+            job = hide_secrets(run.launch.job)
+            return KeptForm(render_launch(job, capacity, None), "the plan that its supervisor will be given")
+        return await asyncio.to_thread(_read_sent, place, capacity)
 
     def troubles(self) -> list[str]:
         """Lost launches, a sentence each."""
@@ -210,8 +214,8 @@ class LocalCluster:
 
     async def forget(self, before: float) -> int:
         """Remove run directories of jobs that ended before that time."""
-        await self._ready()
-        return await asyncio.to_thread(forget_runs, self._root, before, self._dispatch.live_jobs)
+        waiting = [launch.job.id for launch in self._list_waiting()]
+        return await asyncio.to_thread(forget_runs, self._root, before, self._dispatch.live_jobs.union(waiting))
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that this machine can never run; None if it can."""

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
 _PER_SHARED = 1000
-"""Members for one supervisor; then another one is started, so that its inbox and its rounds stay short."""
+"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
 _CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
@@ -238,14 +238,14 @@ class Dispatch:
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
-            run.host = self._pick_host(len(run.booking.members))
+            run.host = run.handle if run.ticket.group else self._pick_shared()
             chosen.append(run)
         return chosen
 
-    def _pick_host(self, members: int) -> str:
-        if self._given >= _PER_SHARED:
+    def _pick_shared(self) -> str:
+        if self._given == _PER_SHARED:
             self._shared, self._given = self._shared + 1, 0
-        self._given += members
+        self._given += 1
         return f"{SHARED}{self._shared}"
 
     def _set_reasons(self) -> None:

@@ -310,11 +310,12 @@ def _remove_waiting(place: LaunchFiles) -> None:
     The daemon hands it over again. The ticket goes last, so that a crash in the midst leaves nothing.
     """
     for path in (place.grant, place.orders, place.queue, place.plan, place.ticket):
-        remove(path)
-    try:
+        # What is no folder has no files.
+        with contextlib.suppress(NotADirectoryError):
+            remove(path)
+    with contextlib.suppress(OSError):
+        # It may have an earlier launch of the job.
         os.rmdir(place.folder)
-    except OSError:
-        pass  # It has an earlier launch of the job.
 
 
 def note_event(run: LocalLaunch, event: Event) -> None:

@@ -1,7 +1,6 @@
 """Starts, watches and restarts supervisors, and finds those of an earlier daemon.
 
-All launches share one until it has many; an earlier version gave a group one of its own. Each serves a folder
-ROOT/hosts/NAME:
+A group has a supervisor of its own; single jobs share one. Each serves a folder ROOT/hosts/NAME:
 
     lock          locked by flock while the supervisor lives; contains its pid, start time and boot id
     inbox.jsonl   the launches to serve; appended under a flock on the file
@@ -37,7 +36,7 @@ from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage, wor
 _log = logging.getLogger(__name__)
 
 SHARED = "shared-"
-"""The prefix of the names of supervisors, but those of an earlier version's groups."""
+"""The prefix of the names of single jobs' supervisors."""
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0

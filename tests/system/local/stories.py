@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ Story = Callable[[LocalCluster], Coroutine[Any, Any, None]]
 HOLD = "while [ ! -e go ]; do sleep 0.02; done; echo went; exit 5"
 
 
-def open_on(root: Path, **settings: Any) -> LocalCluster:
-    """A cluster of one CPU with these settings."""
-    return open_cluster(ClusterConfig("local", "local", {"cpus": 1, "gpus": 0, **settings}, str(root)))
+def open_on(root: Path, waiting: Sequence[Launch] = (), **settings: Any) -> LocalCluster:
+    """A cluster of one CPU with these settings; `waiting` is what the daemon knows of no grant of."""
+    numbers = {"cpus": 1, "gpus": 0, **settings}
+    return open_cluster(ClusterConfig("local", "local", numbers, str(root), list_waiting=lambda: waiting))
 
 
 def play(cluster: LocalCluster, story: Story) -> None:
@@ -63,7 +64,12 @@ def reasons(follower: Follower, handle: str) -> list[str]:
     return [event.reason for event in follower.events[handle] if isinstance(event, Queued)]
 
 
+def make_launches(*jobs: Job, throttle: int | None = None) -> list[Launch]:
+    """What is submitted of jobs, and handed over again."""
+    return [Launch(f"token-{job.id}.{job.launch}", job, {}, throttle) for job in jobs]
+
+
 async def submit(cluster: LocalCluster, *jobs: Job) -> Follower:
     """Submit first launches and follow them."""
-    answers = await cluster.submit([Launch(f"token-{job.id}.{job.launch}", job) for job in jobs])
+    answers = await cluster.submit(make_launches(*jobs))
     return Follower(cluster, {handle_of(answer): job for answer, job in zip(answers, jobs, strict=True)})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.contract.conformance import Follower
 from tests.system.local.machine import end_supervisors, list_supervisors
-from tests.system.local.stories import list_pids, make_job, open_on, order_of, play, submit
+from tests.system.local.stories import list_pids, make_job, make_launches, open_on, order_of, play, submit
 
 from overspan.adapters.contract import Launch, LogRequest
 from overspan.adapters.local import LocalCluster, supervisors
@@ -144,7 +144,7 @@ def test_after_a_reboot_what_ran_is_lost_and_what_waited_runs(root: Path) -> Non
     grant = root / "runs" / "1" / "grant.0.json"
     grant.write_text(json.dumps(json.loads(grant.read_text()) | {"boot_id": "another"}))
     (root.parent / "go").touch()
-    play(open_on(root), second)
+    play(open_on(root, make_launches(make_job(root, 1), make_job(root, 2))), second)
 
 
 def test_a_lost_wake_up_costs_a_second(root: Path) -> None:

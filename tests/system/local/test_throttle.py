@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.contract.conformance import Follower, handle_of
-from tests.system.local.stories import open_on, play
+from tests.system.local.stories import make_launches, open_on, play
 
 from overspan.adapters.abilities import Throttle
-from overspan.adapters.contract import Launch, Order
+from overspan.adapters.contract import Order
 from overspan.adapters.local import LocalCluster
 from overspan.bridge.model.events import Cancel, Event, Hold, Release, SetPriority
 from overspan.bridge.model.job import Element, Job, new_job
@@ -32,7 +32,7 @@ def handle(index: int) -> str:
 
 async def submit(cluster: LocalCluster, root: Path, count: int, throttle: int | None) -> Follower:
     jobs = [element(root, index) for index in range(count)]
-    answers = await cluster.submit([Launch(f"token-{job.id}", job, {}, throttle) for job in jobs])
+    answers = await cluster.submit(make_launches(*jobs, throttle=throttle))
     return Follower(cluster, {handle_of(answer): job for answer, job in zip(answers, jobs, strict=True)})
 
 
@@ -107,8 +107,6 @@ def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path)
         assert states(follower) == "CRRPPP" and limit_of(cluster) == 2
 
     async def after(cluster: LocalCluster) -> None:
-        # Told first of all: heeded by the very first start.
-        await cluster.set_throttle(ARRAY, 1)
         (root.parent / "go-1").touch()
         follower = Follower(cluster, {handle(index): element(root, index) for index in range(6)})
         await follower.until(lambda: states(follower) == "CCRPPP", "another has ended")
@@ -120,5 +118,6 @@ def test_the_throttle_is_kept_for_the_next_one_who_opens_the_cluster(root: Path)
             (root.parent / f"go-{index}").touch()
         await follower.until(lambda: all(job.state is State.COMPLETED for job in follower.jobs.values()), "the end")
 
-    for story in (before, between, after):
-        play(open_on(root, cpus=16), story)
+    jobs = [element(root, index) for index in range(6)]
+    for story, throttle in ((before, 3), (between, 2), (after, 1)):
+        play(open_on(root, make_launches(*jobs, throttle=throttle) if throttle < 3 else (), cpus=16), story)
