@@ -374,8 +374,8 @@ class LogScreen(Screen[None]):
     # --- prompts ------------------------------------------------------------------------------------------------------
 
     def action_prompt(self, what: str) -> None:
-        """Ask for a text."""
-        if self.session.document is None:
+        """Ask for a text; for what is searched also before it is known which logs there are."""
+        if self.session.document is None and what not in ("search", "only"):
             return
         self._prompted = what
         prompt = self.prompt
@@ -429,11 +429,15 @@ class LogScreen(Screen[None]):
             self._end_search()
         else:
             self.session.begin_search(text, only, self._find_near())
-            search = self.session.search
-            self.view.set_pattern(None if search is None or search.inverted else search.expression)
+            self.mark_matches()
             if only:
                 self.view.go_to_end()
             self.draw()
+
+    def mark_matches(self) -> None:
+        """Mark what the search is for."""
+        search = self.session.search
+        self.view.set_pattern(None if search is None or search.inverted else search.expression)
 
     def _end_search(self) -> None:
         shown = self.view.last_row if self.session.only and not self.view.following else None

@@ -52,6 +52,9 @@ class LogScene(Protocol):
     def draw(self) -> None:
         """Show the lines that there are now."""
 
+    def mark_matches(self) -> None:
+        """Mark what the search is for."""
+
     def show_hit(self, row: LogRow) -> None:
         """Bring a line that matches into sight."""
 
@@ -71,6 +74,8 @@ class LogSession:
         """Of the cluster."""
         self._seen: dict[StreamKey, int] = {}
         self.search: LogSearching | None = None
+        self._postponed: tuple[str, bool] | None = None
+        """A search that begins when the logs are known: its pattern, and whether only lines that match are shown."""
         self.only = False
         """Whether only lines that match are shown."""
         self.awaited: bool | None = None
@@ -161,6 +166,7 @@ class LogSession:
             if chosen:
                 self.document = LogDocument(chosen)
                 self.read(self.document.want_end())
+                self._begin_postponed()
             elif news.streams:
                 self.silence = "there is no such log; `[` `]` choose another"
             self._scene.draw()
@@ -247,6 +253,9 @@ class LogSession:
     def begin_search(self, text: str, only: bool, near: LogRow | None = None) -> None:
         """Search all of the chosen logs, the newest lines first, or those before a line. ValueError: wrong pattern."""
         if self.document is None:
+            # It begins as soon as it is known which logs there are; a wrong pattern is told at once.
+            LogSearching(text, {}, None)
+            self._postponed = (text, only)
             return
         place = near.line.end if near is not None and not only else None
         self.search = LogSearching(text, self.document.sizes(), place)
@@ -256,9 +265,17 @@ class LogSession:
         self._ask_search()
         self._scene.draw()
 
+    def _begin_postponed(self) -> None:
+        """Begin the search that was typed before it was known which logs there are."""
+        if self._postponed is not None:
+            (text, only), self._postponed = self._postponed, None
+            self.begin_search(text, only)
+            self._scene.mark_matches()
+
     def end_search(self) -> None:
         """Search no more, and show all lines."""
         self.search, self.only, self.awaited, self.hit = None, False, None, None
+        self._postponed = None
 
     def find_hit(self, older: bool, near: LogRow | None) -> None:
         """Go to the next match, from the one that was shown or from a line."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.system.conftest import Span
 from tests.unit.tui.order_stories import answer
+from tests.unit.tui.queue_frames import read_screen
 from tests.unit.tui.stories import settle
 from textual.pilot import Pilot
 from textual.widgets import TextArea
@@ -37,8 +38,11 @@ class LiveQueue:
         return [entry.answer for entry in self.app.order_log]
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Wait until something holds."""
-        await settle(self.pilot, holds)
+        """Wait until something holds; else tells what the screen shows."""
+        try:
+            await settle(self.pilot, holds)
+        except AssertionError:
+            raise AssertionError(f"it did not happen:\n{read_screen(self.app)}") from None
 
     async def until_state(self, ref: int | str, *states: str) -> None:
         """Wait until the line is in one of the states."""

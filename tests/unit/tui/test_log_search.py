@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Sequence
 
+import pytest
+from tests.unit.tui.fake_source import FakeSource, job
 from tests.unit.tui.log_stories import (
     fast_ticks,
     is_asked,
@@ -17,6 +21,7 @@ from tests.unit.tui.log_stories import (
 from tests.unit.tui.stories import settle
 from textual.pilot import Pilot
 
+from overspan.bridge.client.messages import Stream
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.logs.window import PART
 
@@ -160,3 +165,34 @@ def test_letters_do_nothing_but_stand_in_the_prompt() -> None:
         assert not screen.view.options.wrap and isinstance(screen.app.screen, LogScreen)
 
     read_log(make_source(*numbered(50)), story)
+
+
+@pytest.mark.parametrize("keys", [("ampersand", *"begins", "enter"), ("slash", *"begins", "enter")])
+def test_a_search_that_is_typed_before_the_logs_are_known_begins_then(
+    keys: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FakeSource([job(1)])
+    for task in ("trainer", "rollout"):
+        source.write("1", f"{task} begins\nstep 1\n".encode(), task)
+    known, streams = threading.Event(), source.streams
+    known.set()
+
+    def list_streams(ref: str, times: bool = False) -> list[Stream]:
+        known.wait(30)
+        return streams(ref, times)
+
+    monkeypatch.setattr(source, "streams", list_streams)
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: screen.session.document is not None)
+        known.clear()
+        await pilot.press("right_square_bracket", *keys)
+        assert screen.session.document is None
+        known.set()
+        await settle(pilot, lambda: screen.session.search is not None and screen.view._pattern is not None)
+        if keys[0] == "ampersand":
+            await settle(pilot, lambda: len(shown(screen)) == 1)
+        else:
+            await settle(pilot, lambda: screen.session.hit is not None)
+
+    read_log(source, story)
