@@ -22,7 +22,7 @@ from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
-from overspan.bridge.lifecycle.stages import split_stages
+from overspan.bridge.lifecycle.stages import carry, split_stages
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
@@ -184,7 +184,7 @@ class Submitter:
             nodes = await cluster.adapter.nodes()
         except Unreachable:
             nodes = []
-        return describe_trial(job, number, nodes, self.recorder.clock())
+        return describe_trial(carry(job), number, nodes, self.recorder.clock())
 
     async def check(self, submission: Submission) -> Submitted:
         """Read and check a submission with no effect; raises what `submit` would."""
