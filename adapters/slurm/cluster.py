@@ -52,6 +52,10 @@ from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.logs import Logs, find_written
+from overspan.adapters.slurm.groups.handles import find_decider
+from overspan.adapters.slurm.groups.ordering import GroupOrderer
+from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
+from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
@@ -67,10 +71,6 @@ from overspan.adapters.slurm.rendering.renderer import (
     resolve_root,
     without_array,
 )
-from overspan.adapters.slurm.sets.handles import is_set_handle
-from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
-from overspan.adapters.slurm.sets.ordering import SetOrderer
-from overspan.adapters.slurm.sets.submission import SetSubmitter
 from overspan.adapters.slurm.settings import LOCAL, PARAMIKO, PYSLURM, Settings, describe_place, read_settings
 from overspan.adapters.slurm.submission.arrays import MOST
 from overspan.adapters.slurm.submission.predecessors import Predecessors
@@ -121,16 +121,16 @@ class SlurmCluster:
         self._orders = DeliveredOrders()
         self.watch = Watch(self._queries, self._orders, self._settings.tick, self._throttles)
         self._lock = asyncio.Lock()
-        self._set_submitter = SetSubmitter(self._submitter)
-        sets = SetOrderer(self._set_submitter, self.watch, self._lock)
-        self._orderer = Orderer(self._queries, self._orders, self.watch, sets)
+        self._part_submitter = PartSubmitter(self._submitter)
+        groups = GroupOrderer(self._part_submitter, self.watch, self._lock)
+        self._orderer = Orderer(self._queries, self._orders, self.watch, groups)
         self._logs = Logs(self._queries, self._settings.shared_root)
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
         self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
         self.traits = replace(
             _TRAITS,
-            decider_of=self.decider_of,
+            decider_of=find_decider,
             keeps_limits=self.keeps_limits,
             waits_for=self.waits_for,
             find_written=self.find_written,
@@ -177,7 +177,7 @@ class SlurmCluster:
         others = [launch for launch in launches if launch.token not in chosen]
         answers = await self._submitter.submit(others) if others else {}
         if whole:
-            answers |= await self._set_submitter.submit(whole)
+            answers |= await self._part_submitter.submit(whole)
         return answers
 
     def troubles(self) -> list[str]:
@@ -190,18 +190,14 @@ class SlurmCluster:
             return is_set(job)
         return needs_hetjob(job, await self._queries.nodes(), self._settings.partition)
 
-    def decider_of(self, handle: str) -> Decider:
-        """Who decides for a launch: the daemon for sets, since a set's supervisor knows only its own task."""
-        return Decider.DAEMON if is_set_handle(handle) else Decider.SUPERVISOR
-
     def keeps_limits(self, handle: str) -> bool:
-        """True for sets, whose native jobs have time limits; in an allocation the supervisor keeps wall times."""
-        return is_set_handle(handle)
+        """Whether Slurm's time limits have to follow wall times that the daemon keeps; a supervisor keeps its own."""
+        return find_decider(handle) is Decider.DAEMON
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End what is left of sets that have been released, and remove files that no run refers to."""
         self._check_open()
-        await self._set_submitter.release(installation, handles, tokens)
+        await self._part_submitter.release(installation, handles, tokens)
         root = resolve_root(self._root, (await self._queries.site()).home)
         await self._submitter.references.release(root, installation, handles, tokens)
 
@@ -230,7 +226,7 @@ class SlurmCluster:
         # Handles of a later version are left alone until that version runs again.
         since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
         self._watched = frozenset(since)
-        self._set_submitter.note_watched(since)
+        self._part_submitter.note_watched(since)
         self._submitter.references.note_watched(since)
         if not since:
             self._throttles.note_watched(())
@@ -239,7 +235,7 @@ class SlurmCluster:
             self._follow_clock()
             await self.watch.look(since)
             if self._relays is not None:
-                self._relays.keep(self.watch.list_running(since))
+                self._relays.keep(self.watch.list_running())
             reports = self.watch.collect(since)
             await self._end_overdue(since)
             left = deadline - time.monotonic()
@@ -264,16 +260,16 @@ class SlurmCluster:
             self.watch.move_clock(seconds)
 
     def _can_tell(self, handle: str) -> bool:
-        return self.watch.knows(handle) or is_handle(handle) or is_set_handle(handle)
+        return self.watch.knows(handle) or is_handle(handle)
 
     async def _end_overdue(self, since: Mapping[str, str]) -> None:
         """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""
-        sets, now = self.watch.sets, time.time()
-        overdue, requeued = [*self.watch.overdue(since, now), *sets.list_overdue(now)], sets.take_requeued()
+        groups, now = self.watch.groups, time.time()
+        overdue, requeued = [*self.watch.overdue(since, now), *groups.list_overdue(now)], groups.take_requeued()
         try:
             if overdue:
                 await self._orderer.end(overdue)
-            await self._set_submitter.end(requeued)
+            await self._part_submitter.end(requeued)
         except OverspanError:
             self._troubled = True
             raise

@@ -6,17 +6,15 @@ A handle alone is enough to observe its launch and to give it orders, so the ada
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 from urllib.parse import quote, unquote
 
+from overspan.adapters.slurm.groups.handles import GroupHandle, is_group_handle, parse_group
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 
-_SINGLE, _GROUP = "s", "g"
-"""The forms of a handle: a single native job without a supervisor, or an allocation with one in it."""
-GROUP = f"{_GROUP}."
-"""How the handles of groups begin."""
+_SINGLE = "s"
+"""The form of the handle of a single native job without a supervisor; see groups/handles.py for the others."""
 
 
 @dataclass(frozen=True)
@@ -75,55 +73,9 @@ def name_native(native: int, index: int | None) -> str:
     return str(native) if index is None else f"{native}_{index}"
 
 
-@dataclass(frozen=True)
-class GroupHandle:
-    """One launch of a group in an allocation: `native` is the leader's id, `grace` the longest of its tasks in seconds.
-
-    `folder` is the run directory on the cluster.
-    """
-
-    native: int
-    job: int
-    launch: int
-    grace: int
-    folder: str
-    run: ClassVar[int] = 0
-    """Always 0: groups are submitted with --no-requeue."""
-    index: ClassVar[int | None] = None
-    array: ClassVar[int] = 0
-
-    def __str__(self) -> str:
-        numbers = (self.native, self.job, self.launch, self.grace)
-        return ".".join([_GROUP, *map(str, numbers), quote(self.folder, safe="/")])
-
-    @property
-    def name(self) -> str:
-        """The job as Slurm's commands take it."""
-        return str(self.native)
-
-    @property
-    def journal(self) -> str:
-        """The path of the supervisor's journal."""
-        return f"{self.folder}/journal.{self.launch}.jsonl"
-
-    @property
-    def orders(self) -> str:
-        """The path of the file with the orders for the supervisor."""
-        return f"{self.folder}/orders.{self.launch}.jsonl"
-
-
-def parse_group(text: str) -> GroupHandle:
-    """Read the handle of a group. NotFound for one that this version did not write."""
-    form, *parts = text.split(".", 5)
-    if form != _GROUP or len(parts) != 5 or not all(part.isdigit() for part in parts[:4]):
-        raise NotFound(f"{text!r} names no group on a Slurm cluster")
-    native, job, launch, grace = (int(part) for part in parts[:4])
-    return GroupHandle(native, job, launch, grace, unquote(parts[4]))
-
-
 def parse_any(text: str) -> Handle | GroupHandle:
-    """Read a handle of either form. NotFound for one that this version did not write."""
-    return parse_group(text) if text.startswith(GROUP) else parse_handle(text)
+    """Read a handle of either form. NotFound for one that this version cannot read."""
+    return parse_group(text) if is_group_handle(text) else parse_handle(text)
 
 
 def is_handle(text: str) -> bool:
@@ -133,12 +85,6 @@ def is_handle(text: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-def make_group_handle(job: Job, native: int, folder: str) -> GroupHandle:
-    """The handle of a group's current launch."""
-    grace = max(0, *(task.grace_period for task in job.spec.tasks))
-    return GroupHandle(native, job.id, job.launch, grace, folder)
 
 
 def make_handle(job: Job, native: int, run: int = 0, paths: tuple[str, str] = ("", ""), folder: str = "") -> Handle:
@@ -194,46 +140,3 @@ def parse_cursor(text: str) -> Cursor:
     if len(parts) != 4 or not all(part.isdigit() for part in (parts[0], parts[1], parts[3])):
         return Cursor()
     return Cursor(int(parts[0]), int(parts[1]), "h" in parts[2], "s" in parts[2], int(parts[3]))
-
-
-@dataclass(frozen=True)
-class GroupCursor:
-    """What has been reported of a group: up to `offset` in its journal, where `order` is the last order's number.
-
-    `orders` is the number of the last order that Slurm's own commands carried out; `kill_at` as for a single job.
-    `over` says that the end of the native job has been reported.
-    """
-
-    offset: int = 0
-    order: int = 0
-    orders: int = 0
-    held: bool = False
-    suspended: bool = False
-    over: bool = False
-    kill_at: int = 0
-
-    def __str__(self) -> str:
-        if self == GroupCursor():
-            return ""
-        flags = "h" * self.held + "s" * self.suspended + "o" * self.over
-        return f"{_GROUP}:{self.offset}:{self.order}:{self.orders}:{flags}:{self.kill_at}"
-
-    @property
-    def waiting(self) -> bool:
-        """Whether no start has been reported, and it is not held."""
-        return not self.offset and not self.held
-
-
-def parse_group_cursor(text: str) -> GroupCursor:
-    """Read a group's cursor; the beginning for one that this version did not write."""
-    parts = text.split(":")
-    if len(parts) != 6 or parts[0] != _GROUP or not all(parts[place].isdigit() for place in (1, 2, 3, 5)):
-        return GroupCursor()
-    offset, order, orders, kill_at = (int(parts[place]) for place in (1, 2, 3, 5))
-    flags = parts[4]
-    return GroupCursor(offset, order, orders, "h" in flags, "s" in flags, "o" in flags, kill_at)
-
-
-def parse_any_cursor(handle: Handle | GroupHandle, text: str) -> Cursor | GroupCursor:
-    """Read the cursor that goes with a handle."""
-    return parse_group_cursor(text) if isinstance(handle, GroupHandle) else parse_cursor(text)

@@ -424,4 +424,4 @@ def as_refusal(answer: Accepted | Refusal) -> Refusal:
 
 def unknown_handle(handle: str) -> str:
     """A handle of the same form that names no launch."""
-    return re.sub(r"\d+", lambda found: f"98765{found[0]}", handle)
+    return re.sub(r'("format":)?\d+', lambda found: found[0] if found[1] else f"98765{found[0]}", handle)

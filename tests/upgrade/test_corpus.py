@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from tests.upgrade.corpus import BOOT_ID, CORPUS, DATABASE, restore
 
+from overspan.adapters.contract import Decider
 from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
 from overspan.adapters.kubernetes.observation import projection as kubernetes_facts
 from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
 from overspan.adapters.local import journals, launch_files
 from overspan.adapters.slurm import handles as slurm_handles
+from overspan.adapters.slurm.groups import handles as slurm_groups
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
-from overspan.adapters.slurm.sets import handles as set_handles
 from overspan.bridge.controller.core.registry import split_handle
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.documents import decode
@@ -126,21 +127,23 @@ def list_states(job: Job) -> list[tuple[str, State]]:
 # --- handles and cursors ---------------------------------------------------------------------------------------------
 
 
-def test_handles_and_cursors_of_slurm_are_those_that_this_version_writes(opened: Opened) -> None:
+def test_handles_and_cursors_of_slurm_are_read(opened: Opened) -> None:
     forms = set()
     raced = [(bid.handle, bid.cursor) for bid in opened.job("race").job.bids if bid.cluster == "slurm"]
-    for handle, cursor in [*((stored.handle, stored.cursor) for stored in opened.on("slurm")), *raced]:
-        if set_handles.is_set_handle(handle):
-            whole = set_handles.parse_set(handle)
-            assert str(whole) == handle
-            assert not cursor or str(set_handles.parse_set_cursor(whole, cursor)) == cursor
-            forms.add("set")
+    for text, place in [*((stored.handle, stored.cursor) for stored in opened.on("slurm")), *raced]:
+        handle = slurm_handles.parse_any(text)
+        if isinstance(handle, slurm_handles.Handle):
+            assert str(handle) == text and str(slurm_handles.parse_cursor(place)) == place
+            forms.add("element" if handle.array else "single")
             continue
-        native = slurm_handles.parse_any(handle)
-        assert str(native) == handle
-        assert str(slurm_handles.parse_any_cursor(native, cursor)) == cursor
-        forms.add("group" if isinstance(native, slurm_handles.GroupHandle) else "element" if native.array else "single")
-    assert forms == {"set", "group", "element", "single"}
+        cursor = slurm_groups.parse_group_cursor(handle, place)
+        assert handle.folder.endswith(f"-{handle.job}") and all(part.native for part in handle.parts)
+        assert [part.task for part in cursor.parts] == [part.task for part in handle.parts]
+        assert cursor.granted is any(part.offset for part in cursor.parts)
+        assert slurm_handles.parse_any(str(handle)) == handle
+        assert slurm_groups.parse_group_cursor(handle, str(cursor)) == cursor
+        forms.add(handle.decider.value)
+    assert forms == {"daemon", "supervisor", "element", "single"}
 
 
 def test_handles_and_cursors_of_kubernetes_are_those_that_this_version_writes(opened: Opened) -> None:
@@ -201,19 +204,22 @@ def test_plans_and_journals_of_this_machine_are_replayed_to_the_same_states(open
 def test_plans_and_journals_of_groups_on_slurm_are_replayed_to_the_same_states(opened: Opened) -> None:
     seen = 0
     for stored in opened.on("slurm"):
-        if not stored.handle.startswith(slurm_handles.GROUP):
+        if slurm_groups.find_decider(stored.handle) is Decider.DAEMON or not slurm_groups.is_group_handle(
+            stored.handle
+        ):
             continue
-        handle = slurm_handles.parse_group(stored.handle)
-        job = replay(Path(handle.folder, f"plan.{handle.launch}.json"), read_journal(Path(handle.journal)))
+        handle = slurm_groups.parse_group(stored.handle)
+        journal = Path(handle.list_jobs()[0].journal)
+        job = replay(Path(handle.folder, f"plan.{handle.launch}.json"), read_journal(journal))
         assert outline(job) == outline(stored.job), stored.job.id
         seen += 1
     assert seen == 3
 
 
 def test_what_the_supervisors_of_a_set_wrote_is_read(opened: Opened) -> None:
-    handle = set_handles.parse_set(split_handle(opened.job("slurm-set").handle)[1])
+    handle = slurm_groups.parse_group(split_handle(opened.job("slurm-set").handle)[1])
     for part in handle.parts:
-        folder = Path(handle.task_folder(part.task), "0")
+        folder = Path(handle.part_folder(part), "0")
         plan = decode(Job, json.loads((folder / "plan.0.json").read_text())["job"])
         orders = (folder / "orders.0.jsonl").read_bytes()
         found = [type(event).__name__ for _, event in read_orders(JournalChunk(len(orders), orders))]

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from overspan.adapters.abilities import Trace
 from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.groups.handles import GroupHandle
+from overspan.adapters.slurm.groups.parts import split_token
 from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.observation.requeues import Future, foresee
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
-from overspan.adapters.slurm.sets.members import split_token
 
 _TOKEN = re.compile(r"(.+)-(\d+)-(\d+)")
 _RUNS = (Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.ENDING)
@@ -35,10 +35,12 @@ def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
     found: dict[tuple[int, int | None], str] = {}
     runs: list[tuple[int, tuple[int, int | None], str]] = []
     for text in handles:
-        if is_set_handle(text):
-            found.update({(part.native, None): text for part in parse_set(text).parts})
-        elif is_handle(text):
-            handle = parse_any(text)
+        if not is_handle(text):
+            continue
+        handle = parse_any(text)
+        if isinstance(handle, GroupHandle):
+            found.update({(part.native, None): text for part in handle.parts})
+        else:
             runs.append((handle.run, (handle.native, handle.index), text))
     for _, native, text in sorted(runs, key=lambda run: run[0]):
         found[native] = text

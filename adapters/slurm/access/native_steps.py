@@ -15,7 +15,6 @@ from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
-from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import InvalidRequest
@@ -50,7 +49,7 @@ class NativeSteps:
 
 def _find_job(text: str) -> Handle:
     """The native job of a handle. Raises InvalidRequest for a group."""
-    handle = None if is_set_handle(text) else parse_any(text)
+    handle = parse_any(text)
     if not isinstance(handle, Handle):
         raise InvalidRequest(
             "a group takes no steps from outside: its tasks are what runs there",

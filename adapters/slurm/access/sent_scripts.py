@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from overspan.adapters.abilities import KeptForm
 from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.handles import parse_any
-from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.slurm_words import INVALID_JOB
 
@@ -41,10 +41,10 @@ async def read_sent(queries: Queries, handle: str) -> KeptForm | None:
 
 
 def list_natives(handle: str) -> list[tuple[str, int]]:
-    """The first native jobs of a launch; those of a set with their tasks."""
-    if is_set_handle(handle):
-        return [(part.task, part.native) for part in parse_set(handle).parts]
-    return [("", parse_any(handle).native)]
+    """The first native jobs of a launch; those that run one task of a group with that task."""
+    found = parse_any(handle)
+    parts = found.parts if isinstance(found, GroupHandle) else (found,)
+    return [(part.task if isinstance(part, GroupPart) else "", part.native) for part in parts]
 
 
 async def read_script(queries: Queries, native: int) -> KeptScript:

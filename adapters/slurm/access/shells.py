@@ -15,12 +15,12 @@ from typing import NamedTuple
 from overspan.adapters.abilities import Entrance, ShellRequest
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication
+from overspan.adapters.slurm.groups.handles import GroupHandle
+from overspan.adapters.slurm.groups.parts import split_token
 from overspan.adapters.slurm.groups.rendering import supervisor_words
-from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
+from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.handles import SetHandle, is_set_handle, parse_set
-from overspan.adapters.slurm.sets.members import split_token
 from overspan.adapters.slurm.settings import LOCAL, Settings
 from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.adapters.slurm.transports.transport import Transport
@@ -65,7 +65,7 @@ def list_allocations(text: str) -> list[NativeAllocation]:
     return found
 
 
-def list_parts(found: Sequence[NativeAllocation], handle: SetHandle, task: str) -> list[tuple[int, NativeAllocation]]:
+def list_parts(found: Sequence[NativeAllocation], handle: GroupHandle, task: str) -> list[tuple[int, NativeAllocation]]:
     """The native jobs of a set's task, each with the attempt that it began with, newest first."""
     named = [(split_token(find_token(allocation.text)), allocation) for allocation in found]
     own = [(name[2], allocation) for name, allocation in named if name and name[:2] == (handle.token, task)]
@@ -98,9 +98,7 @@ def step_words(
     return [*words, *(["--pty"] if request.terminal else []), *program]
 
 
-def member_program(
-    archive: Sequence[str], handle: GroupHandle | SetHandle, request: ShellRequest, part: str = ""
-) -> list[str]:
+def member_program(archive: Sequence[str], handle: GroupHandle, request: ShellRequest, part: str = "") -> list[str]:
     """The application's command on the member's node, begun by `archive`; `part` is the folder of a set's job."""
     member = (handle.folder, str(handle.launch), part, request.task, str(request.node))
     return [*archive, "shell", *member, *request.command]
@@ -110,7 +108,7 @@ def remote_shell_program(
     archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
 ) -> list[str]:
     """The application's command on the login node, from where it copies itself to the node by the srun `step`."""
-    launch = (handle.folder, str(handle.launch), str(handle.native))
+    launch = (handle.folder, str(handle.launch), str(handle.parts[0].native))
     member = (request.task, str(request.node), python)
     return [*archive, *remote_shell_words(launch, member, step, request.command)]
 
@@ -154,34 +152,39 @@ class Shells:
         """The command for the user's terminal. Raises Conflict, InvalidRequest, Unreachable."""
         if not request.host:
             raise InvalidRequest(f"it is not known yet where {request.task} runs", remedy="try again in a few seconds")
-        if is_set_handle(request.handle):
-            words = await self._enter_set(parse_set(request.handle), request)
+        handle = parse_any(request.handle)
+        if isinstance(handle, GroupHandle):
+            words = await self._enter_group(handle, request)
         else:
-            words = await self._enter_job(parse_any(request.handle), request)
+            words = await self._enter_job(handle, request)
         return open_terminal(self.transport, self.settings, words, request.terminal)
 
-    async def _enter_job(self, handle: Handle | GroupHandle, request: ShellRequest) -> list[str]:
+    async def _enter_job(self, handle: Handle, request: ShellRequest) -> list[str]:
         found = await self._ask(f"--jobs={handle.name}", f"--format={_FORMAT}")
         allocation = choose_allocation(found, request, handle.name)
-        if isinstance(handle, GroupHandle):
-            archive = await self._bring_archive()
-            if not self.settings.shared_root:
-                step = await self._start(allocation, request, ())
-                return remote_shell_program(archive, handle, request, self.settings.python, step)
-            return await self._start(allocation, request, member_program(archive, handle, request))
         words = await self._start(allocation, request, request.command or ("bash",))
         return [words[0], f"--chdir={allocation.text}", *words[1:]]
 
-    async def _enter_set(self, handle: SetHandle, request: ShellRequest) -> list[str]:
+    async def _enter_group(self, handle: GroupHandle, request: ShellRequest) -> list[str]:
+        allocation, folder = await self._find_part(handle, request)
+        archive = await self._bring_archive()
+        if self.settings.shared_root:
+            return await self._start(allocation, request, member_program(archive, handle, request, folder))
+        step = await self._start(allocation, request, ())
+        return remote_shell_program(archive, handle, request, self.settings.python, step)
+
+    async def _find_part(self, handle: GroupHandle, request: ShellRequest) -> tuple[NativeAllocation, str]:
+        """The native job with the member's node, and its folder in the run directory."""
+        part = handle.part(request.task)
+        if not part.task:
+            found = await self._ask(f"--jobs={part.native}", f"--format={_FORMAT}")
+            return choose_allocation(found, request, str(part.native)), ""
+        # Others have followed the first native job of a task where that has ended.
         user = (await self.queries.site()).user
         found = await self._ask(f"--user={user}", f"--nodelist={request.host}", f"--format={_SET_FORMAT}")
         parts = list_parts(found, handle, request.task)
         allocation = choose_allocation([part for _, part in parts], request, f"of {request.task}")
-        first = next(first for first, part in parts if part is allocation)
-        folder = f"members/{request.task}/{first}"
-        return await self._start(
-            allocation, request, member_program(await self._bring_archive(), handle, request, folder)
-        )
+        return allocation, f"members/{request.task}/{next(first for first, part in parts if part is allocation)}"
 
     async def _start(self, allocation: NativeAllocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
         return step_words(allocation, request, program, (await self.queries.site()).version)

@@ -14,8 +14,8 @@ from overspan.adapters.abilities import Written
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.adapters.log_index import FileRange, Marks, find_marks, find_range
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.handles import GroupHandle, Handle, parse_any
-from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
+from overspan.adapters.slurm.groups.handles import GroupHandle
+from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.transports.transport import FileChunk, Transport
 from overspan.adapters.slurm.unshared.jobs import read_there
 from overspan.bridge.model.errors import NotFound
@@ -47,8 +47,6 @@ class Logs:
 
         A batch script writes one file, on its first node.
         """
-        if is_set_handle(request.handle):
-            return await self._read_set(request)
         handle = parse_any(request.handle)
         if isinstance(handle, GroupHandle):
             return await self._groups.read(handle, request)
@@ -74,14 +72,6 @@ class Logs:
                 raise
         return await read_there(transport, handle.name, path, offset, limit)
 
-    async def _read_set(self, request: LogRequest) -> LogPart:
-        """Bytes of a set's log: all native jobs of a task share one list of files."""
-        handle = parse_set(request.handle)
-        task = request.task or handle.parts[0].task
-        folder = handle.task_folder(handle.part(task).task)
-        shared = GroupHandle(handle.part(task).native, handle.job, handle.launch, handle.grace, folder)
-        return await self._groups.read(shared, request)
-
     async def _find(self, handle: Handle) -> tuple[str, str]:
         if handle.name not in self._paths:
             fields = await self._queries.describe(handle.name)
@@ -99,8 +89,6 @@ class Logs:
 
 def find_written(text: str, shared: bool) -> Written:
     """A launch's working directory and log files, by its handle; `shared`: the cluster sees the submitter's files."""
-    if is_set_handle(text):
-        return Written() if shared else Written(parse_set(text).folder)
     try:
         handle = parse_any(text)
     except NotFound:
@@ -157,7 +145,9 @@ class GroupLogs:
 
     async def read(self, handle: GroupHandle, request: LogRequest) -> LogPart:
         """Bytes of one node's part of a log. NotFound when there is none."""
-        part = find_range(await self._list(handle.folder), request)
+        # All native jobs of a part share one list of files.
+        folder = handle.part_folder(handle.part(request.task) if request.task else handle.parts[0])
+        part = find_range(await self._list(folder), request)
         if part is None:
             what = f"task {request.task}, node {request.node}" if request.task else f"node {request.node}"
             raise NotFound(f"job {handle.job} has no {request.stream} of {what} yet")
@@ -168,7 +158,7 @@ class GroupLogs:
         # Bytes behind the part's end are of another attempt.
         limit = request.limit if part.end is None else max(0, min(request.limit, part.end - part.begin - offset))
         piece = await self._transport.read(part.path, part.begin + offset, limit)
-        marks = await self._read_times(handle.folder, part) if request.times else None
+        marks = await self._read_times(folder, part) if request.times else None
         return LogPart(piece.data, offset, _measure(piece.size, part.begin, part.end), part.path, marks=marks)
 
     async def _read_times(self, folder: str, part: FileRange) -> Marks | None:

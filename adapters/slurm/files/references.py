@@ -19,8 +19,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from overspan.adapters.slurm.files.application import name_archive
-from overspan.adapters.slurm.handles import GroupHandle, is_handle, parse_any
-from overspan.adapters.slurm.sets.handles import is_set_handle, parse_set
+from overspan.adapters.slurm.groups.handles import is_group_handle
+from overspan.adapters.slurm.handles import Handle, is_handle, parse_any
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import NotFound
@@ -161,22 +161,15 @@ def _list_numbers(handles: Iterable[str]) -> set[str]:
     """The ids in the names of run directories: the job's, for an element the array's."""
     found = set()
     for text in handles:
-        if is_set_handle(text):
-            found.add(str(parse_set(text).job))
-        elif is_handle(text):
+        if is_handle(text):
             handle = parse_any(text)
-            found.add(str(handle.array or handle.job))
+            found.add(str((isinstance(handle, Handle) and handle.array) or handle.job))
     return found
 
 
 def _name_groups(installation: str, handles: Iterable[str]) -> set[str]:
-    """The run directories that use an application: those of groups and sets."""
-    groups = (text for text in handles if is_set_handle(text) or (is_handle(text) and _is_group(text)))
-    return _name_runs(installation, groups, ())
-
-
-def _is_group(text: str) -> bool:
-    return isinstance(parse_any(text), GroupHandle)
+    """The run directories that use an application: those of groups."""
+    return _name_runs(installation, filter(is_group_handle, handles), ())
 
 
 _TAB = "tab=$(printf '\\t')\n"

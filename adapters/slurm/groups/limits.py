@@ -1,16 +1,79 @@
-"""The time limits of an allocation after an order has changed a task's wall time. Pure."""
+"""New wall times of a group's tasks, and the time limits of its native jobs that follow from them.
+
+Who decides enforces wall times. Slurm kills a job at its own time limit, so a limit has to be raised before the wall
+time, and is lowered after it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+from overspan.adapters.contract import Order
+from overspan.adapters.slurm.groups.files import append_words
+from overspan.adapters.slurm.groups.handles import GroupHandle, NativeJob
 from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends
+from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
+from overspan.adapters.slurm.orders.command_lines import OrderSteps, Words
+from overspan.adapters.slurm.rendering.script import render_limit
+from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import Event, SetTime
 from overspan.bridge.model.job import Job
+
+_WHOLE = 64 << 20
+
+
+class LimitChanges(NamedTuple):
+    """The commands that raise limits, and those that lower them."""
+
+    longer: tuple[Words, ...] = ()
+    shorter: tuple[Words, ...] = ()
+
+
+async def read_limits(handle: GroupHandle, transport: Transport) -> list[SetTime]:
+    """The orders about a group's wall times, oldest first."""
+    try:
+        data = (await transport.read(handle.orders, 0, _WHOLE)).data
+    except NotFound:
+        return []
+    return [event for _, event in read_orders(JournalChunk(len(data), data)) if isinstance(event, SetTime)]
+
+
+async def plan_times(
+    handle: GroupHandle, jobs: Sequence[NativeJob], order: Order, transport: Transport, hints: Sequence[Words]
+) -> OrderSteps:
+    """The commands of a new wall time: raise limits, write the order down, lower limits, and give the hints."""
+    given = await read_limits(handle, transport)
+    longer: list[Words] = []
+    after: list[Words] = []
+    for job in jobs:
+        files = [f"{job.folder}/{name}.{job.launch}.json" for name in ("plan", "placement")]
+        try:
+            plan, placement = [(await transport.read(path, 0, _WHOLE)).data for path in files]
+            limits = [list_limits(plan, placement, orders) for orders in (given, [*given, order.event])]
+        except (NotFound, ValueError):
+            continue
+        changes = change_limits(job.native, *limits)
+        longer += changes.longer
+        after += changes.shorter
+    note, after = append_words(handle.orders, order.token, order.event), [*after, *hints]
+    return OrderSteps(tuple(longer), then=(note, *after)) if longer else OrderSteps((note,), tuple(after))
+
+
+def change_limits(native: int, before: Sequence[int | None], after: Sequence[int | None]) -> LimitChanges:
+    """The commands that change the limits of a native job. Only an operator may raise one (scontrol(1))."""
+    longer: list[Words] = []
+    shorter: list[Words] = []
+    for component, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            target = f"JobId={native}" + (f"+{component}" if len(after) > 1 else "")
+            words = ("scontrol", "update", target, f"TimeLimit={render_limit(new or 0)}")
+            (longer if new is None or (old is not None and new > old) else shorter).append(words)
+    return LimitChanges(tuple(longer), tuple(shorter))
 
 
 def list_limits(plan: bytes, placement: bytes, orders: Iterable[Event]) -> list[int | None]:

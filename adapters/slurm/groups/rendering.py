@@ -1,15 +1,17 @@
-"""Renders a group's launch as one allocation: the sbatch command, and the files of its run directory. Pure."""
+"""Renders a native job of a group: the sbatch command, and the files of its run directory. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overspan.adapters.contract import Launch, Node
+from overspan.adapters.contract import FORMAT, Launch, Node, Order
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.groups.parts import PartLaunch, narrow, starts_together
 from overspan.adapters.slurm.groups.placement import measure_sizes, plan_on_nodes
 from overspan.adapters.slurm.groups.plans import PlacementPlan
 from overspan.adapters.slurm.groups.script import SupervisorHost, render_group
@@ -21,12 +23,15 @@ from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.dependencies import name_needs
 from overspan.adapters.slurm.unshared.groups import FOLDER, LOG, TRAVELS, unshared_words
 from overspan.adapters.slurm.unshared.relocation import relocate
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.events import event_to_document
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import Dependency
 
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The submission of a group, its placement plan, and its files by their names in the run directory."""
+    """The submission of a native job, its placement plan, and its files by their names in the run directory."""
 
     submission: BatchSubmission
     plan: PlacementPlan
@@ -44,31 +49,51 @@ class GroupPlace(NamedTuple):
 
 
 def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: bool) -> GroupFiles:
-    """Plan a launch for the cluster's nodes and render it.
+    """Plan a native job for the cluster's nodes and render it: of the whole group, or of the part that is launched.
 
     Raises Rejected if the group does not fit, InvalidRequest for options and images that are not allowed.
     """
     cluster, root, folder, nodes, version = place
-    place_of_work = folder if settings.shared_root else FOLDER
+    part = launch if isinstance(launch, PartLaunch) else None
+    place_of_work, shown = (folder, folder) if settings.shared_root else (FOLDER, OWN)
     job = place_volumes(launch.job if settings.shared else relocate(launch.job, place_of_work), root)
-    shown = folder if settings.shared_root else OWN
-    images = {task.name: member_words(job, task, settings.containers, shown, version) for task in job.spec.tasks}
-    job = bound_gpu_defaults(without_images(job), measure_sizes(nodes, settings.partition))
-    plan = plan_on_nodes(job, nodes, settings.partition)
-    plan = replace(plan, steps=tuple(replace(step, image=images[step.task]) for step in plan.steps))
-    number = job.launch
-    command, log = (*supervisor_words(settings, root), "slurm", folder, str(number)), name_log(folder, number)
-    if not settings.shared_root:
-        command, log = unshared_words(settings.python, folder, number), LOG
-    host = SupervisorHost(command, log, place_of_work, *default_options(job, settings))
-    submission = render_group(job, plan, RenderContext(launch.token, name_needs(launch.needs), held=held), host)
+    own = job if part is None else narrow(job, part.task)
+    words = {task.name: member_words(job, task, settings.containers, shown, version) for task in own.spec.tasks}
+    sizes = measure_sizes(nodes, settings.partition)
+    job, own = (bound_gpu_defaults(without_images(one), sizes) for one in (job, own))
+    plan = plan_on_nodes(own, nodes, settings.partition)
+    plan = replace(plan, steps=tuple(replace(step, image=words[step.task]) for step in plan.steps))
+    if part is not None and part.first:
+        # What the group waited for was met before its start.
+        own = replace(own, begin=None, dependency=Dependency())
+    number, path = job.launch, "" if part is None else f"members/{part.task}/{part.first}/"
+    setting = RenderContext(launch.token, name_needs(launch.needs), held=held or starts_together(launch))
+    host = SupervisorHost(*_host_words(launch, settings, place), place_of_work, *default_options(job, settings))
+    submission = render_group(own, plan, setting, host)
     if not settings.shared_root:
         submission = replace(submission, notes=(*submission.notes, TRAVELS))
-    files = (
-        (f"plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
-        (f"placement.{number}.json", render_placement_file(launch.token, plan, version)),
-    )
-    return GroupFiles(submission, plan, files)
+    files = [
+        (f"{path}plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
+        (f"{path}placement.{number}.json", render_placement_file(launch.token, plan, version)),
+    ]
+    if part is not None and part.order is not None:
+        files.append((f"{path}orders.{number}.jsonl", render_first_order(part.order)))
+    elif part is not None:
+        files.append((f"members/{part.task}/launch.{number}.json", render_launch_file(part)))
+    return GroupFiles(submission, plan, tuple(files))
+
+
+def _host_words(launch: Launch, settings: Settings, place: GroupPlace) -> tuple[tuple[str, ...], str]:
+    """The supervisor's command, and the path of its own log."""
+    folder, number = place.folder, launch.job.launch
+    if isinstance(launch, PartLaunch):
+        words: tuple[str, ...] = ("member", folder, str(number), launch.task, str(launch.first))
+        folder = f"{folder}/members/{launch.task}/{launch.first}"
+    elif settings.shared_root:
+        words = ("slurm", folder, str(number))
+    else:
+        return unshared_words(settings.python, folder, number), LOG
+    return (*supervisor_words(settings, place.root), *words), name_log(folder, number)
 
 
 def name_log(folder: str, launch: int) -> str:
@@ -94,3 +119,23 @@ def default_options(job: Job, settings: Settings) -> tuple[dict[str, str], dict[
     named = {"account": (spec.account, settings.account), "qos": (spec.qos, settings.qos)}
     options = {name: ours for name, (own, ours) in named.items() if ours and not own}
     return options, {"partition": settings.partition} if settings.partition else {}
+
+
+def render_launch_file(launch: PartLaunch) -> bytes:
+    """The file from which a replacement is made: the job with its secrets, and its daemon's environment."""
+    document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
+    """The job and the environment in such a file. Raises ValueError for another format."""
+    document = json.loads(data)
+    if document.get("format") != FORMAT:
+        raise ValueError(f"it has format {document.get('format')}; this version reads {FORMAT}")
+    return decode(Job, document["job"]), document["environment"]
+
+
+def render_first_order(order: Order) -> bytes:
+    """The orders file of a replacement, with the order to launch its attempt."""
+    document = {"seq": 1, "event": event_to_document(order.event), "token": order.token}
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"

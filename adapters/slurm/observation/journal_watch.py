@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.groups.handles import NativeJob
 from overspan.adapters.slurm.observation.journals import (
     JournalChunk,
     JournalPage,
@@ -38,7 +38,7 @@ class JournalReading:
     back: one that was chosen before the end was known does not count as that last read.
     """
 
-    handle: GroupHandle
+    handle: NativeJob
     offset: int
     active: bool
     ended_at: float | None = None
@@ -57,17 +57,17 @@ class JournalWatch:
         """When journals may be read again (monotonic time)."""
         self._all_due_at = 0.0
 
-    def page(self, handle: GroupHandle, offset: int) -> JournalPage | None:
+    def page(self, handle: NativeJob, offset: int) -> JournalPage | None:
         """The page that was read last; None if it begins behind the offset."""
         page = self._pages.get(str(handle))
         return page if page is not None and page.begin <= offset else None
 
-    def has_begun(self, handle: GroupHandle) -> bool:
+    def has_begun(self, handle: NativeJob) -> bool:
         """Whether the supervisor is known to have written something: its signal handlers are installed by then."""
         page = self._pages.get(str(handle))
         return page is not None and page.stop > 0
 
-    def file_orders(self, handle: GroupHandle) -> tuple[tuple[int, Event], ...]:
+    def file_orders(self, handle: NativeJob) -> tuple[tuple[int, Event], ...]:
         """The orders in the group's orders file, which is read when the group has ended."""
         return self._file_orders.get(str(handle), ())
 

@@ -9,24 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.groups.parts import MEMBERS, split_token
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.rendering.script import list_tokens, names_another, names_launch
-from overspan.adapters.slurm.sets.members import MEMBERS, split_token
 
 
-def is_another(handle: Handle | GroupHandle, text: str) -> bool:
+def is_another(handle: Handle | NativeJob, text: str) -> bool:
     """Whether a record with the handle's id is of another launch, by its comment or submit line.
 
     Elements have their array's token. A job that Slurm requeued keeps the token of its first launch, so those of
     earlier launches count as the handle's own.
     """
-    if isinstance(handle, GroupHandle) and _is_sibling(handle, text):
+    if isinstance(handle, NativeJob) and _is_sibling(handle, text):
         return True
     return names_another(text, _numbers(handle), range(handle.launch + 1))
 
 
-def _is_sibling(handle: GroupHandle, text: str) -> bool:
-    """Whether a record is of another native job of the same set."""
+def _is_sibling(handle: NativeJob, text: str) -> bool:
+    """Whether a record is of another native job of the same group."""
     members = [member for member in map(split_token, list_tokens(text)) if member is not None]
     return (
         bool(members)
@@ -35,7 +36,7 @@ def _is_sibling(handle: GroupHandle, text: str) -> bool:
     )
 
 
-def list_own(handle: Handle | GroupHandle, runs: Sequence[AccountingRecord]) -> list[AccountingRecord]:
+def list_own(handle: Handle | NativeJob, runs: Sequence[AccountingRecord]) -> list[AccountingRecord]:
     """The runs of the launch's own native job, out of all records with its id, oldest first.
 
     Where the accounting keeps submit lines, every run of one job has the same. Jobs that Overspan did not submit have
@@ -53,5 +54,5 @@ def list_own(handle: Handle | GroupHandle, runs: Sequence[AccountingRecord]) -> 
     return [run for place, run in enumerate(own) if place >= first and (marked[place] or not run.submit_line)]
 
 
-def _numbers(handle: Handle | GroupHandle) -> tuple[int, ...]:
+def _numbers(handle: Handle | NativeJob) -> tuple[int, ...]:
     return (handle.job, handle.array) if handle.array else (handle.job,)

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, GroupCursor, GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import GroupCursor, NativeJob
+from overspan.adapters.slurm.handles import ENDED, GRANTED, NOTHING, STARTED, Cursor, Handle
 from overspan.adapters.slurm.observation.outcomes import (
     NativeAttempt,
     NativeOutcome,
@@ -321,7 +322,7 @@ def view_cancelled_element(
     return NativeView(NativeOutcome(Phase.ENDED, Cause.CANCEL), "None", (), None, None, None, asked)
 
 
-def project_gone(handle: Handle | GroupHandle, at: float, accounting: bool) -> LaunchLost:
+def project_gone(handle: Handle | NativeJob, at: float, accounting: bool) -> LaunchLost:
     """The end of a launch that Slurm has no trace of. It is not run again, since it may have run to its end."""
     missing = "Slurm's accounting has no record of it" if accounting else "this cluster keeps no accounting"
     detail = f"Slurm no longer knows the job {handle.name}, and {missing}: how it ended is not known"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
 from overspan.adapters.slurm.observation.projection import (
@@ -45,29 +46,29 @@ class QueueSnapshot:
     asked: float
     accounts: AccountingSnapshot = field(default_factory=AccountingSnapshot)
 
-    def record(self, handle: Handle | GroupHandle) -> QueueRecord | None:
+    def record(self, handle: Handle | NativeJob) -> QueueRecord | None:
         """The record of the launch; None if there is none, or if its id belongs to another job."""
         found = self.queue.find(handle.native, handle.index)
         return None if found is None or is_another(handle, found.comment) else found
 
-    def is_unclear(self, handle: Handle | GroupHandle) -> bool:
+    def is_unclear(self, handle: Handle | NativeJob) -> bool:
         """Whether squeue is not enough and the accounting has to be asked."""
         record = self.record(handle)
         return record is None or record.restarts > handle.run or self.is_suspect(handle)
 
-    def is_suspect(self, handle: Handle | GroupHandle) -> bool:
+    def is_suspect(self, handle: Handle | NativeJob) -> bool:
         """Whether the run shows as failed but may never have started its program."""
         record = self.record(handle)
         return record is not None and record.restarts == handle.run and may_be_unstarted(record, handle.run)
 
-    def names(self, handle: Handle | GroupHandle) -> Collection[str]:
+    def names(self, handle: Handle | NativeJob) -> Collection[str]:
         """The job ids that the accounting is asked for."""
         if handle.index is None or self.record(handle) is not None:
             return {handle.name}
         # An array that ended before Slurm split it into elements is one job in the accounting.
         return {handle.name, str(handle.native)}
 
-    def view(self, handle: Handle | GroupHandle, last: NativeView | None) -> NativeView | None:
+    def view(self, handle: Handle | NativeJob, last: NativeView | None) -> NativeView | None:
         """The view of the launch after `last`; None if neither squeue nor the accounting knows it."""
         view: NativeView | None
         record, own = self.record(handle), list_own(handle, self.accounts.runs.get(handle.name, ()))
@@ -80,12 +81,12 @@ class QueueSnapshot:
             return self._view_array(handle)
         return None if view is None or (self.is_taken(handle) and view.outcome.phase not in OVER) else view
 
-    def is_taken(self, handle: Handle | GroupHandle) -> bool:
+    def is_taken(self, handle: Handle | NativeJob) -> bool:
         """Whether its id belongs to another job now: then Slurm has dropped this one, whatever its records show."""
         found = self.queue.find(handle.native, handle.index)
         return found is not None and is_another(handle, found.comment)
 
-    def _view_array(self, handle: Handle | GroupHandle) -> NativeView | None:
+    def _view_array(self, handle: Handle | NativeJob) -> NativeView | None:
         whole = self.queue.find(handle.native)
         runs = list_own(handle, self.accounts.runs.get(str(handle.native), ()))
         return view_ended_array(None if whole and is_another(handle, whole.comment) else whole, runs, self.asked)

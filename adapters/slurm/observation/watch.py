@@ -9,29 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.projection import GroupProjection, GroupView, project_group
-from overspan.adapters.slurm.handles import (
-    GROUP,
-    Cursor,
-    GroupCursor,
-    GroupHandle,
-    Handle,
-    parse_any,
-    parse_any_cursor,
-    parse_group,
-    parse_group_cursor,
-)
+from overspan.adapters.slurm.groups.handles import GroupCursor, NativeJob, join_natives
+from overspan.adapters.slurm.groups.projection import PartView
+from overspan.adapters.slurm.groups.watch import Groups, KnownGroup
+from overspan.adapters.slurm.handles import Cursor, Handle, parse_cursor, parse_handle
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
 from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudget
 from overspan.adapters.slurm.observation.projection import (
     NativeView,
-    Projection,
     move_view,
     project,
     project_gone,
@@ -41,8 +32,6 @@ from overspan.adapters.slurm.observation.requeues import is_unstarted
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapshot, QueueSnapshot, take_view
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
-from overspan.adapters.slurm.sets.handles import is_set_handle, join_natives
-from overspan.adapters.slurm.sets.watch import Sets
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event
@@ -64,10 +53,10 @@ LAG = 60.0
 
 
 @dataclass
-class WatchedLaunch:
-    """What is known of one launch."""
+class WatchedJob:
+    """What is known of one run of a native job: of a single job, or of a part of a group."""
 
-    handle: Handle | GroupHandle
+    handle: Handle | NativeJob
     view: NativeView | None = None
     misses: int = 0
     accounting: bool = True
@@ -100,7 +89,7 @@ class Watch:
         self._queries = queries
         self._orders = orders
         self._tick = tick
-        self._launches: dict[str, WatchedLaunch] = {}
+        self._launches: dict[str, WatchedJob] = {}
         self.next_ask = self.next_accounts = 0.0
         """When Slurm, and its accounting, may be asked again (monotonic time)."""
         self._looked = self._rested = 0.0
@@ -115,7 +104,7 @@ class Watch:
         """Runs that may never have started their program, and since when they look like that (monotonic time)."""
         self.transport = queries.transport
         self.journals = JournalWatch(queries.transport, queries.timeout)
-        self.sets = Sets()
+        self.groups = Groups()
         self.unshared = False
         """Whether nodes and login node share no folder, so that a journal may be lost."""
         self.fresh = asyncio.Event()
@@ -136,30 +125,37 @@ class Watch:
 
     @property
     def _has_groups(self) -> bool:
-        return any(isinstance(watched.handle, GroupHandle) for watched in self._launches.values())
+        return any(isinstance(watched.handle, NativeJob) for watched in self._launches.values())
 
     def knows(self, handle: str) -> bool:
         """Whether a handle was read before, so that it can be read."""
-        return handle in self._launches
+        return handle in self._launches or self.groups.find(handle) is not None
 
-    def _read(self, text: str) -> Handle | GroupHandle:
-        """Parse a handle, unless it was parsed before."""
-        watched = self._launches.get(text)
-        return parse_any(text) if watched is None else watched.handle
+    def _list_jobs(self, since: Mapping[str, str]) -> dict[str, Handle | NativeJob]:
+        """The native jobs of these launches: the single ones by their handles, and the open parts of groups."""
+        jobs: dict[str, Handle | NativeJob] = {}
+        for text in since:
+            known = self.groups.find(text)
+            if known is not None:
+                jobs.update((str(job), job) for job, _ in known.list_open())
+            else:
+                watched = self._launches.get(text)
+                jobs[text] = parse_handle(text) if watched is None else watched.handle
+        return jobs
 
     def view_of(self, handle: str) -> NativeView | None:
-        """The latest view of a launch; None where there is none."""
+        """The latest view of a native job; None where there is none."""
         watched = self._launches.get(handle)
         return watched.view if watched else None
 
     def is_taken(self, handle: str) -> bool:
-        """Whether a launch's native id belongs to another job by now, which must not get its orders."""
+        """Whether a native job's id belongs to another job by now, which must not get its orders."""
         watched = self._launches.get(handle)
         return watched is not None and watched.taken
 
     def note_order(self, handle: str) -> None:
         """Note that an order was carried out: its effect is queried sooner than with the next tick."""
-        self.sets.note_order(handle)
+        self.groups.note_order(handle)
         watched = self._launches.get(handle)
         if watched is not None:
             watched.ordered_at = time.monotonic()
@@ -169,29 +165,26 @@ class Watch:
         view = self.view_of(handle)
         return () if view is None else view.nodes
 
-    def list_running(self, since: Mapping[str, str]) -> list[GroupHandle]:
-        """The groups that have their nodes and whose journal is not closed."""
+    def list_running(self) -> list[NativeJob]:
+        """The native jobs of groups that have their nodes and whose journal is not closed."""
         found = []
-        for text, cursor_text in since.items():
-            watched = self._launches.get(text)
-            if watched is None or not isinstance(watched.handle, GroupHandle) or watched.view is None:
-                continue
-            cursor = parse_group_cursor(cursor_text)
-            page = self.journals.page(watched.handle, cursor.offset)
-            closed = page is not None and page.closed
-            if watched.view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED) and not (cursor.over or closed):
-                found.append(watched.handle)
+        for job, offset in [part for known in self.groups for part in known.list_open()]:
+            view, page = self.view_of(str(job)), self.journals.page(job, offset)
+            runs = view is not None and view.outcome.phase in (Phase.RUNNING, Phase.SUSPENDED)
+            if runs and not (page is not None and page.closed):
+                found.append(job)
         return found
 
     async def look(self, since: Mapping[str, str]) -> None:
         """Start the queries that are due and wait for the first answer. A caller that stops waiting cancels none."""
-        since = self.sets.expand(since)
-        if not any(text.startswith(GROUP) for text in since):
+        self.groups.note_cursors(since)
+        jobs = self._list_jobs(since)
+        if not any(isinstance(job, NativeJob) for job in jobs.values()):
             self._reading.forget()
-        self._advance_next_ask(since)
-        if since and time.monotonic() >= self.next_ask:
-            self._looking.begin(lambda: self._ask(list(since)))
-        readings = self._choose(since)
+        self._advance_next_ask(jobs)
+        if jobs and time.monotonic() >= self.next_ask:
+            self._looking.begin(lambda: self._ask(jobs))
+        readings = self._choose()
         if readings:
             self._reading.begin(lambda: self.journals.read(readings))
         tasks = [flight.task for flight in (self._looking, self._reading) if flight.task is not None]
@@ -212,7 +205,7 @@ class Watch:
             if watched.view is not None:
                 watched.view = move_view(watched.view, seconds, now)
         self.journals.move_clock(seconds)
-        self.sets.move_clock(seconds)
+        self.groups.move_clock(seconds)
 
     def take_trouble(self) -> Exception | None:
         """Why a query failed; each error is returned once."""
@@ -231,11 +224,10 @@ class Watch:
 
     # --- Slurm -------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, texts: list[str]) -> None:
+    async def _ask(self, handles: Mapping[str, Handle | NativeJob]) -> None:
         began, asked = time.monotonic(), time.time()
         self._looked, self.next_ask = began, began + self._tick
         self._budget.take(began)
-        handles = {text: self._read(text) for text in texts}
         answer = QueueSnapshot(await self._queries.look(sorted({handle.native for handle in handles.values()})), asked)
         self._rested = time.monotonic() + SLOW * (time.monotonic() - began)
         self.next_ask = max(self.next_ask, self._rested - self._tick)
@@ -246,7 +238,7 @@ class Watch:
         unclear = {text: handle for text, handle in handles.items() if answer.is_unclear(handle)}
         await self._take(answer, {text: handle for text, handle in handles.items() if text not in unclear})
         for text, handle in unclear.items():
-            watched = self._launches.setdefault(text, WatchedLaunch(handle))
+            watched = self._launches.setdefault(text, WatchedJob(handle))
             watched.taken = answer.is_taken(handle)
             if isinstance(handle, Handle) and answer.record(handle) is None and not watched.taken:
                 orders = self._orders.by_handle.get(text, [])
@@ -262,12 +254,12 @@ class Watch:
         self._throttles.note_watched(handles.values())
         await self._throttles.balance(answer.queue.records)
 
-    def _advance_next_ask(self, texts: Collection[str]) -> None:
+    def _advance_next_ask(self, handles: Mapping[str, Handle | NativeJob]) -> None:
         """Query sooner than with the next tick while a single job is young; groups have their journals for that."""
-        singles = [text for text in texts if not text.startswith(GROUP)]
+        singles = [text for text, handle in handles.items() if isinstance(handle, Handle)]
         for text in singles:
             if text not in self._launches:
-                self._launches[text] = WatchedLaunch(parse_any(text))
+                self._launches[text] = WatchedJob(handles[text])
         ages = (
             LaunchAge(watched.since, watched.running_since, watched.ordered_at)
             for watched in map(self._launches.__getitem__, singles)
@@ -276,10 +268,10 @@ class Watch:
         if looks and self._looking.task is None:
             self.next_ask = min(self.next_ask, max(min(looks), self._rested, self._budget.find_time(time.monotonic())))
 
-    async def _take(self, answer: QueueSnapshot, handles: Mapping[str, Handle | GroupHandle]) -> None:
+    async def _take(self, answer: QueueSnapshot, handles: Mapping[str, Handle | NativeJob]) -> None:
         """Store the views of these launches."""
         views = {text: answer.view(handle, self.view_of(text)) for text, handle in handles.items()}
-        single = [view for text, view in views.items() if view is not None and not text.startswith(GROUP)]
+        single = [view for text, view in views.items() if view is not None and isinstance(handles[text], Handle)]
         names = {name for view in single for name in view.nodes}
         try:
             self._addresses = await self._queries.addresses(names)
@@ -289,7 +281,7 @@ class Watch:
         answered_at, accounts = time.time(), answer.accounts
         settled = not accounts.kept or time.monotonic() - self._accounting_failed_at >= LAG
         for text, handle in handles.items():
-            watched, view = self._launches.setdefault(text, WatchedLaunch(handle)), views[text]
+            watched, view = self._launches.setdefault(text, WatchedJob(handle)), views[text]
             if view is not None:
                 watched.view, watched.misses = take_view(watched.view, view, answered_at), 0
                 runs = watched.view.outcome.phase is Phase.RUNNING
@@ -323,8 +315,8 @@ class Watch:
         return AccountingSnapshot(runs)
 
     async def _ask_steps(
-        self, answer: QueueSnapshot, accounts: AccountingSnapshot, handles: dict[str, Handle | GroupHandle]
-    ) -> tuple[AccountingSnapshot, dict[str, Handle | GroupHandle]]:
+        self, answer: QueueSnapshot, accounts: AccountingSnapshot, handles: dict[str, Handle | NativeJob]
+    ) -> tuple[AccountingSnapshot, dict[str, Handle | NativeJob]]:
         """Find out which runs never started their program. Those whose steps are not known yet wait for up to LAG."""
         suspects = {text: handle for text, handle in handles.items() if answer.is_suspect(handle)}
         if not suspects or not accounts.kept:
@@ -349,24 +341,20 @@ class Watch:
 
     # --- journals ----------------------------------------------------------------------------------------------------
 
-    def _choose(self, since: Mapping[str, str]) -> list[JournalReading]:
+    def _choose(self) -> list[JournalReading]:
         """The journals to read now."""
         if self._reading.task is not None:
             return []
         readings = []
-        for text, cursor_text in since.items():
-            if not text.startswith(GROUP):
-                continue
-            handle, cursor = parse_group(text), parse_group_cursor(cursor_text)
-            watched = self._launches.setdefault(text, WatchedLaunch(handle))
+        for job, offset in [part for known in self.groups for part in known.list_open()]:
+            watched = self._launches.setdefault(str(job), WatchedJob(job))
             view = watched.view
             phase = Phase.QUEUED if view is None else view.outcome.phase
             young = time.monotonic() - watched.since < YOUNG
             ended_at = view.known_at if view is not None and phase in OVER else None
             if watched.misses >= MISSES and ended_at is None:
                 ended_at = watched.gone_at
-            if not cursor.over:
-                readings.append(JournalReading(handle, cursor.offset, young or phase is not Phase.QUEUED, ended_at))
+            readings.append(JournalReading(job, offset, young or phase is not Phase.QUEUED, ended_at))
         return self.journals.choose(readings, self._tick)
 
     # --- reports -----------------------------------------------------------------------------------------------------
@@ -375,77 +363,73 @@ class Watch:
         """The reports of all launches that have news behind their cursors."""
         reports = []
         for text, cursor_text in since.items():
-            report = self._report_set(text, cursor_text) if is_set_handle(text) else self._report(text, cursor_text)
+            if self._orders.is_open(text):
+                continue
+            known = self.groups.find(text)
+            report = self._report_job(text, cursor_text) if known is None else self._report_group(text, known)
             if report is not None:
                 reports.append(report)
         return reports
 
-    def _report(self, text: str, cursor_text: str) -> Report | None:
+    def _report_job(self, text: str, cursor_text: str) -> Report | None:
         watched = self._launches.get(text)
-        if watched is None or self._orders.is_open(text):
+        if watched is None or not isinstance(watched.handle, Handle):
             return None
         orders = self._orders.by_handle.get(text, [])
         gone = watched.misses >= MISSES
         if watched.quiet is not None and not gone and _is_same(watched.quiet, (watched.view, cursor_text, len(orders))):
             return None
-        cursor = parse_any_cursor(watched.handle, cursor_text)
+        cursor = parse_cursor(cursor_text)
         if cursor.over:
             return None
-        projected: Projection | GroupProjection
-        if isinstance(watched.handle, GroupHandle) and isinstance(cursor, GroupCursor):
-            observed = self._view_group(watched.handle, watched, cursor)
-            projected, gone = project_group(watched.handle, observed, cursor, orders), bool(observed.gone)
-        elif isinstance(watched.handle, Handle) and isinstance(cursor, Cursor):
-            if gone:
-                return Report(
-                    text, (project_gone(watched.handle, time.time(), watched.accounting),), cursor_text, gone=True
-                )
-            if watched.view is None:
-                return None
-            projected = project(watched.handle, watched.view, cursor, orders, self._addresses)
-        else:
+        if gone:
+            lost = project_gone(watched.handle, time.time(), watched.accounting)
+            return Report(text, (lost,), cursor_text, gone=True)
+        if watched.view is None:
             return None
+        projected = project(watched.handle, watched.view, cursor, orders, self._addresses)
         events = (*projected.events, *self._waiting(watched, projected.cursor))
         if not events and str(projected.cursor) == cursor_text:
-            if isinstance(watched.handle, Handle) and watched.view is not None:
-                watched.quiet = (watched.view, cursor_text, len(orders))
+            watched.quiet = (watched.view, cursor_text, len(orders))
             return None
-        native = "" if watched.view is None or watched.view.native is None else str(watched.view.native)
-        return Report(text, events, str(projected.cursor), gone=gone and projected.cursor.over, native_id=native)
+        native = "" if watched.view.native is None else str(watched.view.native)
+        return Report(text, events, str(projected.cursor), native_id=native)
 
-    def _report_set(self, text: str, cursor_text: str) -> Report | None:
-        if self._orders.is_open(text):
+    def _report_group(self, text: str, known: KnownGroup) -> Report | None:
+        if known.cursor.over:
             return None
-        projected = self.sets.project(text, self._view_member, self._orders.by_handle.get(text, []))
-        if projected is None:
+        projected = self.groups.project(known, self._view_part, self._orders.by_handle.get(text, []))
+        cursor, jobs = projected.cursor, known.list_jobs()
+        queued = [job for job in jobs if (view := self.view_of(str(job))) and view.outcome.phase is Phase.QUEUED]
+        waiting = self._launches.get(str((queued or jobs)[0]))
+        events = (*projected.events, *(self._waiting(waiting, cursor) if waiting is not None else ()))
+        if not events and cursor == known.cursor:
             return None
-        events = projected.events
-        if not projected.cursor.granted and not projected.cursor.over:
-            waiting = [
-                watched for watched in map(self._launches.get, map(str, self.sets.members(text))) if watched is not None
-            ]
-            queued = [watched for watched in waiting if watched.view and watched.view.outcome.phase is Phase.QUEUED]
-            events = (*events, *(event for watched in queued[:1] for event in self._waiting(watched, GroupCursor())))
-        if not events and str(projected.cursor) == cursor_text:
-            return None
-        natives = join_natives(handle.native for handle in self.sets.members(text))
-        return Report(text, events, str(projected.cursor), native_id=natives)
+        places = zip(jobs, cursor.parts, strict=True)
+        gone = cursor.over and any(self._is_gone(job, place.offset) for job, place in places)
+        natives = join_natives(job.native for job in jobs)
+        return Report(text, events, str(cursor), gone=gone, native_id=natives)
 
-    def _view_member(self, handle: GroupHandle, offset: int) -> GroupView:
-        """The view of one native job of a set."""
-        watched = self._launches.get(str(handle)) or WatchedLaunch(handle)
-        return self._view_group(handle, watched, GroupCursor(offset))
+    def _view_part(self, job: NativeJob, offset: int) -> PartView:
+        """The view of one native job of a group."""
+        watched = self._launches.get(str(job)) or WatchedJob(job)
+        gone = project_gone(job, 0.0, watched.accounting).detail if self._is_gone(job, offset) else ""
+        return PartView(
+            watched.view, self.journals.page(job, offset), self.journals.file_orders(job), gone, self.unshared
+        )
 
-    def _view_group(self, handle: GroupHandle, watched: WatchedLaunch, cursor: GroupCursor) -> GroupView:
-        page, file_orders = self.journals.page(handle, cursor.offset), self.journals.file_orders(handle)
+    def _is_gone(self, job: NativeJob, offset: int) -> bool:
+        """Whether Slurm has forgotten a native job. An end that Slurm reported stays true.
+
+        Its journal has to be read after the misses, since it may have ended properly in the meantime.
+        """
+        watched, page = self._launches.get(str(job)), self.journals.page(job, offset)
+        if watched is None or watched.misses < MISSES or page is None:
+            return False
         ended = watched.view is not None and watched.view.outcome.phase in OVER
-        # An end that Slurm reported stays true. Otherwise the job is gone only if its journal was read after the
-        # misses, since it may have ended properly in the meantime.
-        gone = watched.misses >= MISSES and not ended and page is not None and page.asked > watched.gone_at
-        detail = project_gone(handle, 0.0, watched.accounting).detail if gone else ""
-        return GroupView(watched.view, page, file_orders, detail, self.unshared)
+        return not ended and page.asked > watched.gone_at
 
-    def _waiting(self, watched: WatchedLaunch, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
+    def _waiting(self, watched: WatchedJob, cursor: Cursor | GroupCursor) -> tuple[Event, ...]:
         """The event that tells why a job waits, if that has changed."""
         view = watched.view
         if view is None or view.outcome.phase is not Phase.QUEUED or not cursor.waiting:
@@ -462,11 +446,10 @@ class Watch:
     def overdue(self, since: Mapping[str, str], now: float) -> list[str]:
         """The native names of cancelled launches that outlived their grace period or were requeued by Slurm."""
         found = []
-        for text, cursor_text in since.items():
+        for text, cursor in self._list_cursors(since):
             watched = self._launches.get(text)
-            if watched is None or watched.view is None or not cursor_text:
+            if watched is None or watched.view is None:
                 continue
-            cursor = parse_any_cursor(watched.handle, cursor_text)
             waits = watched.view.waits
             if not cursor.kill_at or (self._find_kill(watched, cursor) > now and not waits) or cursor.over:
                 continue
@@ -478,20 +461,25 @@ class Watch:
 
     def next_kill(self, since: Mapping[str, str], now: float) -> float | None:
         """Seconds until the next grace period is over; None where there is none."""
-        known = [(self._launches.get(text), text, cursor) for text, cursor in since.items() if cursor]
-        times = [
-            self._find_kill(watched, parse_any_cursor(watched.handle, cursor))
-            for watched, text, cursor in known
-            if watched is not None and not is_set_handle(text)
-        ]
+        cursors = [(self._launches.get(text), cursor) for text, cursor in self._list_cursors(since)]
+        times = [self._find_kill(watched, cursor) for watched, cursor in cursors if watched is not None]
         later = [at for at in times if at > now]
         return min(later) - now if later else None
 
-    def _find_kill(self, watched: WatchedLaunch, cursor: Cursor | GroupCursor) -> float:
+    def _find_kill(self, watched: WatchedJob, cursor: Cursor | GroupCursor) -> float:
         """When a launch's grace period is over, by the clock as it is now; it was stored by the clock as it was."""
         if watched.kill_at != cursor.kill_at:
             watched.kill_at, watched.kill_seen = cursor.kill_at, self.moved_by
         return cursor.kill_at + self.moved_by - watched.kill_seen if cursor.kill_at else 0.0
+
+    def _list_cursors(self, since: Mapping[str, str]) -> Iterator[tuple[str, Cursor | GroupCursor]]:
+        """The native jobs of these launches, each with its launch's cursor."""
+        for text, cursor_text in since.items():
+            known = self.groups.find(text)
+            if known is not None:
+                yield from ((str(job), known.cursor) for job in known.list_jobs())
+            elif cursor_text:
+                yield text, parse_cursor(cursor_text)
 
 
 def _is_same(quiet: tuple[NativeView, str, int], now: tuple[NativeView | None, str, int]) -> bool:

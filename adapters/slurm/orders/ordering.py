@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.contract import Decider, Order, Refusal
 from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.files import CLOSED, LOCKED, NO_FOLDER
-from overspan.adapters.slurm.groups.limits import list_limits
-from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
-from overspan.adapters.slurm.handles import GroupHandle, parse_any
-from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
+from overspan.adapters.slurm.groups.handles import GroupHandle, NativeJob, find_decider
+from overspan.adapters.slurm.groups.ordering import REPORTED, GroupOrderer
+from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.command_lines import (
@@ -26,14 +25,11 @@ from overspan.adapters.slurm.orders.command_lines import (
     share_answer,
 )
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
-from overspan.adapters.slurm.sets.handles import is_set_handle
-from overspan.adapters.slurm.sets.ordering import SET_ECHOED, SetOrderer
 from overspan.adapters.slurm.submission.dependencies import name_needs, render_dependency
 from overspan.adapters.slurm.submission.predecessors import Predecessors
 from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode
-from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.spec import Dependency
 
 ECHOED = (
@@ -54,17 +50,16 @@ STARTED = "no longer pending execution"
 LOWERED = "Changes to job priority are not persistent"
 """Slurm's message, with exit code 1, when a user lowers a priority, which it does all the same (measured on 22.05)."""
 _CLOCK: Words = ("date", "+%s")
-_WHOLE = 64 << 20
 
 
 class Orderer:
     """Carries out many orders over one round trip, and notes those that the projections report."""
 
-    def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, sets: SetOrderer | None = None) -> None:
+    def __init__(self, queries: Queries, orders: DeliveredOrders, watch: Watch, groups: GroupOrderer) -> None:
         self._queries = queries
         self._orders = orders
         self._watch = watch
-        self._sets = sets
+        self._groups = groups
         self._predecessors = Predecessors(queries)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -77,8 +72,7 @@ class Orderer:
             self._orders.begin(order.handle)
         answers: dict[str, Refusal | None] = {}
         try:
-            if self._sets is not None:
-                await self._sets.await_first_poll(orders)
+            await self._groups.await_first_poll(orders)
             await self._give(fresh, answers)
         finally:
             for order in fresh:
@@ -100,24 +94,25 @@ class Orderer:
         answers.update(await self._carry_out(asked))
 
     async def _plan(self, order: Order) -> OrderSteps | Refusal:
-        if self._sets is not None and is_set_handle(order.handle):
-            return await self._sets.plan(order)
-        if self._watch.is_taken(order.handle):
+        handle, key, event = parse_any(order.handle), order.handle, order.event
+        native: Handle | NativeJob
+        if isinstance(handle, GroupHandle):
+            if handle.decider is Decider.DAEMON or not isinstance(event, events.SetDependency):
+                return await self._groups.plan(order)
+            native = handle.list_jobs()[0]
+            key = str(native)
+        else:
+            native = handle
+        if self._watch.is_taken(key):
             # The native id is another job's now. This launch's end is reported when the accounting shows it.
             return OrderSteps(())
-        handle, view = parse_any(order.handle), self._watch.view_of(order.handle)
-        if isinstance(order.event, events.SetDependency):
-            return await self._wait(order, handle.name, order.event)
-        phase = None if view is None else view.outcome.phase
-        if isinstance(handle, GroupHandle):
-            steps = plan_order(handle, order, phase, self._watch.journals.has_begun(handle))
-            if steps is not None and isinstance(order.event, events.SetTime):
-                steps = await self._limit(handle, order.event, steps)
-        else:
-            words = render_order(handle, order.event, phase is Phase.STARTING)
-            steps = None if words is None else OrderSteps(words)
-        kind = type(order.event).__name__
-        return steps or Refusal(order.token, f"{kind} is not carried out on a Slurm cluster")
+        if isinstance(event, events.SetDependency):
+            return await self._wait(order, native.name, event)
+        view = self._watch.view_of(key)
+        starting = view is not None and view.outcome.phase is Phase.STARTING
+        words = render_order(native, event, starting) if isinstance(native, Handle) else None
+        refusal = Refusal(order.token, f"{type(event).__name__} is not carried out on a Slurm cluster")
+        return refusal if words is None else OrderSteps(words)
 
     async def _wait(self, order: Order, native: str, event: events.SetDependency) -> OrderSteps | Refusal:
         """The commands of a new dependency; a transient refusal if a predecessor may be over."""
@@ -126,22 +121,6 @@ class Orderer:
             return Refusal(order.token, "what it is to wait for may be over", transient=True, reason="Dependency")
         value = render_dependency(decode(Dependency, event.dependency), name_needs(order.needs))
         return OrderSteps((("scontrol", "update", f"JobId={native}", f"Dependency={value}"),))
-
-    async def _limit(self, handle: GroupHandle, event: events.SetTime, steps: OrderSteps) -> OrderSteps:
-        """The commands of a new wall time, with the allocation's time limits where these have to change."""
-        files = [f"{handle.folder}/{name}.{handle.launch}.json" for name in ("plan", "placement")]
-        read = self._queries.transport.read
-        try:
-            plan, placement = [(await read(path, 0, _WHOLE)).data for path in files]
-            try:
-                data = (await read(handle.orders, 0, _WHOLE)).data
-            except NotFound:
-                data = b""
-            given = [order for _, order in read_orders(JournalChunk(len(data), data))]
-            before, after = list_limits(plan, placement, given), list_limits(plan, placement, [*given, event])
-        except (NotFound, ValueError):
-            return steps
-        return plan_limits(handle, steps, before, after)
 
     async def _carry_out(self, asked: Sequence[tuple[Order, OrderSteps]]) -> dict[str, Refusal | None]:
         answers: dict[str, Refusal | None] = {}
@@ -206,7 +185,7 @@ class Orderer:
                 had_effect = had_effect or (again and isinstance(order.event, events.Cancel))
             else:
                 refusal = Refusal(order.token, failure.message, failure.transient)
-        echoed = SET_ECHOED if is_set_handle(order.handle) else ECHOED
+        echoed = REPORTED if find_decider(order.handle) is Decider.DAEMON else ECHOED
         if refusal is None and had_effect and whole and isinstance(order.event, echoed):
             if again and cluster_time is not None:
                 # The time of the first try is not known; it cannot be before the user gave the order.
@@ -225,9 +204,9 @@ def parse_cancelled(asked: Sequence[tuple[Order, OrderSteps]]) -> dict[int, list
     """The indices of elements to cancel, by native array."""
     found: dict[int, list[int]] = {}
     for order, _ in asked:
-        if isinstance(order.event, events.Cancel) and not is_set_handle(order.handle):
+        if isinstance(order.event, events.Cancel):
             handle = parse_any(order.handle)
-            if handle.index is not None:
+            if isinstance(handle, Handle) and handle.index is not None:
                 found.setdefault(handle.native, []).append(handle.index)
     return found
 

@@ -12,6 +12,7 @@ from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.access.allocations import check_terminal
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
+from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
 from overspan.adapters.slurm.groups.placement import list_kinds
 from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
 from overspan.adapters.slurm.planning import render_placement, render_submission
@@ -19,8 +20,6 @@ from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
 from overspan.adapters.slurm.rendering.script import BatchSubmission, RenderContext, render_job
 from overspan.adapters.slurm.rendering.volumes import place_volumes
-from overspan.adapters.slurm.sets.members import PartLaunch, list_members
-from overspan.adapters.slurm.sets.rendering import render_member
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import identify, is_element
 from overspan.adapters.slurm.submission.dependencies import name_needs
@@ -118,12 +117,9 @@ class Renderer:
     def _render_group(self, launch: Launch, facts: ClusterFacts, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, facts.site.home), self.folder(launch, facts.site)
         place = GroupPlace(self.cluster, root, folder, facts.nodes, facts.site.version)
-        if isinstance(launch, PartLaunch):
-            if not self.settings.shared_root:
-                refuse_member()
-            found = render_member(launch, self.settings, place, held)
-        else:
-            found = render_launch(launch, self.settings, place, held)
+        if isinstance(launch, PartLaunch) and not self.settings.shared_root:
+            refuse_member()
+        found = render_launch(launch, self.settings, place, held)
         submission = found.submission
         if not (self.settings.shared_root or test_only):
             submission = carry_group(submission, found.files, facts.inline)
@@ -179,20 +175,15 @@ class Renderer:
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = agent_words(self.settings, root)
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
+        parts: Sequence[Launch] = list_members(launch) if as_set else [launch]
+        texts = [unknown]
         if as_set:
-            return unknown + self._plan_set(launch, place, agent)
-        found = render_launch(launch, self.settings, place, False)
-        return unknown + render_placement(found.plan, agent) + render_submission(found.submission)
-
-    def _plan_set(self, launch: Launch, place: GroupPlace, agent: Sequence[str]) -> str:
-        """The plans of a set's native jobs, one after the other."""
-        members = list_members(launch)
-        parts = [f"# {launch.job.spec.name}: a set of {len(members)} jobs, submitted held and released together\n"]
-        for member in members:
-            found = render_member(member, self.settings, place, True)
-            parts.append(f"\n# task {member.task}:\n{render_placement(found.plan, agent)}")
-            parts.append(render_submission(found.submission))
-        return "".join(parts)
+            texts.append(f"# {job.spec.name}: a set of {len(parts)} jobs, submitted held and released together\n")
+        for part in parts:
+            found = render_launch(part, self.settings, place, False)
+            texts += [f"\n# task {part.task}:\n"] if isinstance(part, PartLaunch) else []
+            texts += [render_placement(found.plan, agent), render_submission(found.submission)]
+        return "".join(texts)
 
     def move(self, launch: Launch, site: Site) -> Job:
         """The job with the paths of its folders and volumes on the cluster."""

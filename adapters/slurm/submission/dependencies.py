@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.adapters.contract import Awaited, Unmet
+from overspan.adapters.slurm.groups.parts import is_set, may_be_set
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.forms import is_group
-from overspan.adapters.slurm.sets.members import is_set, may_be_set
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed
 
@@ -117,7 +117,7 @@ def name_needs(needs: Sequence[Unmet]) -> dict[JobNeed, str]:
     return {
         unmet.need: ""
         if unmet.need.kind is DependencyKind.SINGLETON
-        else ":".join(parse_any(awaited.handle).name for awaited in unmet.jobs)
+        else ":".join(job.name for awaited in unmet.jobs if isinstance(job := parse_any(awaited.handle), Handle))
         for unmet in needs
     }
 

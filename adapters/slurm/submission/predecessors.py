@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from overspan.adapters.contract import Unmet
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.handles import parse_any
+from overspan.adapters.slurm.handles import parse_handle
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.sets.handles import is_set_handle
 from overspan.adapters.slurm.submission.dependencies import UNKNOWN, find_problem, find_trouble, read_rules
 from overspan.bridge.model.job import Job
 
@@ -27,7 +26,7 @@ class Predecessors:
         """Whether Slurm can wait for all of these. Before the first query of the site this is an assumption."""
         site = self._queries.known_site
         rules = UNKNOWN if site is None else read_rules(site.config, site.hetjobs)
-        return not needs or not (_name_sets(needs) or find_problem(job, needs, rules))
+        return not needs or not find_problem(job, needs, rules)
 
     async def list_open(self, waiting: Sequence[Sequence[Unmet]]) -> list[bool]:
         """For each list of needs: whether all of its predecessors are live in Slurm. Raises Unreachable."""
@@ -36,9 +35,7 @@ class Predecessors:
         site = await self._queries.site()
         rules = read_rules(site.config, site.hetjobs)
         handles = [
-            None
-            if _name_sets(needs) or find_trouble(needs, rules)
-            else {parse_any(one.handle) for unmet in needs for one in unmet.jobs}
+            None if find_trouble(needs, rules) else {parse_handle(one.handle) for unmet in needs for one in unmet.jobs}
             for needs in waiting
         ]
         natives = {handle.native for found in handles for handle in found or ()}
@@ -48,8 +45,3 @@ class Predecessors:
         records = {handle: queue.find(handle.native, handle.index) for found in handles for handle in found or ()}
         live = {handle for handle, record in records.items() if record and judge(record.state).phase is not Phase.ENDED}
         return [found is not None and found <= live for found in handles]
-
-
-def _name_sets(needs: Sequence[Unmet]) -> bool:
-    """Whether one of the predecessors is a set, which has no single native job to wait for."""
-    return any(is_set_handle(one.handle) for unmet in needs for one in unmet.jobs)

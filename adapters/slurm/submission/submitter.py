@@ -16,13 +16,14 @@ from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, r
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.files.references import References, list_links
-from overspan.adapters.slurm.handles import GroupHandle, Handle, make_group_handle, make_handle, name_native
+from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
+from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
+from overspan.adapters.slurm.handles import make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
 from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
-from overspan.adapters.slurm.sets.members import PartLaunch, starts_together
 from overspan.adapters.slurm.submission.arrays import (
     Native,
     SubmissionUnit,
@@ -479,13 +480,13 @@ class Submitter:
     async def _accept(self, launch: Launch, native: int, run: int) -> None:
         self._in_doubt.pop(launch.token, None)
         site = await self._queries.site()
-        handle: Handle | GroupHandle
         if is_group(launch.job):
-            handle = make_group_handle(launch.job, native, self._renderer.folder(launch, site))
+            handle = make_group_handle(launch.job, self._renderer.folder(launch, site), [GroupPart(native)])
+            self._known[launch.token] = Accepted(launch.token, str(handle), str(native))
         else:
             folder = self._renderer.work_dir(launch, site)
-            handle = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site), folder)
-        self._known[launch.token] = Accepted(launch.token, str(handle), handle.name)
+            single = make_handle(launch.job, native, run, self._renderer.paths(launch, native, site), folder)
+            self._known[launch.token] = Accepted(launch.token, str(single), single.name)
 
 
 def _stays_held(launch: Launch) -> bool:

@@ -13,7 +13,8 @@ from overspan.adapters.contract import Launch
 from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.arrays import (
     ArrayShare,
@@ -44,7 +45,7 @@ class Throttles:
             self._natives.setdefault(launch.job.element.array, set()).add(native)
             self._native_limits[native] = launch.throttle or 0
 
-    def note_watched(self, handles: Iterable[Handle | GroupHandle]) -> None:
+    def note_watched(self, handles: Iterable[Handle | NativeJob]) -> None:
         """Learn the native arrays of all watched launches, also those of an earlier process."""
         self._polled = True
         natives: dict[int, set[int]] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
-from overspan.adapters.slurm.sets.members import is_set
+from overspan.adapters.slurm.groups.parts import is_set
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
 from overspan.adapters.slurm.transports.transport import FileChunk, Transport
 from overspan.adapters.slurm.unshared.groups import REMEDY

@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication
+from overspan.adapters.slurm.groups.handles import NativeJob
 from overspan.adapters.slurm.groups.rendering import supervisor_words
-from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
@@ -33,14 +33,14 @@ command -v setsid >/dev/null 2>&1 && set -- setsid "$@"
 """
 
 
-def render_starts(handles: Collection[GroupHandle], settings: Settings, root: str) -> str:
+def render_starts(handles: Collection[NativeJob], settings: Settings, root: str) -> str:
     """The sh program that starts each relay that does not run, in a session of its own."""
     return "".join(
         shlex.join(["sh", "-c", _START, "sh", *list_words(handle, settings, root)]) + "\n" for handle in handles
     )
 
 
-def list_words(handle: GroupHandle, settings: Settings, root: str) -> tuple[str, ...]:
+def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, ...]:
     """Folder, end marker, lock and log of a group's relay, and its command."""
     launch = handle.launch
     command = (*supervisor_words(settings, root), "relay", handle.folder, str(launch), handle.name, settings.python)
@@ -60,7 +60,7 @@ class Relays:
         self._known: set[str] = set()
         self._reported = ""
 
-    def keep(self, handles: Collection[GroupHandle]) -> None:
+    def keep(self, handles: Collection[NativeJob]) -> None:
         """Start missing relays of these groups: of new groups at once, else each LOOK_SECONDS."""
         trouble = str(self._flight.trouble or "")
         if trouble and trouble != self._reported:
@@ -72,7 +72,7 @@ class Relays:
             self._next = time.monotonic() + LOOK_SECONDS
             self._flight.begin(lambda: self._start(handles))
 
-    async def _start(self, handles: Collection[GroupHandle]) -> None:
+    async def _start(self, handles: Collection[NativeJob]) -> None:
         root = resolve_root(self._root, (await self._queries.site()).home)
         await self._library.bring(root)
         program = render_starts(handles, self._settings, root).encode("utf-8", "surrogateescape")

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, Launch, LogRequest, Order, Refusal
 from overspan.adapters.slurm import SlurmCluster
-from overspan.adapters.slurm.handles import parse_any
+from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import Gpus, Resources
@@ -71,7 +71,8 @@ def script_of(site: Site, options: str, run: str) -> Job:
 
 
 def native_of(handle: str) -> str:
-    return str(parse_any(handle).native)
+    found = parse_any(handle)
+    return str(found.native if isinstance(found, Handle) else found.parts[0].native)
 
 
 def tell_root(site: Site, *words: str) -> None:

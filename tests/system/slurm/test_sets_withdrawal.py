@@ -9,7 +9,7 @@ from tests.rigs.slurm import Done
 from tests.system.slurm.conftest import Site
 from tests.waiting import WaitUntil
 
-from overspan.adapters.slurm.sets.ordering import withdraw_words
+from overspan.adapters.slurm.groups.ordering import withdraw_parts_words
 
 
 class Queue:
@@ -37,7 +37,7 @@ class Queue:
         return set(self.site.slurm("squeue", "-ht", "all", "-j", ",".join(numbers), "-o", "%T").split())
 
     def withdraw(self, names: list[str], together: bool) -> Done:
-        return self.site.rig.run(list(withdraw_words(names, together)))
+        return self.site.rig.run(list(withdraw_parts_words(names, together)))
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ SAME_ROLE = {
     "Orderer": {"adapters/kubernetes", "adapters/slurm"},
     "Partition": {"adapters/kubernetes", "adapters/local"},
     "Projection": {"adapters/kubernetes", "adapters/slurm"},
-    "WatchedLaunch": {"adapters/kubernetes", "adapters/slurm"},
     # What the daemon does for all clusters, and an adapter for its own.
     "Logs": {"adapters/kubernetes", "adapters/slurm", "bridge/controller"},
     "Settings": {"adapters/kubernetes", "adapters/local", "adapters/slurm", "bridge/config"},

@@ -9,35 +9,15 @@ from pathlib import Path
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
-from tests.unit.adapters.slurm.watch_bench import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked, Replacer, make_orderer
 
-from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.contract import Decider, Order, Refusal, Report
+from overspan.adapters.slurm.groups.handles import GroupCursor, GroupHandle, GroupPart, PartCursor
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
-from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.sets.handles import PartCursor, SetCursor, SetHandle, SetPart
-from overspan.adapters.slurm.sets.ordering import SetOrderer
-from overspan.adapters.slurm.sets.submission import SetSubmitter
-from overspan.bridge.model import events
-from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.events import Event, event_to_document
 
-
-class Replacer(SetSubmitter):
-    """Submits nothing; gives the next native id, or the error that it was told."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
-        self.error = ""
-        self.refusal = ""
-
-    async def replace(self, handle: SetHandle, order: Order, event: events.Launch) -> int | Refusal:
-        if self.error:
-            raise OverspanError(self.error)
-        if self.refusal:
-            return Refusal(order.token, self.refusal)
-        self.asked.append((event.task, event.attempt))
-        return 200 + len(self.asked)
+PARTS = (GroupPart(101, "a", 2), GroupPart(102, "b", 1))
 
 
 class Bench:
@@ -49,11 +29,9 @@ class Bench:
         self.orders = DeliveredOrders()
         self.watch = Watch(self.asked, self.orders, 0.001)
         self.replacer = Replacer()
-        self.orderer = Orderer(
-            self.asked, self.orders, self.watch, SetOrderer(self.replacer, self.watch, asyncio.Lock())
-        )
-        self.handle = SetHandle(7, 0, 30, True, "inst-7-0", str(folder), (SetPart("a", 2, 101), SetPart("b", 1, 102)))
-        self.cursor = SetCursor((PartCursor("a", 0, 101), PartCursor("b", 0, 102)), granted=True)
+        self.orderer = make_orderer(self.asked, self.orders, self.watch, self.replacer)
+        self.handle = GroupHandle(7, 0, 30, str(folder), PARTS, Decider.DAEMON, True, "inst-7-0")
+        self.cursor = GroupCursor((PartCursor(101, "a", 0), PartCursor(102, "b", 0)), granted=True)
         self.folder = folder
         for task in ("a", "b"):
             self.member(task).mkdir(parents=True)

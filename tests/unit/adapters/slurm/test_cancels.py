@@ -14,17 +14,17 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.links import OK, Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import read_script
-from tests.unit.adapters.slurm.watch_bench import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked, make_orderer
 
 from overspan.adapters.contract import Order, Refusal, Report
 from overspan.adapters.slurm.commands.listings import ExitStatus
 from overspan.adapters.slurm.commands.squeue import QueueRecord
+from overspan.adapters.slurm.groups.ordering import GroupOrderer
 from overspan.adapters.slurm.handles import Handle, make_handle
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.command_lines import cancel_arrays
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.sets.ordering import SetOrderer
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -43,7 +43,7 @@ class Desk:
         self.link.answer = self.answer
         self.asked = Asked(self.link)
         self.watch = Watch(self.asked, self.orders, 1.0)
-        self.orderer = Orderer(self.asked, self.orders, self.watch)
+        self.orderer = make_orderer(self.asked, self.orders, self.watch)
 
     def answer(self, words: Sequence[str]) -> Done | None:
         if isinstance(self.end, BaseException):
@@ -127,7 +127,7 @@ class TestLostAnswers:
             desk, asked = Desk(OK), time.time() - 60
             told: list[Report] = []
 
-            class Sets(SetOrderer):
+            class Sets(GroupOrderer):
                 def __init__(self) -> None:
                     pass
 

@@ -10,14 +10,15 @@ from tests.unit.adapters.slurm import watch_bench
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW, read_file, read_script
+from tests.unit.adapters.slurm.watch_bench import make_orderer
 
 from overspan.adapters.contract import Awaited, ClusterConfig, Launch, Order, Refusal, Unmet
 from overspan.adapters.slurm import SlurmCluster
 from overspan.adapters.slurm.commands.queries import Site
-from overspan.adapters.slurm.handles import make_group_handle, make_handle
+from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
+from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
-from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.dependencies import (
@@ -115,7 +116,7 @@ class TestExactness:
             # The number of an element's own job may be that of the whole array, and the other way round.
             (unmet(OK, element()), "not one job"),
             (unmet(ELEMENT), "not one job"),
-            (unmet(OK, Awaited(GROUP, str(make_group_handle(GROUP, 1030, "/r")))), "another id"),
+            (unmet(OK, Awaited(GROUP, str(make_group_handle(GROUP, "/r", [GroupPart(1030)])))), "another id"),
             (unmet(SINGLETON, awaited(replace(FIRST, labels={"name": "y"}))), "another name"),
             (unmet(SINGLETON, awaited(replace(FIRST, spec=replace(FIRST.spec, name="y")))), "another name"),
         ],
@@ -204,7 +205,7 @@ class TestChange:
         asked, orders = Asked(states), DeliveredOrders()
         event = events.SetDependency(NOW, encode(Dependency((OK,))))
         order = Order("t", str(make_handle(JOB, 1020)), event, needs)
-        (answer,) = asyncio.run(Orderer(asked, orders, Watch(asked, orders, 1.0)).order([order]))
+        (answer,) = asyncio.run(make_orderer(asked, orders, Watch(asked, orders, 1.0)).order([order]))
         return answer, asked.link.commands
 
     def test_slurm_is_told(self) -> None:

@@ -15,12 +15,12 @@ from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read
 
 from overspan.adapters.contract import Launch, Order
 from overspan.adapters.slurm.groups.files import NO_FOLDER, append_words, render_placement_file
-from overspan.adapters.slurm.groups.limits import list_limits
-from overspan.adapters.slurm.groups.ordering import plan_limits, plan_order
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.groups.limits import LimitChanges, change_limits, list_limits
+from overspan.adapters.slurm.groups.ordering import LivePart, order_words, plan_order
 from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.groups.rendering import render_launch
-from overspan.adapters.slurm.handles import GroupHandle
 from overspan.adapters.slurm.observation.journals import (
     LIMIT,
     JournalChunk,
@@ -42,7 +42,8 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 
-HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/inst-7")
+HANDLE = GroupHandle(7, 0, 30, "/r/runs/inst-7", (GroupPart(42),))
+JOB = HANDLE.list_jobs()[0]
 
 
 class TestForm:
@@ -180,7 +181,7 @@ class TestReading:
 
 class TestOrders:
     def plan(self, event: Event, phase: Phase | None, begun: bool = False) -> OrderSteps:
-        steps = plan_order(HANDLE, Order("t", "", event), phase, begun)
+        steps = plan_order(HANDLE, Order("t", "", event), [LivePart(JOB, 0, begun, phase)], False)
         assert steps is not None
         return steps
 
@@ -202,7 +203,7 @@ class TestOrders:
 
     def test_a_cancel_is_written_before_slurm_is_asked(self) -> None:
         cancel = events.Cancel(1)
-        append = append_words(HANDLE.orders, "t", cancel)
+        append = order_words(JOB, Order("t", "", cancel))
         pending = ("timeout", "20", "scancel", "--state=PENDING", "42")
         hint = ("timeout", "20", "scancel", "--state=RUNNING", "--batch", "--signal=USR1", "42")
         assert self.plan(cancel, Phase.QUEUED) == OrderSteps((append, pending))
@@ -217,7 +218,7 @@ class TestOrders:
     def test_what_the_supervisor_is_told(self, event: Event) -> None:
         assert self.plan(event, Phase.RUNNING).hints == ()
         steps = self.plan(event, Phase.RUNNING, True)
-        assert steps.first == (append_words(HANDLE.orders, "t", event),)
+        assert steps.first == (order_words(JOB, Order("t", "", event)),)
         assert len(steps.hints) == 1
 
     def test_what_a_waiting_group_has_nothing_for(self) -> None:
@@ -230,7 +231,8 @@ class TestOrders:
         assert resume.first[1] == ("scontrol", "resume", "42")
 
     def test_what_has_no_form_is_not_carried_out(self) -> None:
-        assert plan_order(HANDLE, Order("t", "", events.SetThrottle(1, 3)), None, True) is None
+        order = Order("t", "", events.SetThrottle(1, 3))
+        assert plan_order(HANDLE, order, [LivePart(JOB, 0, True, None)], False) is None
 
 
 class TestLimits:
@@ -250,12 +252,9 @@ class TestLimits:
         assert self.limits(events.SetTime(NOW, None, "trainer"))[0] is None
 
     def test_longer_limits_come_first_and_shorter_ones_behind(self) -> None:
-        steps = OrderSteps((("append",),), (("hint",),))
-        longer = plan_limits(HANDLE, steps, [60, 60], [120, 60])
-        assert longer.first == (("scontrol", "update", "JobId=42+0", "TimeLimit=00:02:00"),)
-        assert longer.then == (("append",), ("hint",))
-        shorter = plan_limits(HANDLE, steps, [None], [60])
-        assert shorter == OrderSteps(
-            (("append",),), (("scontrol", "update", "JobId=42", "TimeLimit=00:01:00"), ("hint",))
-        )
-        assert plan_limits(HANDLE, steps, [60, None], [60, None]) == steps
+        update = ("scontrol", "update")
+        longer = change_limits(42, [60, 60], [120, 60])
+        assert longer == LimitChanges(((*update, "JobId=42+0", "TimeLimit=00:02:00"),))
+        shorter = change_limits(42, [None], [60])
+        assert shorter == LimitChanges(shorter=((*update, "JobId=42", "TimeLimit=00:01:00"),))
+        assert change_limits(42, [60, None], [60, None]) == LimitChanges()

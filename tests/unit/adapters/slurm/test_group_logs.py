@@ -10,7 +10,7 @@ import pytest
 
 from overspan.adapters.contract import LogRequest
 from overspan.adapters.slurm.files.logs import GroupLogs
-from overspan.adapters.slurm.handles import GroupHandle
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.transports.local import LocalTransport
 
 
@@ -29,7 +29,7 @@ def test_each_attempt_has_its_part_and_its_times(
     ]
     (tmp_path / "streams.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sizes = [{"at": 5.0, "sizes": {"o": 2}}, {"at": 6.0, "sizes": {"o": 4}}, {"at": 7.0, "sizes": {"o": 8}}]
-    handle = GroupHandle(42, 7, 0, 30, str(tmp_path))
+    handle = GroupHandle(7, 0, 30, str(tmp_path), (GroupPart(42),))
 
     async def facts() -> None:
         logs = GroupLogs(LocalTransport())

@@ -15,7 +15,8 @@ from tests.unit.adapters.slurm.records import record
 from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.watch_bench import Bench
 
-from overspan.adapters.slurm.handles import GroupCursor, GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.observation import journal_watch
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.journals import LIMIT
@@ -79,7 +80,7 @@ class TestWatch:
         async def story() -> None:
             bench.write(*START, end=True)
             assert await bench.look(4) == list(START)
-            bench.place = str(GroupCursor())
+            bench.place = ""
             assert await bench.look(2) == list(START)
 
         play(story())
@@ -234,8 +235,8 @@ class TestReading:
     def test_waiting_groups_are_read_with_the_tick_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal_watch, "READ_SECONDS", 3600.0)
         watch = JournalWatch(Link(), 10)
-        active = JournalReading(GroupHandle(1, 1, 0, 1, str(tmp_path)), 0, True)
-        waiting = JournalReading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        active = JournalReading(NativeJob(1, 1, 0, str(tmp_path)), 0, True)
+        waiting = JournalReading(NativeJob(2, 2, 0, str(tmp_path)), 0, False)
         assert watch.choose([active, waiting], 3600) == [active, waiting]
         play(watch.read([active, waiting]))
         watch.next_read = 0.0
@@ -244,7 +245,7 @@ class TestReading:
 
     def test_nobody_looks_again_at_once_where_there_is_nothing_to_read(self, tmp_path: Path) -> None:
         watch = JournalWatch(Link(), 10)
-        waiting = JournalReading(GroupHandle(2, 2, 0, 1, str(tmp_path)), 0, False)
+        waiting = JournalReading(NativeJob(2, 2, 0, str(tmp_path)), 0, False)
         watch.choose([waiting], 3600)
         play(watch.read([waiting]))
         watch.next_read = 0.0
@@ -253,7 +254,7 @@ class TestReading:
 
     def test_a_line_longer_than_a_read_is_read(self, tmp_path: Path) -> None:
         members = tuple(("a", number, "n" * 90, "10.0.0.1", ()) for number in range(LIMIT // 100))
-        handle = GroupHandle(1, 1, 0, 1, str(tmp_path))
+        handle = NativeJob(1, 1, 0, str(tmp_path))
         granted = events.Granted(NOW, members)
         Path(handle.journal).write_text(json.dumps(event_to_document(granted)) + "\n")
         watch = JournalWatch(Link(), 10)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from tests.unit.adapters.slurm.records import record
 
 from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.handles import Handle
 from overspan.bridge.model.ids import parse_array
 
 SINGLE = Handle(42, run=1, job=7, launch=1, attempt=1, nodes=1, grace=30, task="main")
 ELEMENT = Handle(50, 0, 9, 0, 0, 1, 30, "main", index=3, array=8)
-GROUP = GroupHandle(60, 11, 0, 30, "/r/runs/x-11")
+GROUP = GroupHandle(11, 0, 30, "/r/runs/x-11", (GroupPart(60),))
 
 
 def test_every_native_job_that_is_not_over_is_listed_with_its_state() -> None:

@@ -11,7 +11,8 @@ from tests.unit.adapters.slurm.samples import NOW
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.ownership import is_another, list_own
 from overspan.adapters.slurm.observation.snapshot import AccountingSnapshot, QueueSnapshot, take_view
@@ -39,15 +40,15 @@ class TestRecords:
             # Slurm was killed before it had written down that it had requeued the job: it runs on as it was.
             (LATER, "overspan=inst-7-0", False),
             (LATER, "overspan=inst-7-2", True),
-            (GroupHandle(42, 7, 0, 30, "/r"), "overspan=inst-7-0/trainer/2", False),
-            (GroupHandle(42, 7, 0, 30, "/r"), "overspan=inst-8-0/trainer/2", True),
+            (NativeJob(42, 7, 0, "/r"), "overspan=inst-7-0/trainer/2", False),
+            (NativeJob(42, 7, 0, "/r"), "overspan=inst-8-0/trainer/2", True),
             # Elements have the token of their array, or one of their own from where each is an allocation.
             (ELEMENT, "overspan=inst-5-0", False),
             (ELEMENT, "overspan=inst-9-0", False),
             (ELEMENT, "overspan=inst-6-0", True),
         ],
     )
-    def test_the_token_tells(self, handle: Handle | GroupHandle, comment: str, another: bool) -> None:
+    def test_the_token_tells(self, handle: Handle | NativeJob, comment: str, another: bool) -> None:
         assert is_another(handle, comment) == another
 
 

@@ -10,16 +10,18 @@ import pytest
 from tests.unit.adapters.slurm.links import SITE, Link
 
 from overspan.adapters.abilities import KeptForm
+from overspan.adapters.contract import Decider
 from overspan.adapters.slurm.access.sent_scripts import read_sent
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.sets.handles import SetHandle, SetPart
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import Unreachable
 
 SCRIPT = b"#!/bin/sh\necho hi\n"
-GROUP = str(GroupHandle(7, 1, 0, 30, "/h/runs/i-1"))
-SET = str(SetHandle(1, 0, 30, True, "i-1-0", "/h/runs/i-1", (SetPart("a", 1, 7), SetPart("b", 1, 8))))
+GROUP = str(GroupHandle(1, 0, 30, "/h/runs/i-1", (GroupPart(7),)))
+SET = str(
+    GroupHandle(1, 0, 30, "/h/runs/i-1", (GroupPart(7, "a", 1), GroupPart(8, "b", 1)), Decider.DAEMON, True, "i-1-0")
+)
 
 
 def ask(handle: str, answers: dict[str, Done], *, accounting: bool = False) -> KeptForm | None:

@@ -12,12 +12,12 @@ from tests.unit.adapters.slurm.samples import NOW, check_golden, read_file, read
 from overspan.adapters.contract import Launch, Order
 from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.packing import NodeSize
+from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, member_of, narrow, split_token
 from overspan.adapters.slurm.groups.placement import plan_group
+from overspan.adapters.slurm.groups.rendering import read_launch_file
 from overspan.adapters.slurm.rendering.forms import is_group
 from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, name_run
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.members import find_obstacle, is_set, list_members, member_of, narrow, split_token
-from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.events import Launch as LaunchEvent

@@ -19,9 +19,9 @@ from tests.unit.adapters.slurm.watch_bench import open_over
 
 from overspan.adapters import first_observation
 from overspan.adapters.contract import Order, Refusal, Report
+from overspan.adapters.slurm.groups.handles import PartCursor, parse_group_cursor
+from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.projection import MARGIN
-from overspan.adapters.slurm.sets.handles import PartCursor, parse_set_cursor
-from overspan.adapters.slurm.sets.members import PartToken
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model import events
@@ -57,7 +57,7 @@ async def settle(bench: Bench) -> list[Event]:
 
 
 def take(bench: Bench, report: Report) -> tuple[Event, ...]:
-    bench.cursor = parse_set_cursor(bench.handle, report.cursor)
+    bench.cursor = parse_group_cursor(bench.handle, report.cursor)
     return report.events
 
 
@@ -81,7 +81,7 @@ class TestFirstLook:
         async def story() -> None:
             bench.asked.gate = asyncio.Event()
             looking = asyncio.create_task(bench.look())
-            while bench.watch.sets.find(str(bench.handle)) is None:
+            while bench.watch.groups.find(str(bench.handle)) is None:
                 await asyncio.sleep(0)
             # Whether the native job that stands can have it, is not known.
             ordering = asyncio.create_task(bench.order(LAUNCHES[1]))
@@ -103,7 +103,7 @@ class TestFirstLook:
             waits.append(is_looked)
             return False
 
-        monkeypatch.setattr("overspan.adapters.slurm.sets.ordering.await_first_observation", await_first_poll)
+        monkeypatch.setattr("overspan.adapters.slurm.groups.ordering.await_first_observation", await_first_poll)
 
         async def story() -> None:
             orders = [Order(str(event.attempt), str(bench.handle), event) for event in LAUNCHES]
@@ -126,13 +126,13 @@ class TestFirstLook:
 class TestGone:
     def test_the_order_of_a_replacement_that_nobody_knows_is_read_before_its_end_is_told(self, bench: Bench) -> None:
         async def story() -> None:
-            bench.cursor = bench.cursor.put(PartCursor("b", 1, 201))
+            bench.cursor = bench.cursor.put(PartCursor(201, "b", 1))
             bench.member("b", 1).mkdir()
             line = json.dumps({"seq": 1, "event": event_to_document(LAUNCHES[1]), "token": "tok"})
             (bench.member("b", 1) / "orders.0.jsonl").write_text(f"{line}\n")
             # Slurm has lost 201: twice nobody knows it.
             assert list_ends(await settle(bench)) == [("b", 1, 0, 0, "node")]
-            assert bench.cursor.member("b").over
+            assert bench.cursor.part("b").over
 
         play(story())
 
@@ -167,9 +167,9 @@ class TestGone:
             (report,) = await bench.look()
             take(bench, report)
             # Once nobody knows the new one either: that may be a listing that is late.
-            assert bench.cursor.member("b").native == 201
+            assert bench.cursor.part("b").native == 201
             bench.be(201, "RUNNING")
-            assert await settle(bench) == [] and not bench.cursor.member("b").over
+            assert await settle(bench) == [] and not bench.cursor.part("b").over
 
         play(story())
 
@@ -212,7 +212,7 @@ class TestNumbers:
         async def story() -> None:
             bench.asked.records[102] = record(102, f"inst-7-0/{token}", "RUNNING", 0)
             await settle(bench)
-            assert bench.cursor.member("b").over is lost
+            assert bench.cursor.part("b").over is lost
 
         play(story())
 
@@ -242,8 +242,8 @@ class TestRaces:
                     await asyncio.sleep(0)
                 bench.watch.next_ask = float("inf")
             # Everything is known for the end of 102. Before it is told, an order is carried out.
-            known = bench.watch.sets.find(str(bench.handle))
-            assert known is not None and not known.is_over(bench.cursor.member("b"))
+            known = bench.watch.groups.find(str(bench.handle))
+            assert known is not None and not known.is_over(bench.cursor.part("b"))
             assert await bench.order(LAUNCHES[0]) is None
             assert bench.watch.collect(since) == []
             assert list_ends(await settle(bench)) == [("b", 0, 0, 0, "node")]
@@ -320,7 +320,7 @@ class TestEnding:
     def test_what_runs_or_waits_for_another_attempt_is_only_told(self, bench: Bench) -> None:
         async def story() -> None:
             bench.write("a", STANDS["a"])
-            bench.cursor = bench.cursor.put(PartCursor("b", 2, 201))
+            bench.cursor = bench.cursor.put(PartCursor(201, "b", 2))
             bench.member("b", 2).mkdir()
             bench.be(201, "PENDING")
             await bench.look()
@@ -335,7 +335,7 @@ class TestEnding:
         async def story() -> None:
             bench.write("b", STANDS["b"], LAUNCHES[0], events.NodeStarted(NOW, "b", 0, 0))
             await settle(bench)
-            sets, now = bench.watch.sets, time.time()
+            sets, now = bench.watch.groups, time.time()
             with patch("time.time", lambda: now):
                 assert await bench.order(events.Kill(NOW, "b", 0)) is None
             assert sets.list_overdue(now) == []
@@ -384,8 +384,8 @@ class TestRequeued:
             await settle(bench)
             bench.asked.records[102] = record(102, "inst-7-0/b/0", "PENDING", 1)
             assert list_ends(await settle(bench)) == [("b", 0, 0, 0, "node")]
-            assert bench.watch.sets.take_requeued() == {PartToken("inst-7-0", "b", 0)}
-            assert bench.watch.sets.take_requeued() == set()
+            assert bench.watch.groups.take_requeued() == {PartToken("inst-7-0", "b", 0)}
+            assert bench.watch.groups.take_requeued() == set()
 
         play(story())
 
@@ -398,7 +398,7 @@ class TestRequeued:
             assert [event for report in reports for event in report.events] == [
                 events.Queued(at, "JobHeldUser", partition="main") for at in [reports[0].events[0].at]
             ]
-            assert not bench.watch.sets.take_requeued()
+            assert not bench.watch.groups.take_requeued()
 
         play(story())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +17,11 @@ from tests.unit.adapters.slurm.submissions import play
 from overspan.adapters import first_observation
 from overspan.adapters.contract import Launch, Refusal
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
+from overspan.adapters.slurm.groups.handles import PartCursor, parse_group_cursor
+from overspan.adapters.slurm.groups.limits import read_limits
+from overspan.adapters.slurm.groups.ordering import withdraw_parts_words
+from overspan.adapters.slurm.groups.parts import narrow
 from overspan.adapters.slurm.groups.placement import plan_group
-from overspan.adapters.slurm.sets.handles import PartCursor, parse_set_cursor
-from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import narrow
-from overspan.adapters.slurm.sets.ordering import withdraw_words
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 
@@ -87,16 +86,16 @@ def test_a_job_that_takes_no_more_orders_is_replaced(bench: Bench, why: str) -> 
         elif why == "ended":
             bench.be(102, "NODE_FAIL")
         else:
-            bench.cursor = bench.cursor.put(replace(bench.cursor.member("b"), over=True))
+            bench.cursor = bench.cursor.put(replace(bench.cursor.part("b"), over=True))
         await bench.look()
         launch = events.Launch(NOW, "b", 1)
         answer = await bench.order(launch)
         assert answer is not None and answer.transient, "it is owed until the new job is noted"
         assert bench.replacer.asked == [("b", 1)] and bench.orders_of("b") == []
         (report,) = await bench.look()
-        member = json.loads(report.cursor)[2][1]
-        assert member[:3] == ["b", 1, 201]
-        bench.cursor = bench.cursor.put(PartCursor("b", 1, 201))
+        part = parse_group_cursor(bench.handle, report.cursor).part("b")
+        assert (part.first, part.native) == (1, 201)
+        bench.cursor = bench.cursor.put(PartCursor(201, "b", 1))
         await bench.look()
         assert await bench.order(launch) is None
         assert bench.replacer.asked == [("b", 1)]
@@ -133,7 +132,7 @@ def test_a_first_attempt_whose_job_is_gone_ends_so_that_the_next_has_another(ben
         launch = events.Launch(NOW, "b", 0)
         answer = await bench.order(launch)
         assert answer is not None and answer.transient
-        bench.cursor = bench.cursor.put(replace(bench.cursor.member("b"), over=True))
+        bench.cursor = bench.cursor.put(replace(bench.cursor.part("b"), over=True))
         await bench.look()
         answer = await bench.order(launch)
         assert answer is not None and answer.transient
@@ -141,7 +140,7 @@ def test_a_first_attempt_whose_job_is_gone_ends_so_that_the_next_has_another(ben
         assert [(type(event), event.cause) for event in report.events if isinstance(event, events.NodeEnded)] == [
             (events.NodeEnded, "node")
         ]
-        bench.cursor = parse_set_cursor(bench.handle, report.cursor)
+        bench.cursor = parse_group_cursor(bench.handle, report.cursor)
         assert await bench.look() == []
         assert await bench.order(launch) is None
         assert bench.replacer.asked == []
@@ -216,7 +215,7 @@ def test_a_new_wall_time_changes_the_native_jobs_that_it_is_about(bench: Bench) 
         assert updates(bench) == [("JobId=102", "TimeLimit=02:01:30")]
         (report,) = await bench.look()
         assert report.events == (longer,)
-        bench.cursor = parse_set_cursor(bench.handle, report.cursor)
+        bench.cursor = parse_group_cursor(bench.handle, report.cursor)
         bench.link.commands.clear()
         shorter = events.SetTime(NOW, 300)
         assert await bench.order(shorter, "two") is None
@@ -262,7 +261,7 @@ def test_a_set_is_withdrawn_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     async def withdraw(names: list[str], together: bool) -> tuple[int, str, list[str]]:
         world.transport.commands.clear()
-        done = await world.transport.run(withdraw_words(names, together))
+        done = await world.transport.run(withdraw_parts_words(names, together))
         _, *commands = world.transport.commands
         others = [" ".join(words) for words in commands if "StartTime=now+1hour" not in words]
         return done.rc, done.err.decode(), others

@@ -13,19 +13,19 @@ from tests.unit.adapters.slurm.samples import NOW
 from tests.unit.adapters.slurm.set_facts import STANDS
 from tests.unit.adapters.slurm.views import view
 
-from overspan.adapters.slurm.groups.projection import GroupView
+from overspan.adapters.contract import Decider
+from overspan.adapters.slurm.groups.handles import (
+    GroupCursor,
+    GroupHandle,
+    GroupPart,
+    PartCursor,
+    is_group_handle,
+    parse_group,
+    parse_group_cursor,
+)
+from overspan.adapters.slurm.groups.projection import GroupView, PartView, project_group
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.projection import Ordered
-from overspan.adapters.slurm.sets.handles import (
-    PartCursor,
-    SetCursor,
-    SetHandle,
-    SetPart,
-    is_set_handle,
-    parse_set,
-    parse_set_cursor,
-)
-from overspan.adapters.slurm.sets.projection import SetView, project_set
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.events import (
@@ -42,24 +42,25 @@ from overspan.bridge.model.events import (
     Terminate,
 )
 
-HANDLE = SetHandle(7, 0, 30, True, "inst-7-0", "/r/runs/inst 7", (SetPart("a", 2, 101), SetPart("b", 1, 102)))
-START = SetCursor((PartCursor("a", 0, 101), PartCursor("b", 0, 102)))
+PARTS = (GroupPart(101, "a", 2), GroupPart(102, "b", 1))
+HANDLE = GroupHandle(7, 0, 30, "/r/runs/inst 7", PARTS, Decider.DAEMON, True, "inst-7-0")
+START = GroupCursor((PartCursor(101, "a", 0), PartCursor(102, "b", 0)))
 RUNS = replace(START, granted=True)
 
 
 def observed(
     *happened: Event, state: str = "RUNNING", closed: bool = False, given_orders: Sequence[Event] = ()
-) -> GroupView:
+) -> PartView:
     """A journal that was read after Slurm was asked."""
     orders = tuple((number, event) for number, event in enumerate(given_orders, 1))
     numbers = {place: place + 1 for place, event in enumerate(happened) if isinstance(event, (Launch, Terminate))}
-    return GroupView(view(state), page(happened, closed, AFTER, numbers), orders)
+    return PartView(view(state), page(happened, closed, AFTER, numbers), orders)
 
 
 def tell(
-    cursor: SetCursor = START, orders: Sequence[Ordered] = (), **members: GroupView
-) -> tuple[list[Event], SetCursor]:
-    told = project_set(HANDLE, SetView(members, orders), cursor)
+    cursor: GroupCursor = START, orders: Sequence[Ordered] = (), **members: PartView
+) -> tuple[list[Event], GroupCursor]:
+    told = project_group(HANDLE, GroupView(members, orders), cursor)
     return list(told.events), told.cursor
 
 
@@ -83,11 +84,11 @@ class TestGrant:
 
     def test_alone_is_enough_where_tasks_start_by_themselves(self) -> None:
         handle = replace(HANDLE, together=False)
-        seen = SetView({"a": observed(state="PENDING"), "b": observed(STANDS["b"])})
-        told = project_set(handle, seen, START)
+        seen = GroupView({"a": observed(state="PENDING"), "b": observed(STANDS["b"])})
+        told = project_group(handle, seen, START)
         assert told.events == (Granted(NOW + 3, STANDS["b"].members),)
         # The other tells where it is when it comes.
-        later = project_set(handle, SetView({"a": observed(STANDS["a"]), "b": observed(STANDS["b"])}), told.cursor)
+        later = project_group(handle, GroupView({"a": observed(STANDS["a"]), "b": observed(STANDS["b"])}), told.cursor)
         assert later.events == (STANDS["a"],)
 
     def test_who_gives_back_loses_the_launch(self) -> None:
@@ -106,15 +107,15 @@ class TestGrant:
         assert [event.cause for event in events if isinstance(event, LaunchLost)] == [cause.value]
 
     def test_a_job_that_is_gone_or_requeued_early_has_the_set_submitted_again(self) -> None:
-        requeued = GroupView(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
-        gone = GroupView(None, page(asked=AFTER), gone="no trace")
+        requeued = PartView(view("REQUEUED"), page([STANDS["a"]], asked=AFTER))
+        gone = PartView(None, page(asked=AFTER), gone="no trace")
         for early in (requeued, gone):
             events, cursor = tell(a=early, b=observed(state="PENDING"))
             assert [event.cause for event in events if isinstance(event, LaunchLost)] == [Cause.NODE.value]
             assert cursor.over
 
     def test_the_journal_is_read_again_before_an_end_is_judged(self) -> None:
-        early = GroupView(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
+        early = PartView(view("FAILED", "NonZeroExitCode", (75, 0)), page([STANDS["a"]], asked=NOW))
         assert tell(a=early, b=observed(state="PENDING")) == ([], START)
 
     def test_an_order_that_slurm_carried_out_is_told_once(self) -> None:
@@ -133,17 +134,17 @@ class TestRunning:
             Terminate(NOW + 6, "b", 0, "primaries_done", NOW + 9),
             NodeEnded(NOW + 7, "b", 0, 0),
         )
-        begun = RUNS.put(replace(RUNS.member("b"), offset=100))
+        begun = RUNS.put(replace(RUNS.part("b"), offset=100))
         events, cursor = tell(begun, b=observed(*happened, closed=True))
         assert events == [happened[2], happened[4]]
-        assert cursor.member("b").over and not cursor.member("b").open
+        assert cursor.part("b").over and not cursor.part("b").open
 
     def test_a_lost_job_ends_its_open_node_runs_alone(self) -> None:
         happened = (STANDS["a"], Launch(NOW, "a", 0), NodeStarted(NOW, "a", 0, 0), NodeEnded(NOW, "a", 0, 1))
         events, cursor = tell(RUNS, a=observed(*happened, state="NODE_FAIL"), b=observed(STANDS["b"]))
         ends = [event for event in events if isinstance(event, NodeEnded)]
         assert [(end.node, end.cause) for end in ends] == [(1, ""), (0, Cause.NODE.value)]
-        assert cursor.member("a").over and not cursor.member("b").over
+        assert cursor.part("a").over and not cursor.part("b").over
 
     def test_a_job_that_somebody_cancelled_is_a_lost_one(self) -> None:
         events, _ = tell(RUNS, b=observed(STANDS["b"], Launch(NOW, "b", 0), state="CANCELLED"))
@@ -162,21 +163,21 @@ class TestRunning:
         assert ends == [(0, 0), (1, 0), (1, 1)]
 
     def test_an_end_is_not_told_before_the_journal_was_read_again(self) -> None:
-        early = GroupView(view("NODE_FAIL"), page([STANDS["b"], Launch(NOW, "b", 0)], asked=NOW))
+        early = PartView(view("NODE_FAIL"), page([STANDS["b"], Launch(NOW, "b", 0)], asked=NOW))
         assert tell(RUNS, b=early)[0] == [STANDS["b"]]
 
     def test_a_job_that_lost_a_node_takes_no_further_attempt(self) -> None:
         happened = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, cause="node"))
-        assert tell(RUNS, b=observed(*happened))[1].member("b").over
+        assert tell(RUNS, b=observed(*happened))[1].part("b").over
         error = (STANDS["b"], Launch(NOW, "b", 0), NodeEnded(NOW, "b", 0, 0, exit_code=3))
-        assert not tell(RUNS, b=observed(*error))[1].member("b").over
+        assert not tell(RUNS, b=observed(*error))[1].part("b").over
 
     def test_a_replacement_tells_where_it_is(self) -> None:
-        cursor = RUNS.put(PartCursor("b", 2, 150))
+        cursor = RUNS.put(PartCursor(150, "b", 2))
         moved = Granted(NOW + 50, (("b", 0, "n9", "10.0.0.9", ()),))
         events, cursor = tell(cursor, b=observed(moved, Launch(NOW, "b", 2), NodeStarted(NOW + 51, "b", 2, 0)))
         assert events == [moved, NodeStarted(NOW + 51, "b", 2, 0)]
-        assert cursor.member("b").attempt == 2
+        assert cursor.part("b").attempt == 2
 
 
 @given(cuts=st.lists(st.integers(0, 5), max_size=4), close=st.booleans())
@@ -193,26 +194,26 @@ def test_a_story_in_pieces_is_the_same(cuts: list[int], close: bool) -> None:
     whole, last = tell(RUNS, b=ended)
     events, cursor = [], RUNS
     for cut in sorted(cuts):
-        told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=observed(*happened[:cut]))
+        told, cursor = tell(parse_group_cursor(HANDLE, str(cursor)), b=observed(*happened[:cut]))
         events += told
-    told, cursor = tell(parse_set_cursor(HANDLE, str(cursor)), b=ended)
+    told, cursor = tell(parse_group_cursor(HANDLE, str(cursor)), b=ended)
     assert [*events, *told] == whole and cursor == last
 
 
 class TestTexts:
     def test_a_handle_is_read_back(self) -> None:
-        assert parse_set(str(HANDLE)) == HANDLE
-        assert is_set_handle(str(HANDLE)) and not is_handle(str(HANDLE))
+        assert parse_group(str(HANDLE)) == HANDLE
+        assert is_group_handle(str(HANDLE)) and is_handle(str(HANDLE))
 
-    @pytest.mark.parametrize("text", ["", "m.", "m.1|2|3", "g.1.2.3.4./r", "m.1|0|3|1|t|/r|a=b"])
+    @pytest.mark.parametrize("text", ["", "m.", "m.1|2|3", "s.1.0.1.0.0.1.30.main", "m.1|0|3|1|t|/r|a=b"])
     def test_other_texts_name_no_set(self, text: str) -> None:
         with pytest.raises(NotFound):
-            parse_set(text)
+            parse_group(text)
 
     def test_a_cursor_is_read_back(self) -> None:
-        cursor = replace(RUNS, orders=9).put(PartCursor("a", 3, 200, 512, 4, 3, ((0, 0), (1, 2)), False))
-        assert parse_set_cursor(HANDLE, str(cursor)) == cursor
+        cursor = replace(RUNS, orders=9).put(PartCursor(200, "a", 3, 512, 4, 3, ((0, 0), (1, 2)), False))
+        assert parse_group_cursor(HANDLE, str(cursor)) == cursor
 
     @pytest.mark.parametrize("text", ["", "g:1:2:3::0", "[]", '["g",0,[["x",0,1,0,0,-1,[],false]]]'])
     def test_other_texts_are_the_beginning(self, text: str) -> None:
-        assert parse_set_cursor(HANDLE, text) == START
+        assert parse_group_cursor(HANDLE, text) == START

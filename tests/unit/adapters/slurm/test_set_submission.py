@@ -12,9 +12,9 @@ from tests.unit.adapters.slurm.samples import NOW, read_file
 from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench
 
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal
-from overspan.adapters.slurm.sets.handles import SetHandle, parse_set
-from overspan.adapters.slurm.sets.members import PartToken
-from overspan.adapters.slurm.sets.submission import SetSubmitter
+from overspan.adapters.slurm.groups.handles import GroupHandle, parse_group
+from overspan.adapters.slurm.groups.parts import PartToken
+from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.bridge.model.errors import OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
@@ -26,7 +26,7 @@ class Sets(Bench):
 
     def __init__(self, world: SlurmWorld, started_at: float = NOW - 100) -> None:
         super().__init__(world, started_at)
-        self.sets = SetSubmitter(self.submitter)
+        self.sets = PartSubmitter(self.submitter)
 
     async def send(self, number: int = 1, at: float = NOW) -> Accepted | Refusal:
         """Submit once. Raises TimedOut where a part is in doubt."""
@@ -45,10 +45,10 @@ class Sets(Bench):
                 await self.sleep(11)
         raise AssertionError("no answer")
 
-    async def accept(self, number: int = 1) -> SetHandle:
+    async def accept(self, number: int = 1) -> GroupHandle:
         answer = await self.persist(number)
         assert isinstance(answer, Accepted)
-        return parse_set(answer.handle)
+        return parse_group(answer.handle)
 
     def states(self) -> dict[int, str]:
         """The native jobs that were submitted, in words."""
@@ -212,7 +212,7 @@ def test_what_was_taken_back_of_a_refused_try_is_no_part_of_the_next(forgets: bo
             assert sets.states() == {}
         answer = await later.persist(at=at)
         assert isinstance(answer, Accepted)
-        assert [sets.states()[part.native] for part in parse_set(answer.handle).parts] == ["PENDING", "PENDING"]
+        assert [sets.states()[part.native] for part in parse_group(answer.handle).parts] == ["PENDING", "PENDING"]
 
     sets.play(story())
 
@@ -225,7 +225,7 @@ def test_what_started_before_an_answer_came_is_part_of_its_set(sets: Sets) -> No
         answer = await sets.begin_again().persist()
         assert isinstance(answer, Accepted)
         # Its journal is there: a second job of the same launch would go on with it.
-        assert {part.native for part in parse_set(answer.handle).parts} == set(sets.slurm.jobs)
+        assert {part.native for part in parse_group(answer.handle).parts} == set(sets.slurm.jobs)
         assert sets.count("sbatch") == 0
 
     sets.play(story())
@@ -253,7 +253,7 @@ def test_a_daemon_that_died_between_two_submissions_has_each_job_once(there: tup
     async def story() -> None:
         answer = await sets.begin_again().persist()
         assert isinstance(answer, Accepted)
-        parts = parse_set(answer.handle).parts
+        parts = parse_group(answer.handle).parts
         assert set(sets.states().values()) == {"PENDING"} and sets.count("sbatch") == 2 - len(there)
         assert ("scontrol", "release", ",".join(str(part.native) for part in parts)) in sets.transport.asked
         assert [sets.tokens()[part.native] for part in parts] == ["inst-1-0/a/0", "inst-1-0/b/0"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from overspan.adapters.abilities import ShellRequest
+from overspan.adapters.contract import Decider
 from overspan.adapters.slurm.access.shells import (
     NativeAllocation,
     choose_allocation,
@@ -20,8 +21,7 @@ from overspan.adapters.slurm.access.shells import (
     render_command,
     step_words,
 )
-from overspan.adapters.slurm.handles import GroupHandle
-from overspan.adapters.slurm.sets.handles import SetHandle, SetPart
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.adapters.slurm.transports.openssh import Address, OpenSsh
@@ -30,7 +30,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest
 
 TOLD = "40+0|RUNNING|n1|/w\n40+1|RUNNING|n[2-3]|/w\n"
 REQUEST = ShellRequest("g.40.7.0.30.%2Fr", "b", 1, "n3")
-HANDLE = GroupHandle(40, 7, 0, 30, "/r/runs/i-7")
+HANDLE = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(40),))
 
 
 class TestAllocations:
@@ -54,7 +54,7 @@ class TestAllocations:
             choose_allocation(list_allocations(told), REQUEST, "40")
 
     def test_the_newest_job_of_a_sets_task_is_entered(self) -> None:
-        handle = SetHandle(7, 0, 30, True, "i-7-0", "/r/runs/i-7", (SetPart("b", 2, 40),))
+        handle = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(40, "b", 2),), Decider.DAEMON, True, "i-7-0")
         told = "40|COMPLETING|n3|overspan=i-7-0/b/0\n41|RUNNING|n3|mine a|b overspan=i-7-0/b/2\n"
         told += "42|RUNNING|n3|overspan=i-7-0/a/0\n43|RUNNING|n3|(null)\n44|RUNNING|n3|overspan=i-8-0/b/5\n"
         parts = list_parts(list_allocations(told), handle, "b")

@@ -16,7 +16,8 @@ from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench, 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.errors import read_failure
 from overspan.adapters.slurm.files.application import name_archive
-from overspan.adapters.slurm.handles import parse_handle
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart, parse_group
+from overspan.adapters.slurm.handles import parse_any, parse_handle
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
@@ -305,7 +306,8 @@ class TestGroups:
         async def story() -> None:
             answer, _ = await bench.attempt(launch(job=GROUP), launch(2))
             run, library = bench.root / "runs" / "inst-1", bench.root / "lib" / name_archive()
-            assert isinstance(answer, Accepted) and answer.handle == f"g.1.1.0.30.{run}"
+            assert isinstance(answer, Accepted)
+            assert parse_any(answer.handle) == GroupHandle(1, 0, 30, str(run), (GroupPart(1),))
             assert {file.name for file in run.iterdir()} >= {"plan.0.json", "placement.0.json"}
             assert library.read_bytes().startswith(b"PK")
             library.write_bytes(b"as it was")
@@ -352,7 +354,7 @@ class TestGroups:
         bench.transport.fail("sbatch", Trouble.TIMED_OUT, 1)
 
         async def story() -> None:
-            assert (await bench.accepted(launch(job=GROUP))).handle.startswith("g.1.")
+            assert parse_group((await bench.accepted(launch(job=GROUP))).handle).parts == (GroupPart(1),)
             assert bench.count("sbatch") == 1
 
         bench.play(story())

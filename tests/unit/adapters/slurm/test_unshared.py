@@ -23,14 +23,14 @@ from tests.waiting import wait_until
 
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.projection import GroupView, project_group
-from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.groups.parts import list_members
+from overspan.adapters.slurm.groups.projection import GroupView, PartView, project_group
 from overspan.adapters.slurm.observation.journals import JournalPage
 from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
 from overspan.adapters.slurm.observation.projection import NativeView
 from overspan.adapters.slurm.rendering.images import FOLDER, HOSTS
 from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Renderer
-from overspan.adapters.slurm.sets.members import list_members
 from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
 from overspan.adapters.slurm.transports.transport import Call, Done
@@ -261,7 +261,7 @@ def test_a_group_that_would_need_a_set_is_refused() -> None:
         RENDERER.render(member, SITE)
 
 
-HANDLE = GroupHandle(42, 7, 0, 30, "/r/runs/i-7")
+HANDLE = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(42),))
 ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1.0, 9.0, None, 20.0)
 
 
@@ -282,8 +282,8 @@ ENDED = NativeView(NativeOutcome(Phase.ENDED, Cause.SUCCESS), "None", ("n1",), 1
 def test_an_end_of_which_no_record_came_is_slurms(
     outcome: NativeOutcome, unshared: bool, cause: str, words: str
 ) -> None:
-    observed = GroupView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), unshared=unshared)
-    told = project_group(HANDLE, observed, GroupCursor(), ())
+    observed = PartView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), unshared=unshared)
+    told = project_group(HANDLE, GroupView({"": observed}), HANDLE.begin())
     (lost,) = told.events
     assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over
 
@@ -300,7 +300,7 @@ class TestRelays:
         python.chmod(0o700)
         os.mkfifo(tmp_path / "end")
         settings = Settings(shared=False, shared_root=False, python=str(python))
-        handle = replace(HANDLE, folder=str(run))
+        handle = replace(HANDLE.list_jobs()[0], folder=str(run))
         program = render_starts([handle, replace(handle, folder=f"{tmp_path}/missing")], settings, "/r")
 
         def start() -> list[str]:

@@ -260,13 +260,13 @@ class TestNumbers:
 class TestJournals:
     def test_what_was_chosen_before_an_end_was_known_is_too_old_for_it(self, bench: Bench) -> None:
         async def story() -> None:
-            reading = JournalReading(bench.handle, 0, True)
+            reading = JournalReading(bench.job, 0, True)
             chosen = time.time()
             while time.time() <= chosen:
                 await asyncio.sleep(0)
             journals = JournalWatch(bench.link, 10)
             await journals.read([reading])
-            page = journals.page(bench.handle, 0)
+            page = journals.page(bench.job, 0)
             assert page is not None and page.asked <= chosen
 
         play(story())
@@ -366,7 +366,7 @@ def test_a_relay_that_cannot_be_started_is_said_once(
         monkeypatch.setattr("overspan.adapters.slurm.unshared.relays.LOOK_SECONDS", 0.0)
         said = []
         while answers:
-            relays.keep([bench.handle])
+            relays.keep([bench.job])
             await settle()
             relays.keep([])
             said.append(len(caplog.records))

@@ -7,13 +7,12 @@ import asyncio
 import pytest
 from tests.unit.adapters.slurm.links import Link
 from tests.unit.adapters.slurm.samples import NOW, read_script
-from tests.unit.adapters.slurm.watch_bench import Asked
+from tests.unit.adapters.slurm.watch_bench import Asked, make_orderer
 
 from overspan.adapters.contract import Order, Refusal
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
-from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
@@ -29,7 +28,7 @@ class Desk:
         self.link, self.orders = Link(), DeliveredOrders()
         self.link.answer = lambda words: done
         asked = Asked(self.link)
-        self.orderer = Orderer(asked, self.orders, Watch(asked, self.orders, 1.0))
+        self.orderer = make_orderer(asked, self.orders, Watch(asked, self.orders, 1.0))
 
     def give(self, event: Event) -> Refusal | None:
         (answer,) = asyncio.run(self.orderer.order([Order("t", HANDLE, event)]))

@@ -16,13 +16,17 @@ from overspan.adapters.contract import ClusterConfig, Order, Refusal, Report
 from overspan.adapters.slurm.cluster import SlurmCluster
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.commands.squeue import QueueRecord
-from overspan.adapters.slurm.handles import GroupHandle, Handle
+from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.groups.ordering import GroupOrderer
+from overspan.adapters.slurm.groups.submission import PartSubmitter
+from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.submission.arrays import Lookup
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.events import Event, event_to_document
 
 TICK = 0.001
@@ -61,6 +65,28 @@ def open_over(asked: Asked) -> SlurmCluster:
         return SlurmCluster(ClusterConfig("c", "slurm", {}))
 
 
+class Replacer(PartSubmitter):
+    """Submits nothing; gives the next native id, or the error that it was told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.error = ""
+        self.refusal = ""
+
+    async def replace(self, handle: GroupHandle, order: Order, event: events.Launch) -> int | Refusal:
+        if self.error:
+            raise OverspanError(self.error)
+        if self.refusal:
+            return Refusal(order.token, self.refusal)
+        self.asked.append((event.task, event.attempt))
+        return 200 + len(self.asked)
+
+
+def make_orderer(asked: Queries, orders: DeliveredOrders, watch: Watch, replacer: Replacer | None = None) -> Orderer:
+    """An orderer that submits nothing."""
+    return Orderer(asked, orders, watch, GroupOrderer(replacer or Replacer(), watch, asyncio.Lock()))
+
+
 class Bench:
     """A group with native id 42 whose run directory is a folder here."""
 
@@ -70,8 +96,9 @@ class Bench:
         self.asked = Asked(self.link)
         self.orders = DeliveredOrders()
         self.watch = Watch(self.asked, self.orders, TICK)
-        self.orderer = Orderer(self.asked, self.orders, self.watch)
-        self.handle = GroupHandle(42, 7, 0, 30, str(folder))
+        self.orderer = make_orderer(self.asked, self.orders, self.watch)
+        self.handle = GroupHandle(7, 0, 30, str(folder), (GroupPart(42),))
+        self.job = self.handle.list_jobs()[0]
         self.place = ""
 
     def open_cluster(self) -> SlurmCluster:
@@ -85,7 +112,7 @@ class Bench:
 
     def write(self, *happened: Event, end: bool = False) -> None:
         lines = [json.dumps(event_to_document(event)) for event in happened] + ['{"end":true}'] * end
-        with Path(self.handle.journal).open("a") as file:
+        with Path(self.job.journal).open("a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
     async def look(self, times: int = 1, handle: Handle | None = None) -> list[Event]:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal
+from overspan.adapters.contract import Accepted, Decider, Launch, Order, Refusal
+from overspan.adapters.slurm.groups.handles import (
+    GroupHandle,
+    GroupPart,
+    find_decider,
+    join_natives,
+    make_group_handle,
+    parse_group,
+)
+from overspan.adapters.slurm.groups.limits import read_limits
+from overspan.adapters.slurm.groups.parts import PartLaunch, PartToken, list_members, member_of, split_token
+from overspan.adapters.slurm.groups.rendering import read_launch_file
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
-from overspan.adapters.slurm.sets.handles import SetHandle, SetPart, is_set_handle, join_natives, parse_set
-from overspan.adapters.slurm.sets.limits import read_limits
-from overspan.adapters.slurm.sets.members import PartLaunch, PartToken, list_members, member_of, split_token
-from overspan.adapters.slurm.sets.rendering import read_launch_file
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
-from overspan.bridge.model.spec import Start
 
 _WHOLE = 64 << 20
 _PASSES = "not available"
@@ -27,7 +33,7 @@ _PASSES = "not available"
 set had these before."""
 
 
-class SetSubmitter:
+class PartSubmitter:
     """Submits sets by the submitter of single jobs, which keeps each native job's answer by its token."""
 
     def __init__(self, submitter: Submitter) -> None:
@@ -74,24 +80,17 @@ class SetSubmitter:
         if launch.wanted and not launch.job.held:
             await self._submitter.release(natives)
         tasks = launch.job.spec.tasks
-        parts = tuple(SetPart(task.name, task.num_nodes, native) for task, native in zip(tasks, natives, strict=True))
-        handle = SetHandle(
-            launch.job.id,
-            launch.job.launch,
-            max(0, *(task.grace_period for task in tasks)),
-            launch.job.spec.start is not Start.INDEPENDENT,
-            launch.token,
-            await self._submitter.folder(members[0]),
-            parts,
-        )
+        parts = [GroupPart(native, task.name, task.num_nodes) for task, native in zip(tasks, natives, strict=True)]
+        folder = await self._submitter.folder(members[0])
+        handle = make_group_handle(launch.job, folder, parts, Decider.DAEMON, launch.token)
         return Accepted(launch.token, str(handle), join_natives(natives))
 
-    async def replace(self, handle: SetHandle, order: Order, event: LaunchEvent) -> int | Refusal:
+    async def replace(self, handle: GroupHandle, order: Order, event: LaunchEvent) -> int | Refusal:
         """Submit a new native job for an attempt, or find the one that was submitted; returns its id.
 
         Raises OverspanError if that cannot be done now.
         """
-        path = f"{handle.task_folder(event.task)}/launch.{handle.launch}.json"
+        path = f"{handle.part_folder(handle.part(event.task))}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
         try:
             job, environment = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
@@ -113,7 +112,7 @@ class SetSubmitter:
     def note_watched(self, since: Collection[str]) -> None:
         """Note launches that are watched: with a set among them the next release asks Slurm."""
         for text in since:
-            if is_set_handle(text):
+            if find_decider(text) is Decider.DAEMON:
                 self._clean = False
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
@@ -122,7 +121,7 @@ class SetSubmitter:
         if self._clean:
             return
         self._fresh.clear()
-        listed = {parse_set(text).token for text in handles if is_set_handle(text)} | set(tokens)
+        listed = {parse_group(text).token for text in handles if find_decider(text) is Decider.DAEMON} | set(tokens)
         queue = await self._submitter.queries.own_queue()
         wanted = listed | self._fresh
         left, kept = [], False

@@ -1,4 +1,4 @@
-"""Tells which groups are sets, and splits a set's launch into the launches of its native jobs. Pure."""
+"""Tells which groups are sets, and splits a set's launch into the launches of its parts. Pure."""
 
 from __future__ import annotations
 

@@ -1,30 +1,36 @@
-"""Tracks the native jobs of each set, and projects the set's events from their views."""
+"""Tracks the native jobs of each group, and projects the group's events from their views."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from overspan.adapters.slurm.groups.projection import GroupView
-from overspan.adapters.slurm.handles import GroupCursor, GroupHandle
+from overspan.adapters.contract import Decider
+from overspan.adapters.slurm.groups.handles import (
+    GroupCursor,
+    GroupHandle,
+    NativeJob,
+    PartCursor,
+    is_group_handle,
+    parse_group,
+    parse_group_cursor,
+)
+from overspan.adapters.slurm.groups.parts import PartToken
+from overspan.adapters.slurm.groups.projection import (
+    GroupProjection,
+    GroupView,
+    LostAttempt,
+    LostRelaunch,
+    PartView,
+    project_group,
+)
 from overspan.adapters.slurm.observation.outcomes import Phase
 from overspan.adapters.slurm.observation.projection import Ordered
-from overspan.adapters.slurm.sets.handles import (
-    PartCursor,
-    SetCursor,
-    SetHandle,
-    is_set_handle,
-    name_member,
-    parse_set,
-    parse_set_cursor,
-)
-from overspan.adapters.slurm.sets.members import PartToken
-from overspan.adapters.slurm.sets.projection import LostAttempt, LostRelaunch, SetProjection, SetView, project_set
 from overspan.bridge.model.events import Granted
 
-ViewMember = Callable[[GroupHandle, int], GroupView]
+ViewPart = Callable[[NativeJob, int], PartView]
 """Gives the view of a native job, with its journal from an offset on."""
 
 
@@ -40,17 +46,18 @@ class KillDeadline(NamedTuple):
 
 
 @dataclass
-class KnownSet:
-    """A watched set with its stored cursor. `fresh` are new native jobs that this cursor does not have yet."""
+class KnownGroup:
+    """A watched group with its stored cursor. `fresh` are new native jobs that this cursor does not have yet."""
 
-    handle: SetHandle
-    cursor: SetCursor
+    handle: GroupHandle
+    cursor: GroupCursor
+    cursor_text: str = ""
     fresh: dict[str, PartCursor] = field(default_factory=dict)
     moved_at: dict[str, float] = field(default_factory=dict)
     """By task: when its fresh native job was submitted (this machine's time)."""
     lost_attempts: dict[str, LostAttempt] = field(default_factory=dict)
     """By task: attempts that were ordered into a native job that had ended."""
-    projected: SetCursor | None = None
+    projected: GroupCursor | None = None
     """The cursor of the last projection, which is ahead of `cursor` until the daemon has stored it."""
     ordered_at: float = 0.0
     """When an order was carried out last (this machine's time)."""
@@ -61,11 +68,11 @@ class KnownSet:
     outbox until it takes effect, and comes again after a restart."""
 
     @property
-    def now(self) -> SetCursor:
+    def now(self) -> GroupCursor:
         """The cursor with the newest native jobs."""
         cursor = self.cursor
         for member in self.fresh.values():
-            if member.first > cursor.member(member.task).first:
+            if member.first > cursor.part(member.task).first:
                 cursor = cursor.put(member)
         return cursor
 
@@ -81,23 +88,29 @@ class KnownSet:
             for task in self.fresh
         ]
 
-    def name(self, member: PartCursor) -> GroupHandle:
-        """A native job of the set as an allocation with a supervisor in it."""
-        return name_member(self.handle, member.task, member.first, member.native)
+    def list_jobs(self) -> list[NativeJob]:
+        """The newest native job of each part."""
+        return [self.handle.native_job(part) for part in self.now.parts]
+
+    def list_open(self) -> list[tuple[NativeJob, int]]:
+        """The native jobs that have not been reported completely, each with the offset in its journal."""
+        if self.cursor.over:
+            return []
+        return [(self.handle.native_job(part), part.offset) for part in self.now.parts if not part.over]
 
     def is_over(self, member: PartCursor) -> bool:
         """Whether nothing can be launched any more in a task's newest native job, by the latest projection."""
         return member.over or self._latest(member).over
 
     def _latest(self, member: PartCursor) -> PartCursor:
-        projected = member if self.projected is None else self.projected.member(member.task)
+        projected = member if self.projected is None else self.projected.part(member.task)
         return projected if projected.native == member.native else member
 
     def list_overdue(self, now: float) -> list[str]:
         """The native jobs whose supervisors have missed their kill deadline; each again after AGAIN_SECONDS."""
         found = []
         for task, deadline in [*self.kill_deadlines.items()]:
-            member = self._latest(self.now.member(task))
+            member = self._latest(self.now.part(task))
             if (
                 member.over
                 or member.attempt > deadline.attempt
@@ -106,64 +119,45 @@ class KnownSet:
                 del self.kill_deadlines[task]
             elif deadline.at <= now:
                 self.kill_deadlines[task] = deadline._replace(at=now + AGAIN_SECONDS)
-                found.append(self.name(member).name)
+                found.append(self.handle.native_job(member).name)
         return found
 
 
-class Sets:
-    """The sets that are watched. Nothing here is stored: cursors and Slurm's queue restore it after a restart."""
+class Groups:
+    """The groups that are watched. Nothing here is stored: cursors and Slurm's queue restore it after a restart."""
 
     def __init__(self) -> None:
-        self._known: dict[str, KnownSet] = {}
+        self._known: dict[str, KnownGroup] = {}
         self._requeued: set[PartToken] = set()
 
-    def __len__(self) -> int:
-        return len(self._known)
+    def __iter__(self) -> Iterator[KnownGroup]:
+        return iter(self._known.values())
 
     def note_cursors(self, since: Mapping[str, str]) -> None:
-        """Take over the stored cursor of each set, and drop sets that are no longer watched."""
+        """Take over the stored cursor of each group, and drop groups that are no longer watched."""
         for text in [text for text in self._known if text not in since]:
             del self._known[text]
         for text, cursor_text in since.items():
-            if not is_set_handle(text):
+            if not is_group_handle(text):
                 continue
             known = self._known.get(text)
             if known is None:
-                handle = parse_set(text)
-                known = self._known[text] = KnownSet(handle, parse_set_cursor(handle, cursor_text))
-            known.cursor = parse_set_cursor(known.handle, cursor_text)
+                handle = parse_group(text)
+                known = self._known[text] = KnownGroup(handle, handle.begin())
+            if cursor_text != known.cursor_text:
+                known.cursor, known.cursor_text = parse_group_cursor(known.handle, cursor_text), cursor_text
             noted = known.cursor
-            known.fresh = {task: one for task, one in known.fresh.items() if one.first > noted.member(task).first}
+            known.fresh = {task: one for task, one in known.fresh.items() if one.first > noted.part(task).first}
 
-    def expand(self, since: Mapping[str, str]) -> dict[str, str]:
-        """The launches with each set replaced by its native jobs, each with the cursor of its journal."""
-        self.note_cursors(since)
-        result: dict[str, str] = {}
-        for text, cursor_text in since.items():
-            known = self._known.get(text)
-            if known is None:
-                result[text] = cursor_text
-                continue
-            for member in known.now.members:
-                # A native job that is over has been reported completely.
-                if not member.over and not known.cursor.over:
-                    result[str(known.name(member))] = str(GroupCursor(member.offset, member.order))
-        return result
-
-    def find(self, text: str) -> KnownSet | None:
-        """A watched set; None for one that is not watched."""
+    def find(self, text: str) -> KnownGroup | None:
+        """A watched group; None for one that is not watched."""
         return self._known.get(text)
-
-    def members(self, text: str) -> Sequence[GroupHandle]:
-        """The newest native jobs of a set."""
-        known = self._known.get(text)
-        return [] if known is None else [known.name(member) for member in known.now.members]
 
     def add(self, text: str, task: str, first: int, native: int) -> None:
         """Note a native job that was submitted for a task's next attempts."""
         known = self._known.get(text)
         if known is not None:
-            known.fresh[task] = PartCursor(task, first, native)
+            known.fresh[task] = PartCursor(native, task, first)
             known.moved_at[task] = time.time()
 
     def note_lost_attempt(self, text: str, task: str, lost: LostAttempt) -> None:
@@ -201,32 +195,28 @@ class Sets:
         taken, self._requeued = self._requeued, set()
         return taken
 
-    def project(self, text: str, view_member: ViewMember, orders: Sequence[Ordered]) -> SetProjection | None:
-        """Project a set from its cursor on; None for a set that is not watched."""
-        known = self._known.get(text)
-        if known is None:
-            return None
-        cursor = known.now
-        observed_members = {
-            member.task: _drop_stale_end(view_member(known.name(member), member.offset), known.ordered_at)
-            for member in cursor.members
-            if not member.over
-        }
+    def project(self, known: KnownGroup, view_part: ViewPart, orders: Sequence[Ordered]) -> GroupProjection:
+        """Project a group from its cursor on."""
+        cursor, parts = known.now, dict[str, PartView]()
+        for part in cursor.parts:
+            if not part.over:
+                parts[part.task] = view_part(known.handle.native_job(part), part.offset)
+        if known.handle.decider is Decider.SUPERVISOR:
+            return project_group(known.handle, GroupView(parts, orders), cursor)
+        parts = {task: _drop_stale_end(observed, known.ordered_at) for task, observed in parts.items()}
         # Lost relaunches are reported once: if the report gets lost, the daemon sends their order again.
         lost_relaunches, known.lost_relaunches = known.lost_relaunches, set()
-        projected = project_set(
-            known.handle, SetView(observed_members, orders, known.lost_attempts, lost_relaunches), cursor
-        )
+        observed = GroupView(parts, orders, known.lost_attempts, lost_relaunches)
+        projected = project_group(known.handle, observed, cursor)
         known.projected = projected.cursor
-        projected = projected._replace(events=(*known.list_vacated(), *projected.events))
-        for task, observed in observed_members.items():
-            member = projected.cursor.member(task)
-            if member.over and observed.view is not None and observed.view.outcome.phase is Phase.REQUEUED:
-                self._requeued.add(PartToken(known.handle.token, task, member.first))
-        return projected
+        for task, part_view in parts.items():
+            part = projected.cursor.part(task)
+            if part.over and part_view.view is not None and part_view.view.outcome.phase is Phase.REQUEUED:
+                self._requeued.add(PartToken(known.handle.token, task, part.first))
+        return projected._replace(events=(*known.list_vacated(), *projected.events))
 
 
-def _drop_stale_end(observed: GroupView, ordered_at: float) -> GroupView:
+def _drop_stale_end(observed: PartView, ordered_at: float) -> PartView:
     """The view without Slurm's end if its journal was read before the last order, whose effect it may lack."""
     if observed.page is not None and observed.page.asked > ordered_at:
         return observed
