@@ -24,6 +24,7 @@ from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, Ta
 MAX_LENGTH = 4 * 1024 * 1024
 """Characters in a file; Slurm's max_script_size is as large."""
 MAX_DEPTH = 50
+TOO_DEEP = f"values are nested more than {MAX_DEPTH} deep"
 MAX_NODES = 100_000
 """Values in one file with every alias expanded."""
 
@@ -100,6 +101,9 @@ def _check_text(text: str, file: str) -> None:
 def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> NoReturn:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    if "nesting depth" in str(error.problem):
+        # The parser may have a bound of its own.
+        refuse(TOO_DEEP, Place(file, line, column))
     lines = text.splitlines()
     written = lines[line - 1] if 0 < line <= len(lines) else ""
     remedy = ""
@@ -178,7 +182,7 @@ class _TreeBuilder:
         if event.tag not in (None, "!", *allowed):
             _refuse_tag(event.tag, place)
         if len(self.stack) >= MAX_DEPTH:
-            refuse(f"values are nested more than {MAX_DEPTH} deep", place)
+            refuse(TOO_DEEP, place)
         self.stack.append(_OpenNode(place, event.anchor, is_table))
 
     def _close(self) -> None:
