@@ -517,6 +517,7 @@ class Dispatch:
         if last is not None:
             self.queue.remove(run.handle)
             del self.runs[run.handle]
+            self.reports.leave(run.handle)
         elif run.held:
             self.queue.remove(run.handle)
             run.reason = ""

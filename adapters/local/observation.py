@@ -38,6 +38,8 @@ class Reports:
         self._life = uuid.uuid4().hex[:8]
         self._told: dict[str, list[Event]] = {}
         """The events of launches while they waited."""
+        self._left: set[str] = set()
+        """Launches that ended while they waited: they have no files."""
         self.suspects: dict[str, str] = {}
         """Possibly lost launches: watched, but unreadable or unknown; the value is the cause, if known."""
         self.fresh = asyncio.Event()
@@ -47,13 +49,18 @@ class Reports:
         self._told.setdefault(handle, []).extend(events)
         self.mark(handle)
 
+    def leave(self, handle: str) -> None:
+        """Note that a launch has ended while it waited."""
+        self._left.add(handle)
+
     def has_left(self, handle: str) -> bool:
         """Whether a launch has ended while it waited."""
-        return handle in self._told and handle not in self._runs
+        return handle in self._left
 
     def forget(self, watched: Collection[str]) -> None:
         """Forget launches that ended while they waited, except those whose ends may not be stored yet."""
         self._told = {handle: told for handle, told in self._told.items() if handle in watched or handle in self._runs}
+        self._left.intersection_update(watched)
 
     def mark(self, handle: str) -> None:
         """Note that a launch has something new."""
@@ -142,7 +149,7 @@ class Reports:
 
     def _has_no_files(self, handle: str) -> bool:
         run = self._runs.get(handle)
-        return run.launch is not None if run is not None else handle in self._told
+        return run.launch is not None if run is not None else handle in self._left
 
     def _make(self, place: LaunchFiles, waited: News, news: News | OSError, unknown: bool) -> Report | None:
         handle, cursor = place.handle, waited.cursor
@@ -162,7 +169,7 @@ class Reports:
                 self.suspects[handle] = word_damage(news)
             else:
                 self.read_again(handle)
-        elif unknown and handle not in self._again and handle not in self._told:
+        elif unknown and handle not in self._again and handle not in self._left:
             self.suspects.setdefault(handle, "")
         return None
 

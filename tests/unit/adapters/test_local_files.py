@@ -269,12 +269,33 @@ def test_what_happened_while_it_waited_is_told_before_its_journal(place: LaunchF
     asyncio.run(story())
 
 
+def test_what_ends_after_its_grant_is_told_although_something_was_told_before(place: LaunchFiles) -> None:
+    async def story() -> None:
+        run = make_waiting(place)
+        runs = {place.handle: run}
+        reports = Reports(place.root, runs)
+        reports.tell(place.handle, [SetPriority(2.0, 3)])
+        (told,) = await reports.collect({place.handle: ""})
+        book(run)
+        launches.write_grant(run, FACTS)
+        started = NodeStarted(3.0, "a", 0, 0)
+        write(place.journal, {"format": 1}, event_to_document(started))
+        # It is over before anybody looks.
+        reports.mark(place.handle)
+        del runs[place.handle]
+        (report,) = await reports.collect({place.handle: told.cursor})
+        assert report.events == (started,) and not reports.has_left(place.handle)
+
+    asyncio.run(story())
+
+
 def test_the_end_of_a_launch_that_waited_is_told_until_nobody_asks(place: LaunchFiles) -> None:
     async def story() -> None:
         runs = {place.handle: make_waiting(place)}
         reports = Reports(place.root, runs)
         reports.tell(place.handle, [Cancel(1.0)])
         del runs[place.handle]
+        reports.leave(place.handle)
         assert reports.has_left(place.handle)
         for _ in range(2):
             (report,) = await reports.collect({place.handle: ""})
