@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -77,6 +78,7 @@ class TopApp(App[int], inherit_bindings=False):
         self.order_log = OrderLog()
         self.watching = Watching(self)
         self._written = WrittenScreen()
+        self._making = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -218,11 +220,12 @@ class TopApp(App[int], inherit_bindings=False):
 
     async def action_place(self, name: str) -> None:
         """Go to a place."""
-        for make in self.PLACES:
-            if make.name_of_place == name:
-                if not self.query(make):
-                    await self.query_one(ContentSwitcher).add_content(make())
-                self.show_place(name)
+        make = next(make for make in self.PLACES if make.name_of_place == name)
+        # A key and a place may both go there at once.
+        async with self._making:
+            if not self.query(make):
+                await self.query_one(ContentSwitcher).add_content(make())
+        self.show_place(name)
 
     def show_place(self, name: str) -> None:
         """Go to a place that has been made: the queue always is."""

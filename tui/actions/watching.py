@@ -21,6 +21,8 @@ ASK_SECONDS = 15.0
 """How often the daemon is asked for watched jobs that the queue does not tell of."""
 TOLD_SECONDS = 600.0
 """How long a note stands: whoever watches a job is doing something else."""
+MOST_NOTES = 3
+"""Of more ends at once one note tells all."""
 _VERB = "Watch"
 
 
@@ -94,6 +96,7 @@ class Watching:
     def __init__(self, app: TopApp) -> None:
         self._app = app
         self.watched = WatchList()
+        self._asking = False
 
     def turn(self, targets: Sequence[Target]) -> None:
         """Watch these jobs, or no more."""
@@ -118,14 +121,22 @@ class Watching:
         """Ask for what the queue does not tell: that of other jobs, and all while the display stands still."""
         app = self._app
         wanted = self.watched.list_missing(QueueTree() if app.paused_since is not None else app.queue.jobs)
-        if not wanted or app.lost is not None:
+        if not wanted or self._asking or app.lost is not None:
             return
+        self._asking = True
         # Of a group or an array all members count.
         refs = {target.ref if target.kind is Kind.ELEMENT else str(target.key.job) for target in wanted}
         asked = JobFilter(ids=tuple(sorted(refs)), tasks=True)
-        app.questions.ask("watch", lambda source: source.history(asked), lambda found: self._take(wanted, found), _pass)
+        app.questions.ask(
+            "watch", lambda source: source.history(asked), lambda found: self._take(wanted, found), self._pass
+        )
+
+    def _pass(self, error: Exception) -> None:
+        """The next time asks again."""
+        self._asking = False
 
     def _take(self, wanted: Sequence[Target], found: Listing) -> None:
+        self._asking = False
         jobs = QueueTree()
         jobs.apply(found.rows, whole=True)
         ended = self.watched.take_ended(jobs)
@@ -138,16 +149,18 @@ class Watching:
         app = self._app
         for end in ends:
             app.order_log.add(OrderEntry(app.now(), _VERB, end.target.label, end.text, end.failed))
-            severity: SeverityLevel = "error" if end.failed else "information"
-            app.notify(
-                f"{end.target.label}: {end.text}", title="ended", severity=severity, timeout=TOLD_SECONDS, markup=False
-            )
+        if len(ends) <= MOST_NOTES:
+            for end in ends:
+                self._note(f"{end.target.label}: {end.text}", end.failed)
+        else:
+            failed = sum(end.failed for end in ends)
+            self._note(f"{len(ends)} watched jobs, {failed} failed; the order log names them", bool(failed))
         app.bell()
         app.queue.show_watched()
 
-
-def _pass(error: Exception) -> None:
-    """The next time asks again."""
+    def _note(self, text: str, failed: bool) -> None:
+        severity: SeverityLevel = "error" if failed else "information"
+        self._app.notify(text, title="ended", severity=severity, timeout=TOLD_SECONDS, markup=False)
 
 
 def _explain_unfit(target: Target) -> str:

@@ -97,6 +97,22 @@ def test_marked_jobs_are_watched_and_what_has_ended_is_not() -> None:
     play(source, story)
 
 
+def test_many_ends_at_once_are_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Lab([job(number) for number in range(1, 41)])
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        rung = count_bells(app, monkeypatch)
+        await begin(app, pilot)
+        await pilot.press("ctrl+a", "i")
+        await settle(pilot, lambda: len(app.watching.watched) == 40)
+        source.put(*(job(number, **ENDED) for number in range(1, 41)))
+        await settle(pilot, lambda: not app.watching.watched)
+        assert "ended 40 watched jobs, 40 failed; the order log names them" in read_notes(app)
+        assert rung == [True] and len(app.order_log) == 40 and "leo:7 fit: FAILED" not in read_notes(app)
+
+    play(source, story)
+
+
 @pytest.mark.parametrize(
     ("past", "told"),
     [
