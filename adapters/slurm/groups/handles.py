@@ -137,11 +137,18 @@ def is_group_handle(text: str) -> bool:
 
 
 def find_decider(text: str) -> Decider:
-    """Who decides about a launch. About a single job it is Slurm, whose verdicts are copied like a supervisor's."""
-    return parse_group(text).decider if is_group_handle(text) else Decider.SUPERVISOR
+    """Who decides about a launch. About a single job it is Slurm, whose verdicts are copied like a supervisor's.
+
+    A handle that this version cannot read is left alone, so nothing is decided about it here.
+    """
+    try:
+        return parse_group(text).decider if is_group_handle(text) else Decider.SUPERVISOR
+    except NotFound:
+        return Decider.SUPERVISOR
 
 
-@lru_cache(maxsize=4096)
+# All live groups are asked about at each observation.
+@lru_cache(maxsize=65536)
 def parse_group(text: str) -> GroupHandle:
     """Read the handle of a group. NotFound for one of a later version, or of something else."""
     try:

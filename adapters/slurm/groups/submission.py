@@ -10,6 +10,7 @@ from overspan.adapters.slurm.groups.handles import (
     GroupHandle,
     GroupPart,
     find_decider,
+    is_group_handle,
     join_natives,
     make_group_handle,
     parse_group,
@@ -17,6 +18,7 @@ from overspan.adapters.slurm.groups.handles import (
 from overspan.adapters.slurm.groups.limits import read_limits
 from overspan.adapters.slurm.groups.parts import PartLaunch, PartToken, list_members, member_of, split_token
 from overspan.adapters.slurm.groups.rendering import read_launch_file
+from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.renderer import explain
@@ -118,7 +120,8 @@ class PartSubmitter:
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """End the native jobs of the installation's sets that are in neither list."""
         self.note_watched(handles)
-        if self._clean:
+        # A handle of a later version names native jobs that look unwanted from here.
+        if self._clean or any(is_group_handle(text) and not is_handle(text) for text in handles):
             return
         self._fresh.clear()
         listed = {parse_group(text).token for text in handles if find_decider(text) is Decider.DAEMON} | set(tokens)

@@ -11,8 +11,8 @@ from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import NOW, read_file
 from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench
 
-from overspan.adapters.contract import Accepted, Launch, Order, Refusal
-from overspan.adapters.slurm.groups.handles import GroupHandle, parse_group
+from overspan.adapters.contract import Accepted, Decider, Launch, Order, Refusal
+from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.bridge.model.errors import OverspanError, TimedOut
@@ -282,6 +282,18 @@ def test_what_slurm_has_requeued_of_an_unwanted_set_is_ended(state: str, sets: S
     async def story() -> None:
         await sets.sets.release("inst", [], [])
         assert sets.states()[number] == "CANCELLED"
+
+    sets.play(story())
+
+
+@pytest.mark.parametrize("handle", ['{"format":99,"parts":[]}', "{torn", "g.torn"])
+def test_nothing_is_ended_beside_a_handle_of_another_version(handle: str, sets: Sets) -> None:
+    number = sets.add("inst-1-0/a/0", "RUNNING")
+    assert find_decider(handle) is Decider.SUPERVISOR
+
+    async def story() -> None:
+        await sets.sets.release("inst", [handle], [])
+        assert sets.states()[number] == "RUNNING"
 
     sets.play(story())
 
