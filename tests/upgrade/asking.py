@@ -21,7 +21,7 @@ COLUMNS = "JobID,JobName,Partition,State,ExitCode,Reason"
 
 def read_accounts(span: Commands) -> list[str]:
     """A line for each job, element and task, by sacct."""
-    words = ("sacct", "-X", "--parsable2", "--noheader", "-S", "now-1day", "-o", COLUMNS)
+    words = ("sacct", "-X", "--parsable2", "--noheader", "-S", "2020-01-01", "-o", COLUMNS)
     # Who has cancelled is another number for each user.
     return [re.sub(r"CANCELLED by \d+", "CANCELLED", line) for line in span.run(*words).stdout.splitlines()]
 

@@ -108,9 +108,12 @@ def test_priority_goes_first_and_equals_in_order(span: Any) -> None:
     span.until(first, "RUNNING")
     jobs = [span.wrap(f"echo {number} >> {order}") for number in range(12)]
     urgent = span.wrap(f"echo urgent >> {order}", "--priority=1000000")
-    span.wait_until(lambda: "Resources" in span.run("squeue").stdout, 20, "the reason of the next")
-    tickets = span.state / "clusters/local/tickets"
-    span.wait_until(lambda: len(list(tickets.iterdir())) == 14, 20, "all to be in the cluster's queue")
+
+    def list_reasons() -> list[str]:
+        """Why each job waits, as soon as it is in the cluster's queue."""
+        return sorted(span.run("squeue", "-h", "-t", "PD", "-o", "%r").stdout.split())
+
+    span.wait_until(lambda: list_reasons() == ["Priority"] * 12 + ["Resources"], 20, "all to be in the cluster's queue")
     go.touch()
     for job in [first, *jobs, urgent]:
         span.run("wait", str(job))

@@ -47,6 +47,7 @@ def test_orders_to_what_runs(span: Span) -> None:
 
     async def story(live: LiveQueue) -> None:
         await live.until(lambda: "up" in span.log(job))
+        await live.until_state(job, "RUNNING")
         assert await live.order(job, "x", *["down"] * 4, "enter") == "signal USR1 sent"
         await live.until(lambda: "told" in span.log(job))
         assert await live.order(job, "Z") == "suspended"
