@@ -21,6 +21,7 @@ from textual.widgets import ContentSwitcher
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
+from overspan.tui.actions.orders import word_error
 from overspan.tui.actions.watching import ASK_SECONDS, Watching
 from overspan.tui.clipboard import write_clipboard
 from overspan.tui.feed import Lost, QueueFeed
@@ -170,7 +171,12 @@ class TopApp(App[int], inherit_bindings=False):
         self.watching.look()
 
     def _lose(self, lost: Lost) -> None:
+        known = self.lost is not None and self.lost.why == lost.why
         self.lost = lost
+        if lost.present and not known:
+            # The line of troubles has no room for what helps.
+            text = clean_text(word_error(lost.why, lost.remedy))
+            self.notify(text, severity="error", timeout=TROUBLE_SECONDS, markup=False)
         self.queue.redraw()
 
     def now(self) -> float:

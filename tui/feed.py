@@ -33,6 +33,8 @@ class Lost(NamedTuple):
     since: float
     why: str
     remedy: str = ""
+    present: bool = False
+    """Whether there is a daemon, whose answer is a refusal or cannot be read."""
 
 
 def choose_pace(pace: float, waited: float) -> float:
@@ -139,7 +141,7 @@ class QueueFeed:
             return self._lost
         self._start_failed = starting
         since = time.time() if self._lost is None else self._lost.since
-        return Lost(since, error.message, error.remedy)
+        return Lost(since, error.message, error.remedy, not isinstance(error, Unreachable))
 
     def _wait(self, seconds: float | None) -> None:
         self._wake.wait(seconds)

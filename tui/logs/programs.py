@@ -44,7 +44,12 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     if path:
         lend_terminal(screen, [*words, path])
         return
-    folder = tempfile.mkdtemp(prefix="span-log-")
+    try:
+        folder = tempfile.mkdtemp(prefix="span-log-")
+    except OSError as error:
+        text = clean_text(f"the log cannot be copied to {error.filename or 'this machine'}: {error.strerror}")
+        screen.notify(text, severity="error", markup=False)
+        return
     copy = os.path.join(folder, "log")
     screen.notify("the log is copied to this machine", markup=False)
 

@@ -67,7 +67,10 @@ def describe_troubles(stale: Sequence[Stale], lost: Lost | None, now: float, los
 
     `now` is the daemon's time, `lost_now` the time that the loss was noted by.
     """
-    found = [] if lost is None else [f"no daemon for {format_age(lost_now - lost.since)}: {lost.why}"]
+    found = []
+    if lost is not None:
+        what = "no answer" if lost.present else "no daemon"
+        found.append(f"{what} for {format_age(lost_now - lost.since)}: {lost.why}")
     for one in stale:
         age = "" if one.partial else f" {format_age(now - one.since)} old"
         found.append(f"{one.cluster}{age}: {one.message or 'it does not answer'}")
@@ -124,7 +127,10 @@ def explain_emptiness(summary: QueueSummary, keys: bool = True) -> str:
 
 def explain_silence(lost: Lost | None) -> str:
     """What is said before the daemon has answered once."""
-    return f"the daemon does not answer: {clean_line(lost.why)}; `r` tries again" if lost else "asking the daemon..."
+    if lost is None:
+        return "asking the daemon..."
+    what = "no answer" if lost.present else "the daemon does not answer"
+    return f"{what}: {clean_line(lost.why)}; `r` tries again"
 
 
 def count_words(number: int, noun: str) -> str:

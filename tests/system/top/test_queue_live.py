@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.terminal import open_terminal
+from tests.unit.tui.frames import read_frame
 from tests.unit.tui.queue_frames import read_screen
 from tests.unit.tui.stories import settle
 from textual.pilot import Pilot
@@ -21,6 +23,7 @@ from overspan.bridge.cli.jobs.top import OPTIONS, read_options
 from overspan.bridge.cli.slurm.squeue import attach_values
 from overspan.bridge.model.getopt import parse
 from overspan.tui.app import TopApp, TopOptions
+from overspan.tui.places.nodes import NodesPlace
 
 pytestmark = pytest.mark.shared_daemon
 TWO = "clusters:\n  local: {kind: local, cpus: 8, memory: 8G}\n  lab: {kind: local, cpus: 8, memory: 8G}\n"
@@ -187,6 +190,30 @@ def test_options_of_squeue_begin_with_these_jobs_alone(span: Span) -> None:
         assert "there" not in shown and "1 job " in shown
         terminal.press("q")
         assert terminal.wait_end() == 0
+
+
+def test_nodes_of_all_clusters_with_what_is_in_use(span: Span) -> None:
+    job = span.submit("name: wide\nresources: {cpus: 2, memory: 1G}\nrun: sleep 300\n", "-M", "lab")
+    span.until(job, "RUNNING")
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await pilot.press("4")
+        place = app.place
+        assert isinstance(place, NodesPlace)
+        await settle(
+            pilot, lambda: {line.cluster.name for line in place.table.lines if line.is_node} == {"lab", "local"}
+        )
+        await settle(pilot, lambda: [line.is_node for line in place.table.lines] == [False, True] * 2)
+        shown = read_frame(place)
+        # A bar of which something is full, and the numbers, of CPUs and of memory.
+        assert re.search(r"lab.*[█▉▊▋▌▍▎▏]\S* 2/8 .*[█▉▊▋▌▍▎▏]\S* 1G/8G", shown), shown
+        assert "Nodes: 2 of 2 take work" in shown and "/16 CPUs" in shown
+        place.table.move_to(next(line.key for line in place.table.lines if line.is_node and line.cluster.name == "lab"))
+        await pilot.press("enter")
+        await settle(pilot, lambda: str(job) in [ref for ref, _ in list_lines(app)])
+        assert app.place is app.queue and {line.node.row.cluster for line in app.queue.table.lines} == {"lab"}
+
+    play(span, story)
 
 
 def test_once_prints_the_queue_of_all_clusters(span: Span) -> None:

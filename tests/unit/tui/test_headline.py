@@ -61,6 +61,8 @@ def test_troubles_have_their_age_and_no_control_characters() -> None:
         "a?[2J 2h old: one two?",
         "b <1m old: it does not answer",
     ]
+    refused = Lost(100, "ana may not look", "ask root", present=True)
+    assert describe_troubles([], refused, NOW, 260) == ["no answer for 2m: ana may not look"]
 
 
 def test_a_second_changes_no_age() -> None:
