@@ -162,8 +162,7 @@ def test_another_size_keeps_the_dialog_and_its_targets(key: str, keys: tuple[str
         source.put(job(8))
         for columns, lines in SIZES:
             await pilot.resize_terminal(columns, lines)
-            await settle(pilot, lambda size=(columns, lines): app.size == size)
-            assert app.screen is dialog
+            assert app.size == (columns, lines) and app.screen is dialog
         assert all(button.region.bottom <= 24 for button in dialog.query("Button"))
         assert "leo:7 fit" in read_frame(dialog) and "leo:8" not in read_frame(dialog)
         await pilot.press(*keys)
