@@ -24,6 +24,7 @@ from overspan.tui.actions.order_log import OrderLog
 from overspan.tui.actions.orders import word_error
 from overspan.tui.actions.watching import ASK_SECONDS, Watching
 from overspan.tui.clipboard import write_clipboard
+from overspan.tui.driver import TerminalDriver
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.help import HelpScreen, pair_active
@@ -96,7 +97,7 @@ class TopApp(App[int], inherit_bindings=False):
         self.app_resume_signal.subscribe(self, self._paint_anew, immediate=True)
         self.queue.show()
         self.refresh_head()
-        self.set_interval(1.0, self.refresh_head)
+        self.set_interval(1.0, self._tick)
         self.set_interval(ASK_SECONDS, self.watching.ask)
         self._feed.start()
 
@@ -178,6 +179,12 @@ class TopApp(App[int], inherit_bindings=False):
             text = clean_text(word_error(lost.why, lost.remedy))
             self.notify(text, severity="error", timeout=TROUBLE_SECONDS, markup=False)
         self.queue.redraw()
+
+    def _tick(self) -> None:
+        """What changes with the time alone."""
+        self.refresh_head()
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.check_size()
 
     def now(self) -> float:
         """The daemon's time."""

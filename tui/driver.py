@@ -16,6 +16,8 @@ from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.drivers._writer_thread import WriterThread
+from textual.events import Resize
+from textual.geometry import Size
 
 LAST_RESORT_SECONDS = 2.0
 """A terminal that is gone, or that takes nothing, may never take what is left to write."""
@@ -130,6 +132,18 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def _write_farewell(self) -> None:
         with contextlib.suppress(OSError):
             os.write(_OUTPUT, FAREWELL)
+
+    def check_size(self) -> None:
+        """Take the terminal's size where it is another one than what is shown: no signal may have told it.
+
+        A terminal that is not the controlling one sends none.
+        """
+        # At the end the screens go first.
+        screens = [] if self._suspended else self._app.screen_stack
+        size = Size(*self._get_terminal_size())
+        if screens and size != screens[-1].outer_size:
+            self._app._size = size
+            screens[-1].post_message(Resize(size, size))
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 

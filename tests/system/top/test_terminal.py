@@ -126,6 +126,15 @@ def test_every_size_is_painted_whole(demo: PtyTerminal) -> None:
     assert demo.screen.unknown == []
 
 
+def test_a_size_that_no_signal_tells_is_seen(environment: dict[str, str]) -> None:
+    with open_terminal(["top", "--demo"], environment, leads=False) as terminal:
+        terminal.wait_for(*READY)
+        terminal.resize(100, 30)
+        terminal.wait_shown(lambda screen: UNPAINTED not in screen.text, "100x30 was not painted")
+        terminal.press("q")
+        assert terminal.wait_end() == 0
+
+
 # --- what kinds of terminals there are --------------------------------------------------------------------------------
 
 
