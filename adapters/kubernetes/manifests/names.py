@@ -21,6 +21,8 @@ MANAGER = "overspan"
 INSTALLATION = DOMAIN + "installation"
 JOB = DOMAIN + "job"
 NAME = DOMAIN + "name"
+"""Annotation of an anchor, and label of pods: the job's name."""
+USER = DOMAIN + "user"
 HOST = DOMAIN + "host"
 """Label of a pod on whose node others want to be: its member name, or its task's."""
 GUEST = DOMAIN + "guest"
@@ -28,6 +30,9 @@ GUEST = DOMAIN + "guest"
 FINALIZER = DOMAIN + "outcome"
 ANCHOR_PREFIX = "overspan-"
 """How the names of anchors begin; the token of their launch follows."""
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+"""Kubernetes' rule for the values of labels (Labels and Selectors, Syntax and character set)."""
 
 
 class Token(NamedTuple):
@@ -113,6 +118,12 @@ def label_launch(token: str) -> dict[str, str]:
         LAUNCH: token,
         JOB: str(parts.job),
     }
+
+
+def label_job(job: Job) -> dict[str, str]:
+    """Labels by which people select a job's pods: its name and its user, each where it may be a label's value."""
+    values = {NAME: job.spec.name, USER: job.spec.origin.user}
+    return {name: value for name, value in values.items() if _LABEL_VALUE.fullmatch(value)}
 
 
 def select_launch(token: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, GangBackend
+from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, MAX_POD_SETS, GangBackend
 from overspan.adapters.kubernetes.manifests.names import GUEST, HOST
 from overspan.adapters.kubernetes.manifests.partitions import list_expressions
 from overspan.adapters.kubernetes.manifests.resources import Needs
@@ -54,17 +54,19 @@ def render_affinity(token: str, task: TaskSpec, needs: Needs) -> Document:
 
 
 def mark_member(job: Job, task: TaskSpec, index: int, backend: GangBackend) -> dict[str, str]:
-    """Labels by which tasks that share nodes find each other.
+    """Labels by which people select a task's pods, and tasks that share nodes find each other.
 
-    Labels are part of a pod set in Kueue (`members_only`), so that there all nodes of a task have the same.
+    Labels are part of a pod set in older releases of Kueue (`members_only`; getRoleHash), so that there all nodes of a
+    task have the same, and tasks that are alike stay one pod set where there are more than it has pod sets.
     """
+    kueue = GANG_SCHEDULERS[backend].members_only
     labels = {}
+    if not kueue or task.share or len(job.spec.tasks) <= MAX_POD_SETS:
+        labels[TASK] = dns_label(task.name)
     if any(other.share == task.name for other in job.spec.tasks):
-        labels[HOST] = dns_label(task.name) if GANG_SCHEDULERS[backend].members_only else member_name(task.name, index)
+        labels[HOST] = dns_label(task.name) if kueue else member_name(task.name, index)
     if task.share:
         labels[GUEST] = dns_label(task.share)
-        if GANG_SCHEDULERS[backend].members_only:
-            labels[TASK] = dns_label(task.name)
     return labels
 
 

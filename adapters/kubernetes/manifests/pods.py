@@ -62,7 +62,13 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         "containers": [main],
         "volumes": render_volumes_of(parts),
     }
-    labels = {**settings.labels, **task.labels, **names.label_launch(token), MEMBER: token}
+    labels = {
+        **settings.labels,
+        **task.labels,
+        **names.label_job(job),
+        **names.label_launch(token),
+        MEMBER: token,
+    }
     notes = {**settings.annotations, _DEFAULT_CONTAINER: MAIN}
     pod: Document = {
         "apiVersion": "v1",

@@ -24,6 +24,7 @@ from tests.unit.adapters.kubernetes.samples import (
 
 from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_POD_SETS, GangBackend
 from overspan.adapters.kubernetes.manifests.limits import note_job
+from overspan.adapters.kubernetes.manifests.names import label_job
 from overspan.adapters.kubernetes.manifests.rendering import (
     PodSelection,
     own,
@@ -325,6 +326,23 @@ def test_a_task_that_spreads_has_nodes_of_its_own_but_for_its_guests() -> None:
         {"key": "overspan.io/guest", "operator": "NotIn", "values": ["trainer"]},
     ]
     assert pods["learn-tap-0-a0"]["metadata"]["labels"]["overspan.io/guest"] == "trainer"
+
+
+@pytest.mark.parametrize("backend", [GangBackend.SOFT, GangBackend.V1BETA1, GangBackend.KUEUE])
+def test_pods_are_selected_by_task_user_and_name(backend: GangBackend) -> None:
+    job = read_file(PAIR.replace("name: server", "name: Data_server"))
+    job = replace(job, spec=replace(job.spec, origin=replace(job.spec.origin, user="ada.l")))
+    for pod in render_job(job, configure(queue="team"), backend).pods:
+        labels = pod["metadata"]["labels"]
+        assert (labels["overspan.io/name"], labels["overspan.io/user"]) == ("learn", "ada.l")
+        assert labels["overspan.io/task"] == ("data-server" if "data-server" in pod["metadata"]["name"] else "trainer")
+
+
+@pytest.mark.parametrize("text", ["two words", "ada@site", "-", "x" * 64, "", "n\u00e4me", "a\n"])
+def test_what_is_no_value_of_a_label_is_left_out(text: str) -> None:
+    job = read_file("name: one\nrun: echo\n")
+    job = replace(job, spec=replace(job.spec, name=text, origin=replace(job.spec.origin, user=text)))
+    assert label_job(job) == {}
 
 
 def test_nodes_that_are_lost_are_left_soon_unless_the_site_says_when() -> None:
