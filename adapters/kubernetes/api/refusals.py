@@ -13,9 +13,10 @@ from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_quota
 
 RIGHTS = "`span check` lists the rights that are missing, and what grants them"
 _QUOTA = "it is tried again when the quota has room: `kubectl describe quota` shows what it has; or ask for less"
+AS_SOMEBODY = "kubernetes: {spec: {securityContext: {runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000}}}"
+"""The overlay for a namespace that lets nobody be root, as it stands in a cluster's settings."""
 _CONTEXT = (
-    "give pods what the policy asks for by `kubernetes:` of this cluster (securityContext); "
-    "docs/kubernetes-admins.md has both"
+    "give pods what the policy asks for by `kubernetes` of this cluster; docs/kubernetes-admins.md has an example"
 )
 _RESTRICTED = 'violates PodSecurity "restricted'
 _UNKNOWN = "an admission rule of the cluster refuses it: its message says why; its administrators know the rule"
@@ -39,10 +40,7 @@ _REMEDIES = (
         re.compile(r"(maximum|minimum) \S+ (usage|limit)|limit to request ratio", re.IGNORECASE),
         "ask for what the namespace's limits allow: `kubectl describe limits` shows them",
     ),
-    (
-        re.compile(r"violates PodSecurity"),
-        _CONTEXT,
-    ),
+    (re.compile(r"violates PodSecurity"), _CONTEXT),
     (
         re.compile(r"PriorityClass", re.IGNORECASE),
         "name one that `kubectl get priorityclasses` lists, or map it by `priority_classes` of this cluster",
@@ -61,7 +59,7 @@ def find_remedy(answer: ApiAnswer, security: str = "") -> str:
     if answer.status == 404 and answer.message.startswith("namespaces "):
         return "make the namespace, or set `namespace` of this cluster"
     if answer.status == 403 and _RESTRICTED in answer.message and not security:
-        return f"write `security: restricted` for this cluster, or {_CONTEXT}"
+        return f"write `security: restricted` for this cluster, and where its image runs as root `{AS_SOMEBODY}`"
     if answer.status != 403:
         return ""
     return next((remedy for pattern, remedy in _REMEDIES if pattern.search(answer.message)), _UNKNOWN)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
-from overspan.adapters.kubernetes.api.refusals import find_remedy
+from overspan.adapters.kubernetes.api.refusals import AS_SOMEBODY, find_remedy
 from overspan.adapters.kubernetes.manifests.names import MANAGED_BY, MANAGER
 from overspan.adapters.kubernetes.manifests.overlay import lay_over
 from overspan.adapters.kubernetes.manifests.scripts import escape
@@ -177,9 +177,10 @@ def judge_trial(record: PodRecord, image: str) -> list[Finding]:
     if record.exit_code is None:
         reason, detail = explain_waiting(record)
         seen = f"a pod of {image} did not run: {detail or record.message or reason}"
-        return [
-            Finding("pod", False, seen, "see `kubectl describe` of a pod of that image, and `image` of this cluster")
-        ]
+        remedy = "see `kubectl describe` of a pod of that image, and `image` of this cluster"
+        if "runAsNonRoot" in detail:
+            remedy = f"write `{AS_SOMEBODY}` for this cluster, or set `image` to one whose user is a number and not 0"
+        return [Finding("pod", False, seen, remedy)]
     ran = Finding("pod", True, f"{image} runs on {record.node}")
     if record.exit_code == 0:
         return [ran, Finding("names", True, f"{HOST} and its group's name were found by DNS in a pod")]

@@ -15,8 +15,10 @@ from tests.fakes.kubernetes_objects import Key
 from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record, waiting
 
 from overspan.adapters.abilities import Finding
+from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
 from overspan.adapters.kubernetes.api.discovery import find_backend
+from overspan.adapters.kubernetes.api.refusals import AS_SOMEBODY
 from overspan.adapters.kubernetes.api.rights import (
     EXTRAS,
     NEEDED,
@@ -36,7 +38,7 @@ from overspan.adapters.kubernetes.diagnosis.trial import (
     try_names,
 )
 from overspan.adapters.kubernetes.launches.gang import GangBackend
-from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.settings import Settings, read_settings
 
 PODGROUPS = ("podgroups", "workloads")
 
@@ -158,8 +160,18 @@ def test_a_namespace_that_is_not_there(api: KubernetesApi, connection: Connectio
 def test_a_pod_that_would_be_refused(api: KubernetesApi, connection: Connection) -> None:
     api.refuse("POST", "pods$", 403, 'pods "x" is forbidden: violates PodSecurity "restricted:latest"')
     found = check(connection)
-    assert not found["submit"].works and "securityContext" in found["submit"].remedy
-    assert "`security: restricted`" in found["submit"].remedy
+    assert not found["submit"].works
+    # What stands between backquotes is pasted as it is.
+    pasted = [yaml.safe_load(text) for text in found["submit"].remedy.split("`")[1::2]]
+    fixed = read_settings(ClusterConfig("lab", "kubernetes", {key: each[key] for each in pasted for key in each}))
+    pod = render_trial("t", fixed.model_copy(update={"image": "i"}))[1]["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "runAsUser": 1000,
+        "runAsGroup": 1000,
+        "fsGroup": 1000,
+    }
     api.refuse("POST", "pods$", 403, 'pods "x" is forbidden: exceeded quota: few')
     assert "quota" in check(connection)["submit"].remedy
 
@@ -305,6 +317,9 @@ def test_a_pod_that_does_not_run_is_removed_too(api: KubernetesApi, connection: 
 
 def test_what_a_trial_says() -> None:
     missing = make_record(waiting("ErrImagePull", "no such image"))
+    root = "container has runAsNonRoot and image will run as root (pod: x, container: main)"
+    refused = judge_trial(make_record(waiting("CreateContainerConfigError", root)), "x")
+    assert AS_SOMEBODY in refused[0].remedy and AS_SOMEBODY not in judge_trial(missing, "x")[0].remedy
     assert "no such image" in judge_trial(missing, "x")[0].seen
     assert [one.works for one in judge_trial(make_record(ended(1), phase="Failed"), "x")] == [True, False]
     unknown = judge_trial(make_record(ended(NO_TOOL), phase="Failed"), "x")

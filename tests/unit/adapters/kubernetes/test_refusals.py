@@ -16,7 +16,10 @@ from overspan.adapters.kubernetes.api.refusals import find_remedy
         ('pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main', "wants each pod to name"),
         ('pods "x" is forbidden: maximum cpu usage per Container is 2, but limit is 4', "describe limits"),
         ('pods "x" is forbidden: minimum memory usage per Pod is 1Gi, but request is 1Mi', "describe limits"),
-        ('pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces', "securityContext"),
+        (
+            'pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces',
+            "`kubernetes` of this cluster",
+        ),
         ('pods "x" is forbidden: no PriorityClass with name fast was found', "get priorityclasses"),
         (
             'pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found',
