@@ -319,7 +319,7 @@ STANDING: tuple[Field, ...] = (
     Field(
         "reason_without_blanks",
         "REASON",
-        lambda row, now: row.reason.replace(" ", ""),
+        lambda row, now: reason_word(row).replace(" ", ""),
         extent="core",
         long_names=("Reason",),
     ),

@@ -72,6 +72,15 @@ def test_default_format() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words", ["0 of 1 have a place: 0/2 nodes are available: 2 Insufficient cpu.", "no image " * 99]
+)
+def test_columns_have_slurm_s_word_without_the_cluster_s_text(words: str) -> None:
+    row = PENDING._replace(reason=f"JobLaunchFailure: {words}")
+    assert _table("%r|%R", row, header=False) == "JobLaunchFailure|(JobLaunchFailure)\n"
+    assert render(parse_names("Reason:400", NAMES), [row], NOW, header=False).split() == ["JobLaunchFailure"]
+
+
 def test_long_format() -> None:
     assert _table(job_fields.LONG_FORMAT, RUNNING) == (
         "             JOBID PARTITION     NAME     USER    STATE       TIME TIME_LIMI  NODES NODELIST(REASON)\n"
