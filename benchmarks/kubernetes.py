@@ -24,7 +24,7 @@ from overspan.adapters.kubernetes.api.connection import open_connection
 from overspan.adapters.kubernetes.settings import read_settings
 
 WIDE = 1000
-SINGLES = 100
+SINGLES = 300
 TRIALS = 5
 REST_SECONDS = 5
 GROUPS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 
@@ -59,6 +60,11 @@ def test_class_labels_and_overlays_are_on_every_pod(kube: KubeSpan) -> None:
             main = next(one for one in spec["containers"] if one["name"] == "main")
             assert main["securityContext"]["allowPrivilegeEscalation"] is False
             assert (spec.get("securityContext") or {}).get("runAsUser") == (1234 if "-b-" in name else None)
+        chosen = f"overspan.io/name=marked,overspan.io/user={getpass.getuser()},overspan.io/task=a"
+        assert kube.kubectl("get", "pods", "-o", "name", "-l", chosen).split() == [
+            "pod/marked-a-0-a0",
+            "pod/marked-a-1-a0",
+        ]
         gate.open()
         kube.until(job, "COMPLETED", timeout=60)
         assert (kube.log(job, "a", "--node", "1"), kube.log(job, "b")) == ("0\n", "1234\n")

@@ -22,7 +22,7 @@ from tests.unit.adapters.kubernetes.samples import (
     variables_of,
 )
 
-from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_POD_SETS, GangBackend
+from overspan.adapters.kubernetes.launches.gang import GROUP, MAX_POD_SETS, GangBackend, describe_pod_set
 from overspan.adapters.kubernetes.manifests.limits import note_job
 from overspan.adapters.kubernetes.manifests.names import label_job
 from overspan.adapters.kubernetes.manifests.rendering import (
@@ -272,7 +272,8 @@ def test_kueue_admits_eight_shapes() -> None:
         plan_launch(make_launch(read_file(header + "".join(tasks))), settings, GangBackend.KUEUE)
     # Tasks of one shape count once.
     same = [text.format(number, 1) for number in range(MAX_POD_SETS + 1)]
-    render_job(read_file(header + "".join(same)), settings, GangBackend.KUEUE)
+    alike = render_job(read_file(header + "".join(same)), settings, GangBackend.KUEUE).pods
+    assert len(alike) == MAX_POD_SETS + 1 and len({describe_pod_set(pod) for pod in alike}) == 1
 
 
 @pytest.mark.parametrize(
