@@ -133,6 +133,14 @@ class TerminalDriver(linux_driver.LinuxDriver):
         with contextlib.suppress(OSError):
             os.write(_OUTPUT, FAREWELL)
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """The terminal's own size: COLUMNS and LINES, which Textual reads first, may be of another moment."""
+        try:
+            size = os.get_terminal_size(self.fileno)
+        except OSError:
+            return super()._get_terminal_size()
+        return size.columns, size.lines
+
     def check_size(self) -> None:
         """Take the terminal's size where it is another one than what is shown: no signal may have told it.
 
