@@ -6,6 +6,7 @@ checkpoint is complete is decided from two of its answers (`checkpoint_readiness
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Optional
 
 from overspan.bridge.model.records import dataclass
@@ -107,20 +108,22 @@ class FolderListing:
         return dict(self.beside).get(name)
 
 
-def encode_requests(requests: Any) -> list[dict[str, Any]]:
+def encode_requests(requests: Iterable[ListingRequest]) -> list[dict[str, Any]]:
     """The requests as the scanner reads them (`runtime/checkpoints/scan.py`): plain data."""
-    return [
-        {
-            "key": request.key,
-            "path": request.path,
-            "parts": list(request.parts),
-            "marker": request.marker,
-            "settled": list(request.settled),
-            "pins": list(request.pins),
-            "owner": request.owner,
-        }
-        for request in requests
-    ]
+    return [encode_request(request) for request in requests]
+
+
+def encode_request(request: ListingRequest) -> dict[str, Any]:
+    """One request as plain data."""
+    return {
+        "key": request.key,
+        "path": request.path,
+        "parts": list(request.parts),
+        "marker": request.marker,
+        "settled": list(request.settled),
+        "pins": list(request.pins),
+        "owner": request.owner,
+    }
 
 
 def decode_listings(answers: Any) -> list[FolderListing]:
