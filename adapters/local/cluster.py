@@ -24,8 +24,8 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity
-from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.local.checking import check_machine
+from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Optional
+from typing import Any, Optional
 
-from overspan.bridge.model.records import dataclass
-
-if TYPE_CHECKING:
-    from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.records import dataclass, field
 
 DEFAULT_QUIET = 30.0
 """Seconds without a change after which a checkpoint of an unknown layout counts as complete."""
 MAX_PARALLEL = 1
 """Evaluations of one watch at the same time, unless it says more."""
+RESULT_FILE = "result.json"
+"""The file that a result is read from, unless the watch names another."""
 
 
 class ReadyRule(str, Enum):
@@ -85,7 +85,8 @@ class ResultSource:
     """
 
     kind: ResultKind = ResultKind.LINE
-    file: str = ""
+    file: str = RESULT_FILE
+    """Below the evaluation's run directory."""
     line: str = "RESULT "
     score: str = ""
     lowest: bool = False
@@ -110,8 +111,10 @@ class EvaluationSpec:
     last_after_failure: bool = True
     """Whether the last checkpoint is also evaluated when the job has failed."""
     result: ResultSource = ResultSource()
-    template: Optional[JobSpec] = None
-    """The evaluation's job, with `{checkpoint}` and the pattern's fields unfilled."""
+    job_name: str = ""
+    """What its jobs are called, with fields; empty for the evaluation's name and the step."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """The evaluation's job as a document of a JobSpec, with `{checkpoint}` and the pattern's fields unfilled."""
 
 
 class StopRule(str, Enum):
@@ -129,8 +132,8 @@ class StopWhen:
     """
 
     rule: StopRule
-    evaluation: str = ""
-    """Whose results count; empty where the job has one evaluation."""
+    evaluation: str
+    """Whose results count."""
     score: float = 0.0
     above: bool = True
     count: int = 0

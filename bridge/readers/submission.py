@@ -25,7 +25,8 @@ class Submission:
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`
     are the submitter's. `overrides`, `env` and `secrets` are --set, --env and --secret. `cluster`, `name` and `hold`
     replace what the text says; `test_only` submits nothing. `token` is drawn for each submission, so that one that is
-    sent again is known; empty for none.
+    sent again is known; empty for none. `files` are the texts of files that the text names (`on_checkpoint.job`), by
+    their absolute paths: only the submitter's own commands read the submitter's files.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Submission:
     hold: bool = False
     cluster: str = ""
     token: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_submission(submission: Submission, clusters: Mapping[str, str] | None = None, now: float = 0.0) -> JobSpec:
@@ -93,4 +95,5 @@ def _make_context(submission: Submission, clusters: Mapping[str, str] | None, no
         name=submission.name,
         hold=submission.hold,
         now=now,
+        files=submission.files,
     )

@@ -291,6 +291,7 @@ class Dispatcher:
     def _make_launch(self, token: str, job: Job) -> Launch:
         """A launch to send. Held, where an order is owed that is to hold or cancel it, it cannot start before that."""
         job = carry(job)
+        job = replace(job, spec=job.spec.without_evaluations()) if job.spec.on_checkpoint else job
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
 
