@@ -16,6 +16,7 @@ from overspan.bridge.api.allocations import build_allocation_routes
 from overspan.bridge.api.authorization import Anyone, Authenticator, Operator
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
 from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
+from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
@@ -52,6 +53,7 @@ def build_app(
     app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller))
+    app.include_router(build_evaluation_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_access_routes(controller.access))
     app.include_router(build_allocation_routes(controller.allocations))

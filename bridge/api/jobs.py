@@ -59,7 +59,7 @@ def build_job_routes(controller: Controller) -> APIRouter:
 def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
     async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        return _accept(await controller.submit(_submission(body, by)))
+        return _accept(await controller.submit(read_submission_body(body, by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
@@ -72,7 +72,7 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: Anyone) -> Response:
-        text, notes = await controller.plan(_submission(body, by))
+        text, notes = await controller.plan(read_submission_body(body, by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")
@@ -96,7 +96,7 @@ def _accept(done: Submitted) -> Response:
     )
 
 
-def _submission(body: SubmissionBody, by: Requester) -> Submission:
+def read_submission_body(body: SubmissionBody, by: Requester) -> Submission:
     """The submission; whose it is the client may say only where there is but one user."""
     user, uid = (body.user or by.name, body.uid) if by.alone else (by.name, by.uid)
     return Submission(
@@ -118,6 +118,7 @@ def _submission(body: SubmissionBody, by: Requester) -> Submission:
         name=body.name or "",
         hold=body.hold,
         cluster=body.cluster or "",
+        files=body.files,
         token=body.token,
     )
 

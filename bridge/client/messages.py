@@ -38,6 +38,8 @@ class Submission(NamedTuple):
     env: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
     test_only: bool = False
+    files: Mapping[str, str] = {}
+    """Texts of files that the text names, by absolute path; None are looked for where these are given."""
 
 
 class Accepted(NamedTuple):

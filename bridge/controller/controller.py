@@ -31,6 +31,8 @@ from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import DependencyTracker
+from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
+from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
@@ -88,8 +90,8 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of ten ports: `access`, `allocations`, `crontabs`, `feed`, `health`, `logs`,
-    `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
+    The API calls its methods and those of eleven ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -125,6 +127,8 @@ class Controller:
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
+        self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
+        self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
@@ -152,6 +156,7 @@ class Controller:
             self.failover.follow,
             self.allocations.follow,
             self.schedules.follow,
+            self.checkpoints.follow,
             self.dispatcher.follow,
             self.releases.follow,
         )
@@ -188,6 +193,7 @@ class Controller:
         self.observer.start()
         await self.releases.start()
         await self.schedules.start()
+        await self.checkpoints.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
@@ -213,6 +219,7 @@ class Controller:
         self.end_waits()
         if self._forgetting is not None:
             self._forgetting.cancel()
+        await self.checkpoints.close()
         await self.dispatcher.close()
         await self.observer.close()
         await self.releases.close()
@@ -434,6 +441,7 @@ class Controller:
                 count = await self.parts.repository.forget(before)
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
+                await self.parts.repository.forget_watches()
                 await self.clusters.forget(before)
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from overspan.bridge.model.checkpoint_patterns import STEP, CheckpointPattern, parse_pattern
 from overspan.bridge.model.documents import encode
-from overspan.bridge.model.errors import Place
+from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.evaluations import (
     MAX_PARALLEL,
     Again,
@@ -26,6 +26,8 @@ from overspan.bridge.model.evaluations import (
 )
 from overspan.bridge.model.names import check_task_name
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.readers.evaluation_fields import ON_CHECKPOINT
+from overspan.bridge.readers.field_types import Record, TableKey, list_of
 from overspan.bridge.readers.placement import check_clusters
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_document import absolute
@@ -42,6 +44,9 @@ FIELD = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """A field of a template; `${NAME}` is the shell's."""
 _SHELL_KEYS = ("run", "setup", "on_preemption")
 """Texts in which braces have other meanings too: only the known fields are filled there."""
+_WATCH = Record(
+    "the watch", {"on_checkpoint": TableKey(list_of(ON_CHECKPOINT.as_type(), single=True), "", required=True)}
+)
 _COMPARISON = re.compile(r"\s*(>=|<=|>|<)\s*(\S+)\s*")
 
 
@@ -50,7 +55,7 @@ class EvaluationContext:
     """What the watches of a job are read with: its tasks, its primaries, and the reader of job files."""
 
     context: ReadContext
-    tasks: tuple[str, ...]
+    tasks: Sequence[str]
     primaries: Collection[str]
     read: Callable[[list[Table], str, ReadContext], JobSpec]
 
@@ -75,6 +80,20 @@ def read_evaluations(
             specs.append(_read_entry(table, entry, around, found))
     _check_names(specs, tables, found)
     return tuple(specs)
+
+
+def read_watch(text: str, file: str, around: EvaluationContext) -> EvaluationSpec:
+    """Read a document with `on_checkpoint` alone, for a job that exists. Raises InvalidRequest."""
+    found = Diagnostics()
+    documents = [node for node in read_documents(text, file) if isinstance(node, Table)]
+    if len(documents) != 1:
+        raise InvalidRequest("one document with on_checkpoint is wanted", place=Place(file))
+    values = _WATCH.read(documents[0], found)
+    specs = read_evaluations(documents[0], values, around, found)
+    found.raise_any()
+    if len(specs) != 1:
+        raise InvalidRequest("one entry of on_checkpoint is wanted", place=Place(file))
+    return specs[0]
 
 
 def read_stop_when(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.evaluations import EvaluationSpec
 from overspan.bridge.model.spec import JobSpec, Origin
-from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.evaluations import EvaluationContext, read_watch
+from overspan.bridge.readers.job_file import read_job_file, read_job_tables
 from overspan.bridge.readers.parent_group import read_parent
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch.arguments import parse_sbatch
@@ -71,6 +73,17 @@ def read_submission(submission: Submission, clusters: Mapping[str, str] | None =
         raise InvalidRequest("--set is for job files", remedy="write options of sbatch for a script")
     call = parse_sbatch(submission.argv, submission.environment)
     return read_batch_script(text, file, call=call, context=context)
+
+
+def read_watch_submission(
+    submission: Submission, clusters: Mapping[str, str], now: float, tasks: tuple[Sequence[str], Collection[str]]
+) -> EvaluationSpec:
+    """Read what `span evals watch` sends: a document with one entry of `on_checkpoint`.
+
+    `tasks` are those of the watched job, and its primaries. Raises InvalidRequest.
+    """
+    context = _make_context(submission, clusters, now)
+    return read_watch(submission.text, submission.file or "stdin", EvaluationContext(context, *tasks, read_job_tables))
 
 
 def _make_context(submission: Submission, clusters: Mapping[str, str] | None, now: float) -> ReadContext:

@@ -14,6 +14,7 @@ from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.submission.evaluation_checks import check_evaluations
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
@@ -29,7 +30,7 @@ from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.slurm_words import BAD_GRES, BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
-from overspan.bridge.readers.submission import SCRIPT, Submission
+from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission
 from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
@@ -211,8 +212,14 @@ class Submitter:
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(job, cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
+        notes = (*notes, *await check_evaluations(job, cluster, self.clusters, self.try_evaluation))
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
+
+    async def try_evaluation(self, spec: JobSpec) -> None:
+        """Refuse what the clusters of an evaluation could never run; raises as a submission does."""
+        submission = Submission(JOB_FILE, spec.origin.text, spec.origin.file, directory=spec.origin.directory or "/")
+        await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
@@ -305,7 +312,7 @@ class Submitter:
 
     def _check(self, spec: JobSpec, submission: Submission) -> None:
         place = Place(submission.file) if submission.file else None
-        if spec.parent is not None:
+        if spec.parent is not None and spec.evaluation is None:
             self._check_parent(spec.parent, submission.user, place)
         if spec.later:
             raise _refuse_later(spec, place)
@@ -313,11 +320,15 @@ class Submitter:
             raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
         if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
             raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
-        if self.recorder.registry.live >= self.limits.max_live_jobs:
+        if self.is_full():
             raise Rejected(
                 f"there are {self.recorder.registry.live} jobs already, which is the limit",
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
+
+    def is_full(self) -> bool:
+        """Whether there are as many jobs as the settings allow."""
+        return self.recorder.registry.live >= self.limits.max_live_jobs
 
     def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
         entry = self.recorder.registry.get(parent)

@@ -1,0 +1,16 @@
+"""Whether a checkpoint's path means the same folder where its evaluation runs."""
+
+from __future__ import annotations
+
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.model.errors import Rejected
+
+
+def translate_path(clusters: Clusters, path: str, source: str, target: str) -> str:
+    """The path as the cluster `target` has what `source` has at `path`. Rejected where it has no such folder."""
+    if source == target:
+        return path
+    raise Rejected(
+        f"the cluster {target} does not see {path} of {source}, so an evaluation there cannot read the checkpoint",
+        remedy=f"run the evaluation on {source}: `cluster: {source}` in `on_checkpoint`",
+    )

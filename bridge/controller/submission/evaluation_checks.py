@@ -1,0 +1,55 @@
+"""Checks of a job's evaluations at its submission: that somebody can look, and that what is found can be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from overspan.adapters.checkpoint_sources import CheckpointSource
+from overspan.bridge.controller.core.checkpoint_paths import translate_path
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
+from overspan.bridge.model.evaluations import EvaluationSpec, ReadyRule
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
+
+TryJob = Callable[[JobSpec], Awaitable[None]]
+"""Refuses a job that its clusters could never run."""
+
+
+async def check_evaluations(job: Job, cluster: Cluster, clusters: Clusters, try_job: TryJob) -> tuple[str, ...]:
+    """Notes on a job's evaluations. Raises what is wrong with one, with its name before it."""
+    notes: list[str] = []
+    for spec in job.spec.on_checkpoint:
+        notes += await check_evaluation(spec, cluster, clusters, try_job)
+    return tuple(notes)
+
+
+async def check_evaluation(
+    spec: EvaluationSpec, cluster: Cluster, clusters: Clusters, try_job: TryJob
+) -> tuple[str, ...]:
+    """Notes on one watch of a cluster's folders; raises InvalidRequest and Rejected."""
+    template = decode(JobSpec, dict(spec.template))
+    try:
+        if not isinstance(cluster.adapter, CheckpointSource):
+            raise Rejected(
+                f"checkpoints on the cluster {cluster.name} cannot be looked for",
+                remedy="`span sbatch` in the training script evaluates them without a watch",
+            )
+        for name in [candidate.cluster for candidate in template.places] or [""]:
+            translate_path(clusters, spec.path, cluster.name, clusters.get(name).name)
+        await try_job(template)
+    except (InvalidRequest, Rejected) as error:
+        raise _name_evaluation(error, spec.name) from error
+    if spec.ready.rule is not ReadyRule.LAYOUT:
+        return ()
+    return (
+        f"evaluation {spec.name}: a checkpoint is complete when the last file of its layout is there; where the layout"
+        f" is none of the known ones, {spec.ready.quiet:g} s without a change count, which is a guess (`ready:`)",
+    )
+
+
+def _name_evaluation(error: OverspanError, name: str) -> OverspanError:
+    made = type(error)(f"evaluation {name}: {error.message}", remedy=error.remedy)
+    made.place = error.place
+    return made
