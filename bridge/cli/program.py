@@ -108,8 +108,7 @@ def help_page() -> str:
     for group in (_JOBS, _SLURM, _SITE):
         lines.append(f"{group}:")
         lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items() if command.group == group]
-    lines.append("")
-    return "\n".join(lines) + _EXAMPLES
+    return "\n".join((*lines, _EXAMPLES))
 
 
 def _dispatch(call: Invocation) -> int:

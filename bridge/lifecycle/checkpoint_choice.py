@@ -6,27 +6,29 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from overspan.bridge.model.evaluations import Order, Select, Selection, StopRule, StopWhen
+from overspan.bridge.model.evaluations import CheckpointSelection, EvaluationOrder, Select, StopRule, StopWhen
 from overspan.bridge.model.records import NamedTuple
 
 Rank = tuple[float, tuple[tuple[int, int, str], ...]]
 
 
-class Candidate(NamedTuple):
+class RankedCheckpoint(NamedTuple):
     """A complete checkpoint: its name, and the number that orders it where it has one."""
 
     name: str
     number: Optional[float]
 
 
-def rank(candidate: Candidate) -> Rank:
+def rank(candidate: RankedCheckpoint) -> Rank:
     """The place in the order: by number, and by name with its digits as numbers."""
     pieces = re.findall(r"[0-9]+|[^0-9]+", candidate.name)
     key = tuple((0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces)
     return (float("-inf") if candidate.number is None else candidate.number, key)
 
 
-def select(rule: Selection, ready: Iterable[Candidate], taken: Iterable[Candidate]) -> list[Candidate]:
+def select(
+    rule: CheckpointSelection, ready: Iterable[RankedCheckpoint], taken: Iterable[RankedCheckpoint]
+) -> list[RankedCheckpoint]:
     """Those of the complete checkpoints that are evaluated, in order. `taken` were chosen before.
 
     LATEST gives the newest alone, and nothing while a newer one is taken.
@@ -54,15 +56,15 @@ def _meets_milestone(number: float, milestones: Sequence[float], taken: Sequence
     return bool(passed) and not any(passed[-1] <= other <= number for other in taken)
 
 
-def put_in_order(order: Order, waiting: Iterable[Candidate]) -> list[Candidate]:
+def put_in_order(order: EvaluationOrder, waiting: Iterable[RankedCheckpoint]) -> list[RankedCheckpoint]:
     """The waiting checkpoints, the next one first."""
-    return sorted(waiting, key=rank, reverse=order is Order.NEWEST)
+    return sorted(waiting, key=rank, reverse=order is EvaluationOrder.NEWEST)
 
 
 class Scored(NamedTuple):
     """A score that counts for `stop_when`."""
 
-    candidate: Candidate
+    candidate: RankedCheckpoint
     score: float
 
 

@@ -39,7 +39,7 @@ _MEGATRON_NAME = re.compile(r"iter_([0-9]{7,})|release")
 _DEEPSPEED_FILE = re.compile(r"(?:.*/)?(?:mp_rank_[0-9]+.*_model_states|.*zero_pp_rank_.*_states|layer_[0-9]+-.*)\.pt")
 
 
-class Layout(str, Enum):
+class CheckpointLayout(str, Enum):
     """A layout of checkpoints whose completeness shows."""
 
     UNKNOWN = "unknown"
@@ -68,7 +68,7 @@ class Verdict:
 
     ready: bool
     why: str = ""
-    layout: Layout = Layout.UNKNOWN
+    layout: CheckpointLayout = CheckpointLayout.UNKNOWN
     guess: bool = False
     look_at: Optional[float] = None
 
@@ -90,7 +90,7 @@ def judge(rule: Readiness, found: FoundCheckpoint, listing: FolderListing, seen:
     if rule.rule is ReadyRule.QUIET:
         return _judge_quiet(rule.quiet, found, seen, now, guess=False)
     layout = recognise(found, listing)
-    if layout is Layout.UNKNOWN:
+    if layout is CheckpointLayout.UNKNOWN:
         return _judge_quiet(rule.quiet, found, seen, now, guess=True)
     why = _find_missing(layout, found, listing)
     if why:
@@ -100,32 +100,32 @@ def judge(rule: Readiness, found: FoundCheckpoint, listing: FolderListing, seen:
     return Verdict(True, layout=layout)
 
 
-_WRITTEN_IN_PLACE = frozenset({Layout.TRAINER, Layout.SAFETENSORS, Layout.WHOLE_FILE})
+_WRITTEN_IN_PLACE = frozenset({CheckpointLayout.TRAINER, CheckpointLayout.SAFETENSORS, CheckpointLayout.WHOLE_FILE})
 """Layouts whose last file grows under its own name, so that it has to be seen unchanged."""
 
 
-def recognise(found: FoundCheckpoint, listing: FolderListing) -> Layout:
+def recognise(found: FoundCheckpoint, listing: FolderListing) -> CheckpointLayout:
     """The layout that a checkpoint has, or begins to have."""
     if not found.folder:
         whole = found.files[0].whole if found.files else None
-        return Layout.UNKNOWN if whole is None else Layout.WHOLE_FILE
+        return CheckpointLayout.UNKNOWN if whole is None else CheckpointLayout.WHOLE_FILE
     name = found.name.rpartition("/")[2]
     names = [file.name for file in found.files]
     if listing.text_beside(ITERATION) is not None and _MEGATRON_NAME.fullmatch(name):
-        return Layout.MEGATRON
+        return CheckpointLayout.MEGATRON
     if _TRAINER_NAME.fullmatch(name) and (TRAINER_STATE in names or any(_is_of_trainer(each) for each in names)):
-        return Layout.TRAINER
+        return CheckpointLayout.TRAINER
     if TRAINER_STATE in names:
-        return Layout.TRAINER
+        return CheckpointLayout.TRAINER
     if any(_DEEPSPEED_FILE.fullmatch(each) for each in names):
-        return Layout.DEEPSPEED
+        return CheckpointLayout.DEEPSPEED
     if _MEGATRON_NAME.fullmatch(name) and names:
-        return Layout.MEGATRON
+        return CheckpointLayout.MEGATRON
     if METADATA in names or any(each.endswith(".distcp") for each in names):
-        return Layout.TORCH
+        return CheckpointLayout.TORCH
     if any(each.endswith(_INDEX) for each in names) or any(re.search(r"-of-[0-9]+\.safetensors$", n) for n in names):
-        return Layout.SAFETENSORS
-    return Layout.UNKNOWN
+        return CheckpointLayout.SAFETENSORS
+    return CheckpointLayout.UNKNOWN
 
 
 def version_of(found: FoundCheckpoint, files: Optional[tuple[str, ...]] = None) -> str:
@@ -150,25 +150,25 @@ def _judge_quiet(seconds: float, found: FoundCheckpoint, seen: Sighting, now: fl
     return Verdict(False, f"it changed {max(quiet, 0.0):.0f} s ago", guess=guess, look_at=seen.since + seconds)
 
 
-def _find_missing(layout: Layout, found: FoundCheckpoint, listing: FolderListing) -> str:
+def _find_missing(layout: CheckpointLayout, found: FoundCheckpoint, listing: FolderListing) -> str:
     """What a checkpoint of a known layout lacks; empty where it is complete."""
     sizes = {file.name: file for file in found.files}
     partial = [file.name for file in found.files if file.whole is False]
-    if layout is Layout.WHOLE_FILE:
+    if layout is CheckpointLayout.WHOLE_FILE:
         return "the file is not complete" if partial else ""
-    if layout is Layout.TORCH:
+    if layout is CheckpointLayout.TORCH:
         return "" if METADATA in sizes and sizes[METADATA].size else f"{METADATA} is not there"
-    if layout is Layout.TRAINER:
+    if layout is CheckpointLayout.TRAINER:
         state = sizes.get(TRAINER_STATE)
         return "" if state is not None and state.size else f"{TRAINER_STATE} is not there"
-    if layout is Layout.SAFETENSORS:
+    if layout is CheckpointLayout.SAFETENSORS:
         if found.shards is None:
             return "its index is not there, or not complete"
         missing = [name for name in found.shards if name not in sizes]
         if missing:
             return f"{len(missing)} of {len(found.shards)} shards are missing, such as {missing[0]}"
         return f"{partial[0]} is not complete" if partial else ""
-    name = LATEST if layout is Layout.DEEPSPEED else ITERATION
+    name = LATEST if layout is CheckpointLayout.DEEPSPEED else ITERATION
     return _compare_with_newest(found, listing, name)
 
 

@@ -37,7 +37,7 @@ class Select(str, Enum):
     MILESTONES = "milestones"
 
 
-class Order(str, Enum):
+class EvaluationOrder(str, Enum):
     """Which of the waiting checkpoints is evaluated next."""
 
     OLDEST = "oldest"
@@ -69,7 +69,7 @@ class Readiness:
 
 
 @dataclass(frozen=True)
-class Selection:
+class CheckpointSelection:
     """The rule, with N of EVERY or the numbers of MILESTONES."""
 
     rule: Select = Select.ALL
@@ -104,8 +104,8 @@ class EvaluationSpec:
     task: str = ""
     """The task that writes them; its cluster is where they are looked for."""
     ready: Readiness = Readiness()
-    select: Selection = Selection()
-    order: Order = Order.OLDEST
+    select: CheckpointSelection = CheckpointSelection()
+    order: EvaluationOrder = EvaluationOrder.OLDEST
     max_parallel: int = MAX_PARALLEL
     again: Again = Again.NEVER
     last_after_failure: bool = True

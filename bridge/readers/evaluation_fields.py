@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overspan.bridge.model.evaluations import Again, Order, ReadyRule, Select
+from overspan.bridge.model.evaluations import Again, EvaluationOrder, ReadyRule, Select
 from overspan.bridge.readers.field_types import (
     Record,
     TableKey,
@@ -92,7 +92,7 @@ ON_CHECKPOINT = Record(
             by_form(scalar=checked(_parse_select, {"enum": ["all", "latest"]}), table=SELECT.as_type()),
             "Which checkpoints: all, latest, {every: N} or {milestones: [N, N]}; the last one always.",
         ),
-        "order": TableKey(choice(Order), "Which waiting checkpoint is next: oldest or newest."),
+        "order": TableKey(choice(EvaluationOrder), "Which waiting checkpoint is next: oldest or newest."),
         "max_parallel": TableKey(integer(1, 10_000), "Evaluations at the same time; default 1."),
         "job": TableKey(text(4096), "Task or job file that evaluates one checkpoint."),
         "task": TableKey(anything(), "The task itself, in place of a file."),

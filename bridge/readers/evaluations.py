@@ -13,14 +13,14 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.evaluations import (
     MAX_PARALLEL,
     Again,
+    CheckpointSelection,
+    EvaluationOrder,
     EvaluationSpec,
-    Order,
     Readiness,
     ReadyRule,
     ResultKind,
     ResultSource,
     Select,
-    Selection,
     StopRule,
     StopWhen,
 )
@@ -146,7 +146,7 @@ def _read_entry(table: Table, entry: Values, around: EvaluationContext, found: D
         task=_read_source(table, entry, around),
         ready=_read_ready(table, entry, found),
         select=_read_select(table, entry, pattern, found),
-        order=entry.get("order", Order.OLDEST),
+        order=entry.get("order", EvaluationOrder.OLDEST),
         max_parallel=entry.get("max_parallel", MAX_PARALLEL),
         again=entry.get("again", Again.NEVER),
         last_after_failure=entry.get("after_failure", True),
@@ -202,13 +202,13 @@ def _read_ready(table: Table, entry: Values, found: Diagnostics) -> Readiness:
     return Readiness(ReadyRule.MARKER, marker=marker)
 
 
-def _read_select(table: Table, entry: Values, pattern: CheckpointPattern, found: Diagnostics) -> Selection:
+def _read_select(table: Table, entry: Values, pattern: CheckpointPattern, found: Diagnostics) -> CheckpointSelection:
     select = entry.get("select", Select.ALL.value)
     if isinstance(select, str):
-        return Selection(Select(select))
+        return CheckpointSelection(Select(select))
     if len(select) != 1:
         found.add("select needs one of every, milestones", place_in(table, "select"))
-        return Selection()
+        return CheckpointSelection()
     numbers = [name for name, kind in pattern.fields if kind != "str"]
     if STEP not in numbers and len(numbers) != 1:
         found.add(
@@ -217,8 +217,8 @@ def _read_select(table: Table, entry: Values, pattern: CheckpointPattern, found:
             "write {step:int} in the pattern",
         )
     if "every" in select:
-        return Selection(Select.EVERY, every=select["every"])
-    return Selection(Select.MILESTONES, milestones=tuple(sorted(set(select["milestones"]))))
+        return CheckpointSelection(Select.EVERY, every=select["every"])
+    return CheckpointSelection(Select.MILESTONES, milestones=tuple(sorted(set(select["milestones"]))))
 
 
 def _read_result(table: Table, entry: Values, found: Diagnostics) -> ResultSource:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.readers.job_files import DATA, LOCAL, read, read_data, refusal
 
 from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.evaluations import CheckpointSelection, Select, StopRule, StopWhen
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import list_stages
@@ -95,7 +96,10 @@ def test_own_keys() -> None:
     assert job.native["kubernetes"] == {"spec": {"serviceAccountName": "x"}}
     needs = (JobNeed(DependencyKind.AFTEROK, 12), JobNeed(DependencyKind.AFTERANY, 13))
     assert job.dependency == Dependency(needs)
-    assert job.later["on_checkpoint"]["select"] == {"every": 2}
+    (quality,) = job.on_checkpoint
+    assert (quality.name, quality.path, quality.task) == ("quality", "/home/u/ckpt", "trainer")
+    assert quality.select == CheckpointSelection(Select.EVERY, every=2)
+    assert job.stop_when == StopWhen(StopRule.SCORE, "quality", score=0.9)
     trainer, server, prepare = job.tasks
     assert (trainer.time, trainer.grace_period, trainer.signal) == (7200, 10, SignalBefore("USR1", 30, True))
     assert trainer.retry.recover_on_exit_codes == (42, 43)

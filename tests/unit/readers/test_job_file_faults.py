@@ -66,7 +66,7 @@ HEADER_FAULTS: list[tuple[str, str]] = [
     (GROUP + "needs: afterokay:1\n" + A, "'afterokay' in 'afterokay:1' is not a kind of dependency"),
     (GROUP + "cron: '* * *'\n" + A, "is not a schedule"),
     (GROUP + "begin: yesterdayish\n" + A, "is not a point in time"),
-    (GROUP + "on_checkpoint: {path: x}\n" + A, "on_checkpoint needs the key 'job'"),
+    (GROUP + "on_checkpoint: {path: x}\n" + A, "on_checkpoint needs the key 'pattern'"),
     (GROUP + "slurm: {chdir: /x}\n" + A, "the sbatch option --chdir is reserved"),
     (GROUP + "slurm: --output=x\n" + A, "the sbatch option --output is reserved"),
     ("name: a.b\nexecution: parallel\n" + A, "job.yaml:1:7: the name 'a.b' has '.' in it"),

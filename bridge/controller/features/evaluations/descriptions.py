@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.bridge.controller.features.evaluations.watches import Watch, list_incomplete
+from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, list_incomplete
 from overspan.bridge.model.evaluations import ReadyRule
 from overspan.bridge.store.evaluation_records import StoredEvaluation, StoredWatch
 
@@ -14,7 +14,7 @@ WAITING = "WAITING"
 
 
 def describe_watch(
-    stored: StoredWatch, watch: Watch | None, known: Sequence[StoredEvaluation], states: Mapping[int, str]
+    stored: StoredWatch, watch: CheckpointWatch | None, known: Sequence[StoredEvaluation], states: Mapping[int, str]
 ) -> dict[str, Any]:
     """A watch with its evaluations; `watch` is None for one that is closed, `states` are those of live jobs."""
     spec = stored.facts.spec

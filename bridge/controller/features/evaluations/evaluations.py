@@ -23,7 +23,7 @@ from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.evaluations.descriptions import describe_watch
 from overspan.bridge.controller.features.evaluations.results import Result, read_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
-from overspan.bridge.controller.features.evaluations.watches import KnownContent, ReadyCheckpoint, Watch
+from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
 from overspan.bridge.controller.views.logs import LogQuery, Logs
@@ -75,7 +75,7 @@ class Evaluations:
         self.clusters = clusters
         self.submitter = submitter
         self.logs = logs
-        self.watches: dict[int, Watch] = {}
+        self.watches: dict[int, CheckpointWatch] = {}
         self._of_job: dict[int, set[int]] = {}
         self._sources: dict[str, _Source] = {}
         self._filling: dict[int, asyncio.Lock] = {}
@@ -103,7 +103,7 @@ class Evaluations:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self, stored: StoredWatch) -> Watch | None:
+    async def _open(self, stored: StoredWatch) -> CheckpointWatch | None:
         """Take a stored watch into memory, with its evaluations that are not over."""
         if stored.id in self.watches:
             return self.watches[stored.id]
@@ -112,7 +112,7 @@ class Evaluations:
             log.warning("job %d is not known any more, so its checkpoints are not watched", stored.job_id)
             return None
         job, handle = found
-        watch = Watch(stored, job, handle)
+        watch = CheckpointWatch(stored, job, handle)
         repository = self.recorder.repository
         names = [name for name, _ in await repository.evaluated_names(stored.id)]
         known = await repository.evaluations([stored.id], live_only=not watch.changes_count)
@@ -132,7 +132,7 @@ class Evaluations:
         self.recorder.spawn(self._fill(watch), f"evaluations of job {stored.job_id}")
         return watch
 
-    async def _find_submitted(self, watch: Watch, evaluation: StoredEvaluation) -> StoredEvaluation:
+    async def _find_submitted(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> StoredEvaluation:
         """The evaluation with its job, where a daemon died after it had submitted that and before it could say so."""
         if evaluation.job_id:
             return evaluation
@@ -172,7 +172,7 @@ class Evaluations:
                 if _is_unwanted(watch):
                     self.recorder.spawn(self._fill(watch), f"evaluations of job {job.id}")
 
-    def _note_end(self, watch: Watch) -> bool:
+    def _note_end(self, watch: CheckpointWatch) -> bool:
         """Note whether the watched job is over; True if that has changed."""
         before = watch.over_at
         if not watch.job.over:
@@ -181,7 +181,7 @@ class Evaluations:
             watch.over_at = asyncio.get_running_loop().time()
         return (before is None) != (watch.over_at is None)
 
-    async def _move(self, watch: Watch) -> None:
+    async def _move(self, watch: CheckpointWatch) -> None:
         await self.recorder.repository.change_watch(watch.stored)
         self._watch_cluster(watch.cluster)
 
@@ -241,7 +241,7 @@ class Evaluations:
                 made.append(await self._run(watch, checkpoint))
         return made
 
-    async def _run(self, watch: Watch, checkpoint: str) -> StoredEvaluation:
+    async def _run(self, watch: CheckpointWatch, checkpoint: str) -> StoredEvaluation:
         prefix = watch.spec.path.rstrip("/") + "/"
         wanted = checkpoint.removeprefix(prefix).rstrip("/")
         fields = watch.pattern.match(wanted)
@@ -293,7 +293,7 @@ class Evaluations:
                 delay = RETRY_SECONDS
             await self._await_news(name, wakeup, seen, delay)
 
-    async def _look_once(self, name: str, watches: Sequence[Watch]) -> float:
+    async def _look_once(self, name: str, watches: Sequence[CheckpointWatch]) -> float:
         """Look at all folders of a cluster once; gives the seconds until the next look."""
         folders = [self._folder(watch) for watch in watches]
         listings = await self._list(name, folders)
@@ -309,7 +309,7 @@ class Evaluations:
         left = [max(0.05, at - now) for at in due if at > now]
         return min([self._pace(name), *left])
 
-    def _folder(self, watch: Watch) -> WatchedFolder:
+    def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
         owner = f"{watch.stored.job_id}.{watch.stored.id}"
         return WatchedFolder(watch.request(owner), watch.job, watch.spec.task, watch.handle)
 
@@ -357,7 +357,7 @@ class Evaluations:
 
     # --- evaluations --------------------------------------------------------------------------------------------------
 
-    async def _begin(self, watch: Watch, ready: ReadyCheckpoint) -> None:
+    async def _begin(self, watch: CheckpointWatch, ready: ReadyCheckpoint) -> None:
         """Store the evaluation of a complete checkpoint: from here on it is owed."""
         new = ready.start(watch.stored.id, self.recorder.clock())
         new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
@@ -368,7 +368,7 @@ class Evaluations:
             watch.taken[new.checkpoint] = _content_of(new)
             watch.ready.pop(new.checkpoint, None)
 
-    async def _fill(self, watch: Watch) -> None:
+    async def _fill(self, watch: CheckpointWatch) -> None:
         """Submit as many of the waiting evaluations as may run."""
         async with self._filling.setdefault(watch.stored.id, asyncio.Lock()):
             if _is_unwanted(watch):
@@ -380,14 +380,14 @@ class Evaluations:
                 if not await self._submit(watch, evaluation):
                     return
 
-    async def _drop_waiting(self, watch: Watch) -> None:
+    async def _drop_waiting(self, watch: CheckpointWatch) -> None:
         """Give up what was not submitted: the job was cancelled, or failed and asks for no more."""
         now = self.recorder.clock()
         for each in [each for each in watch.live.values() if not each.job_id and not each.run]:
             facts = replace(each.facts, state=State.CANCELLED.value, ended_at=now)
             await self._store(watch, replace(each, over=True, facts=facts))
 
-    async def _submit(self, watch: Watch, evaluation: StoredEvaluation) -> bool:
+    async def _submit(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> bool:
         """Submit an evaluation; False where it has to wait."""
         facts, now = evaluation.facts, self.recorder.clock()
         try:
@@ -422,7 +422,7 @@ class Evaluations:
         await self._look_after(done.id)
         return True
 
-    def _make_job(self, watch: Watch, evaluation: StoredEvaluation) -> Any:
+    def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> Any:
         spec = watch.spec
         names = spec.template.get("clusters") or [self.clusters.get("").name]
         path = f"{spec.path.rstrip('/')}/{evaluation.checkpoint}"
@@ -440,12 +440,12 @@ class Evaluations:
         values = CheckpointValues(evaluation.checkpoint, path, facts.fields, facts.step)
         return make_evaluation_job(spec, of, values, watch.stored.job_id)
 
-    def _retry(self, watch: Watch) -> None:
+    def _retry(self, watch: CheckpointWatch) -> None:
         name = f"evaluations:{watch.stored.id}"
         call = lambda: self.recorder.spawn(self._fill(watch), name)  # noqa: E731
         self.recorder.timers.set(name, self.recorder.clock() + RETRY_SECONDS, call)
 
-    async def _store(self, watch: Watch, changed: StoredEvaluation) -> None:
+    async def _store(self, watch: CheckpointWatch, changed: StoredEvaluation) -> None:
         await self.recorder.repository.change_evaluation(changed)
         if changed.over:
             watch.live.pop(changed.id, None)
@@ -503,7 +503,7 @@ class Evaluations:
         await self._stop(watch)
         self._wake(watch.cluster)
 
-    async def _read_result(self, watch: Watch, job: Job) -> Result:
+    async def _read_result(self, watch: CheckpointWatch, job: Job) -> Result:
         source, succeeded = watch.spec.result, job.state is State.COMPLETED
         text = ""
         if source.kind is not ResultKind.EXIT:
@@ -520,7 +520,7 @@ class Evaluations:
                     await asyncio.sleep(RETRY_SECONDS)
         return read_result(source, text, job.exit_code, succeeded=succeeded)
 
-    async def _stop(self, watch: Watch) -> None:
+    async def _stop(self, watch: CheckpointWatch) -> None:
         """End the watched job as done, where its scores say so."""
         rule = watch.job.spec.stop_when
         if rule is None or rule.evaluation != watch.spec.name or watch.job.over or watch.job.ending is not None:
@@ -547,7 +547,7 @@ class Evaluations:
         await self.recorder.change([watch.stored.job_id], work)
         await self._tell(watch, why)
 
-    async def _tell(self, watch: Watch, text: str) -> None:
+    async def _tell(self, watch: CheckpointWatch, text: str) -> None:
         """Put a line into the watched job's timeline, which scripts follow; lost where the job is not in memory."""
 
         def work(units: list[UnitOfWork]) -> None:
@@ -561,13 +561,13 @@ class Evaluations:
 
     # --- the end of a watch -------------------------------------------------------------------------------------------
 
-    async def _note(self, watch: Watch) -> None:
+    async def _note(self, watch: CheckpointWatch) -> None:
         changed = watch.note(watch.trouble or watch.hint or watch.unpinned, self.recorder.clock())
         if changed is not None:
             watch.stored = changed
             await self.recorder.repository.change_watch(changed)
 
-    async def _finish(self, watch: Watch, now: float) -> None:
+    async def _finish(self, watch: CheckpointWatch, now: float) -> None:
         """Evaluate the last checkpoint, and close the watch when nothing can come any more."""
         if watch.over_at is None or now < watch.over_at + _linger(watch):
             return
@@ -591,7 +591,7 @@ class Evaluations:
             del self._of_job[watch.stored.job_id]
 
 
-def _word_result(watch: Watch, checkpoint: str, facts: EvaluationFacts) -> str:
+def _word_result(watch: CheckpointWatch, checkpoint: str, facts: EvaluationFacts) -> str:
     """An evaluation's end, for the timeline of the job."""
     score = f", score {facts.score:g}" if facts.score is not None else ""
     return f"evaluation {watch.spec.name} of {checkpoint}: {facts.state}{score}" + (
@@ -608,14 +608,14 @@ def _content_of(evaluation: StoredEvaluation) -> KnownContent:
     return KnownContent(evaluation.content, evaluation.facts.files)
 
 
-def _linger(watch: Watch) -> float:
+def _linger(watch: CheckpointWatch) -> float:
     """How long after the job's end a checkpoint may still become complete."""
     rule = watch.spec.ready
     quiet = rule.rule is ReadyRule.QUIET or (rule.rule is ReadyRule.LAYOUT and bool(watch.waits))
     return LINGER_SECONDS + (rule.quiet if quiet else 0.0)
 
 
-def _is_unwanted(watch: Watch) -> bool:
+def _is_unwanted(watch: CheckpointWatch) -> bool:
     """Whether nothing more is to be evaluated: somebody cancelled the job, or it failed and asks for that."""
     job = watch.job
     if not job.over:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from overspan.bridge.lifecycle.checkpoint_choice import Candidate, put_in_order, rank, select
+from overspan.bridge.lifecycle.checkpoint_choice import RankedCheckpoint, put_in_order, rank, select
 from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, ListingRequest
 from overspan.bridge.model.checkpoint_patterns import CheckpointPattern, number_of, parse_pattern
-from overspan.bridge.model.checkpoint_readiness import Layout, Sighting, Verdict, judge, sight, version_of
+from overspan.bridge.model.checkpoint_readiness import CheckpointLayout, Sighting, Verdict, judge, sight, version_of
 from overspan.bridge.model.evaluations import Again, EvaluationSpec, ReadyRule, Select
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch
@@ -29,7 +29,7 @@ class KnownContent(NamedTuple):
 class ReadyCheckpoint:
     """A checkpoint that is complete and is not evaluated yet."""
 
-    candidate: Candidate
+    candidate: RankedCheckpoint
     fields: dict[str, Any]
     content: str
     files: tuple[str, ...]
@@ -44,7 +44,7 @@ class ReadyCheckpoint:
             fields=self.fields,
             size=self.size,
             files=self.files,
-            layout="" if layout is Layout.UNKNOWN else layout.value,
+            layout="" if layout is CheckpointLayout.UNKNOWN else layout.value,
             guess=self.verdict.guess,
             ready_at=now,
         )
@@ -52,7 +52,7 @@ class ReadyCheckpoint:
 
 
 @dataclass
-class Watch:
+class CheckpointWatch:
     """One watch. Everything but `stored` and `live` is found out again by the next daemon."""
 
     stored: StoredWatch
@@ -113,9 +113,9 @@ class Watch:
         names = [self.candidate(name) for name in (*self.taken, *self.passed)]
         return {max(names, key=rank).name} if names and self.spec.ready.rule is ReadyRule.LAYOUT else set()
 
-    def candidate(self, name: str) -> Candidate:
+    def candidate(self, name: str) -> RankedCheckpoint:
         """A checkpoint with the number that orders it."""
-        return Candidate(name, number_of(self.pattern.match(name) or {}))
+        return RankedCheckpoint(name, number_of(self.pattern.match(name) or {}))
 
     # --- what was seen ------------------------------------------------------------------------------------------------
 
@@ -126,20 +126,23 @@ class Watch:
         if listing.unreadable:
             return []
         self.hint = self._find_hint(listing)
-        present = {found.name for found in listing.found}
-        for name in [name for name in self.sightings if name not in present]:
-            self._drop(name)
+        self._forget_gone(listing)
         self.waits = {}
         for found in listing.found:
             self._judge(found, listing, now)
         return self.choose()
 
-    def _drop(self, name: str) -> None:
-        """A checkpoint is gone: one that was not evaluated yet never will be, unless it comes back."""
-        self.sightings.pop(name, None)
-        self.ready.pop(name, None)
-        if self.last is not None and self.last.candidate.name == name:
+    def _forget_gone(self, listing: FolderListing) -> None:
+        """Forget what is gone: a checkpoint that was not evaluated yet never will be, unless it comes back."""
+        present = {found.name for found in listing.found}
+        for name in [name for name in self.sightings if name not in present]:
+            del self.sightings[name]
+        for name in [name for name in self.ready if name not in present]:
+            del self.ready[name]
+        if self.last is not None and self.last.candidate.name in listing.gone:
+            # Those that were left out are looked at again, to find the one that is the last now.
             self.last = None
+            self.passed.clear()
 
     def _judge(self, found: FoundCheckpoint, listing: FolderListing, now: float) -> None:
         name = found.name
@@ -163,7 +166,9 @@ class Watch:
         self.guesses = self.guesses or verdict.guess
         files = tuple(file.name for file in found.files) if self.changes_count else ()
         content = version_of(found) if self.changes_count else ""
-        ready = ReadyCheckpoint(Candidate(name, number_of(fields)), dict(fields), content, files, found.size, verdict)
+        ready = ReadyCheckpoint(
+            RankedCheckpoint(name, number_of(fields)), dict(fields), content, files, found.size, verdict
+        )
         self.ready[name] = ready
 
     def _find_hint(self, listing: FolderListing) -> str:
@@ -231,6 +236,6 @@ class Watch:
         return replace(self.stored, facts=replace(facts, note=text, note_at=now if text else None))
 
 
-def list_incomplete(watch: Watch) -> Iterable[tuple[str, str]]:
+def list_incomplete(watch: CheckpointWatch) -> Iterable[tuple[str, str]]:
     """Checkpoints that are not complete, and why; a few of them."""
     return sorted(watch.waits.items(), key=lambda item: rank(watch.candidate(item[0])))[:MOST_SHOWN]
