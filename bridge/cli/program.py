@@ -68,8 +68,7 @@ COMMANDS: dict[str, CommandEntry] = {
 }
 
 _EXAMPLES = """\
-Examples (`span help COMMAND` tells more):
-  span submit rlhf.yaml   span logs -f 42 trainer   span sbatch --wrap 'hostname'
+Examples: span submit rlhf.yaml   span sbatch --wrap 'hostname'   span logs -f 42   span help COMMAND
 """
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.readers.job_files import DATA, LOCAL, read, read_data, refusal
 
 from overspan.bridge.model.documents import decode, encode
-from overspan.bridge.model.evaluations import CheckpointSelection, Select, StopRule, StopWhen
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.evaluations import CheckpointSelection, Select, StopRule, StopWhen
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import list_stages
 from overspan.bridge.model.schedule import Schedule
@@ -97,7 +97,7 @@ def test_own_keys() -> None:
     needs = (JobNeed(DependencyKind.AFTEROK, 12), JobNeed(DependencyKind.AFTERANY, 13))
     assert job.dependency == Dependency(needs)
     (quality,) = job.on_checkpoint
-    assert (quality.name, quality.path, quality.task) == ("quality", "/home/u/ckpt", "trainer")
+    assert (quality.name, quality.path, quality.task) == ("quality", "/home/u/work/ckpt", "trainer")
     assert quality.select == CheckpointSelection(Select.EVERY, every=2)
     assert job.stop_when == StopWhen(StopRule.SCORE, "quality", score=0.9)
     trainer, server, prepare = job.tasks
