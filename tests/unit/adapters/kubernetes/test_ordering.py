@@ -14,7 +14,7 @@ import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters import first_observation
-from overspan.adapters.contract import Order, Refusal, SomeUnanswered
+from overspan.adapters.contract import Accepted, Order, Refusal, SomeUnanswered
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.launches import ordering
 from overspan.adapters.kubernetes.launches.pod_actions import LEAVE_SECONDS
@@ -87,6 +87,7 @@ def test_a_hold_that_loses_against_other_changes_does_not_lose_its_launch(bench:
     async def story() -> None:
         async with bench.open() as cluster:
             (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
             text = "Operation cannot be fulfilled on configmaps: the object has been modified"
             bench.api.refuse("PATCH", "/configmaps/", 409, text, reason="Conflict")
             with pytest.raises(Conflict, match="has been modified"):
