@@ -8,6 +8,7 @@ and is then asked alone, in the background and ever more rarely, because each tr
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import time
@@ -40,9 +41,9 @@ _NO_SCANNER = (
     "checkpoints are looked for by `{python}` (3.9 or newer) on the login node, and it ended with {rc}: {said}"
 )
 _RUN = """\
-import sys, zlib
+import base64, sys, zlib
 if sys.version_info < (3, 9): sys.exit("it is Python %d.%d" % sys.version_info[:2])
-text, _, requests = zlib.decompress(sys.stdin.buffer.read()).decode().partition("\\0")
+text, _, requests = zlib.decompress(base64.b64decode(sys.stdin.buffer.read())).decode().partition("\\0")
 there = {"__name__": "scan"}
 exec(compile(text, "scan.py", "exec"), there)
 sys.exit(there["main"]([requests]))
@@ -152,8 +153,8 @@ class SlurmCheckpoints:
 
 
 def _pack(requests: Sequence[ListingRequest]) -> bytes:
-    """The scanner and what it is asked; names of thousands of settled checkpoints shrink to a tenth."""
-    return zlib.compress(_read_scanner() + b"\0" + json.dumps(encode_requests(requests)).encode(), 1)
+    """The scanner and what it is asked, as text: transports take no other. Thousands of settled names become few KB."""
+    return base64.b64encode(zlib.compress(_read_scanner() + b"\0" + json.dumps(encode_requests(requests)).encode()))
 
 
 @cache

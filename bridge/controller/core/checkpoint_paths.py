@@ -1,9 +1,17 @@
-"""Whether a checkpoint's path means the same folder where its evaluation runs."""
+"""Where an evaluation runs, and whether a checkpoint's path means the same folder there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import Rejected
+from overspan.bridge.model.spec import JobSpec
+
+
+def place_evaluation(template: JobSpec, source: str) -> JobSpec:
+    """An evaluation's job with its clusters: one that names none runs where its checkpoints are."""
+    return template if template.places else replace(template, clusters=(source,))
 
 
 def translate_path(clusters: Clusters, path: str, source: str, target: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from overspan.adapters.checkpoint_sources import CheckpointSource
-from overspan.bridge.controller.core.checkpoint_paths import translate_path
+from overspan.bridge.controller.core.checkpoint_paths import place_evaluation, translate_path
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
@@ -29,15 +29,15 @@ async def check_evaluation(
     spec: EvaluationSpec, cluster: Cluster, clusters: Clusters, try_job: TryJob
 ) -> tuple[str, ...]:
     """Notes on one watch of a cluster's folders; raises InvalidRequest and Rejected."""
-    template = decode(JobSpec, dict(spec.template))
+    template = place_evaluation(decode(JobSpec, dict(spec.template)), cluster.name)
     try:
         if not isinstance(cluster.adapter, CheckpointSource):
             raise Rejected(
                 f"checkpoints on the cluster {cluster.name} cannot be looked for",
                 remedy="`span sbatch` in the training script evaluates them without a watch",
             )
-        for name in [candidate.cluster for candidate in template.places] or [""]:
-            translate_path(clusters, spec.path, cluster.name, clusters.get(name).name)
+        for candidate in template.places:
+            translate_path(clusters, spec.path, cluster.name, clusters.get(candidate.cluster).name)
         await try_job(template)
     except (InvalidRequest, Rejected) as error:
         raise _name_evaluation(error, spec.name) from error

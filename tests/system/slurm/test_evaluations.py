@@ -28,7 +28,7 @@ on_checkpoint:
   task:
     resources: {{cpus: 1, memory: 50M}}
     run: |
-      echo "{{checkpoint}} $OVERSPAN_STEP" >> {folder}/../{name}.evaluated
+      echo "{{checkpoint}} $OVERSPAN_STEP" >> {folder}.evaluated
       echo "{{\\"accuracy\\": 0.{{step}}}}" > "$OVERSPAN_RESULT"
 ---
 name: trainer
@@ -59,9 +59,8 @@ def list_evaluations(span: Span, job: int) -> list[dict[str, Any]]:
 def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daemon(remote: Span, site: Site) -> None:
     """JG35, JG36: two while it trains, one more after a daemon's death and the end; an incomplete one is none."""
     gate = Gate(site)
-    name = f"ckpt{id(gate)}"
-    folder = f"{site.slurm('sh', '-c', 'echo ~researcher').strip()}/{name}"
-    job = start(remote, TRAIN.format(folder=folder, name=name, wait=gate.wait))
+    folder = f"{gate.path}.checkpoints"
+    job = start(remote, TRAIN.format(folder=folder, wait=gate.wait))
 
     def count_ended() -> int:
         return sum(each["ended_at"] is not None for each in list_evaluations(remote, job))
@@ -76,5 +75,5 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     remote.wait_until(lambda: count_ended() == 3, 60, "the last evaluation")
     found = [(each["checkpoint"], each["state"], each["score"]) for each in list_evaluations(remote, job)]
     assert found == [(f"step_{step}", "COMPLETED", step / 10) for step in (1, 2, 3)]
-    evaluated = sorted(site.slurm("cat", f"{folder}/../{name}.evaluated").split("\n"))
+    evaluated = sorted(site.slurm("cat", f"{folder}.evaluated").split("\n"))
     assert evaluated == ["", *(f"{folder}/step_{step} {step}" for step in (1, 2, 3))]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource, WatchedFolder
-from overspan.bridge.controller.core.checkpoint_paths import translate_path
+from overspan.bridge.controller.core.checkpoint_paths import place_evaluation, translate_path
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -31,9 +31,11 @@ from overspan.bridge.lifecycle.checkpoint_choice import Scored, find_stop
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
+from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, ResultKind, StopRule
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import JOB_FILE, Submission
 from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch, WatchFacts
@@ -422,11 +424,11 @@ class Evaluations:
         await self._look_after(done.id)
         return True
 
-    def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> Any:
+    def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> JobSpec:
         spec = watch.spec
-        names = spec.template.get("clusters") or [self.clusters.get("").name]
+        (target, *_) = place_evaluation(decode(JobSpec, dict(spec.template)), watch.cluster).places
         path = f"{spec.path.rstrip('/')}/{evaluation.checkpoint}"
-        path = translate_path(self.clusters, path, watch.cluster, str(names[0]))
+        path = translate_path(self.clusters, path, watch.cluster, target.cluster)
         of = EvaluationOf(
             watch.stored.job_id,
             watch.stored.id,
@@ -438,7 +440,7 @@ class Evaluations:
         )
         facts = evaluation.facts
         values = CheckpointValues(evaluation.checkpoint, path, facts.fields, facts.step)
-        return make_evaluation_job(spec, of, values, watch.stored.job_id)
+        return place_evaluation(make_evaluation_job(spec, of, values, watch.stored.job_id), watch.cluster)
 
     def _retry(self, watch: CheckpointWatch) -> None:
         name = f"evaluations:{watch.stored.id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ class LoginNode:
 
     async def run(self, argv: Sequence[str], stdin: bytes = b"", *ignored: Any, timeout: float = 60.0) -> Done:
         self.calls.append(argv)
-        text = zlib.decompress(stdin).decode() if stdin else ""
+        text = zlib.decompress(base64.b64decode(stdin.decode("ascii"))).decode() if stdin else ""
         if self.away or any(f'"{path}"' in text for path in self.hanging):
             raise Interrupted("the time was over")
         done = await asyncio.to_thread(subprocess.run, argv, input=stdin, capture_output=True)
