@@ -33,7 +33,7 @@ class LocalCheckpoints:
         """A listing of each folder, in order."""
         if self._inotify is not None:
             # What changes from here on wakes `wait`; what changed before is in the listing.
-            self._inotify.drain()
+            self._inotify.take()
         listings = await asyncio.to_thread(_list_all, folders)
         self._inside = {
             folder.request.key: tuple(_list_open(folder, listing))
@@ -45,13 +45,16 @@ class LocalCheckpoints:
         """Wait until something has changed in one of the folders, at most `timeout` seconds."""
         wanted = {path for folder in folders for path in self._inside.get(folder.request.key, (folder.request.path,))}
         instance = self._open()
-        complete = instance is not None and await asyncio.to_thread(instance.watch, wanted)
         if instance is None:
             await asyncio.sleep(min(timeout, POLL_SECONDS))
             return True
-        if not complete or await asyncio.to_thread(_are_elsewhere, wanted):
+        outcome = await asyncio.to_thread(instance.watch, wanted)
+        if outcome.fresh:
+            # What changed there between the listing and now woke nobody.
+            return True
+        if not outcome.complete or await asyncio.to_thread(_are_elsewhere, wanted):
             timeout = min(timeout, POLL_SECONDS)
-        return await _readable(instance.fd, timeout)
+        return await _await_change(instance, timeout)
 
     def close(self) -> None:
         """Let inotify go."""
@@ -119,13 +122,15 @@ def _kind_of(path: str, kinds: dict[str, str]) -> str:
     return kinds.get(path, "")
 
 
-async def _readable(fd: int, timeout: float) -> bool:
+async def _await_change(instance: Inotify, timeout: float) -> bool:
     loop = asyncio.get_running_loop()
-    changed = asyncio.Event()
-    loop.add_reader(fd, changed.set)
+    readable, fd = asyncio.Event(), instance.fd
+    loop.add_reader(fd, readable.set)
     try:
         async with asyncio.timeout(timeout):
-            await changed.wait()
+            while not instance.take():
+                readable.clear()
+                await readable.wait()
     except TimeoutError:
         return False
     finally:
