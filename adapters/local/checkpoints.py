@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local.inotify import Inotify
@@ -13,6 +15,9 @@ from overspan.bridge.model.checkpoint_listings import FolderListing, decode_list
 from overspan.bridge.runtime.checkpoints.scan import scan
 
 _log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 POLL_SECONDS = 1.0
 """Seconds between two looks where inotify does not see everything: network file systems, too many folders."""
@@ -26,6 +31,8 @@ class LocalCheckpoints:
     def __init__(self) -> None:
         self._inotify: Inotify | None = None
         self._failed = False
+        # Of its own: a file system that hangs keeps no other work of the daemon waiting.
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._inside: dict[str, tuple[str, ...]] = {}
         """For each request the folders whose changes count, as the last listing showed them."""
 
@@ -34,7 +41,7 @@ class LocalCheckpoints:
         if self._inotify is not None:
             # What changes from here on wakes `wait`; what changed before is in the listing.
             self._inotify.take()
-        listings = await asyncio.to_thread(_list_all, folders)
+        listings = await self._call(_list_all, folders)
         self._inside = {
             folder.request.key: tuple(_list_open(folder, listing))
             for folder, listing in zip(folders, listings, strict=True)
@@ -48,19 +55,23 @@ class LocalCheckpoints:
         if instance is None:
             await asyncio.sleep(min(timeout, POLL_SECONDS))
             return True
-        outcome = await asyncio.to_thread(instance.watch, wanted)
+        outcome = await self._call(instance.watch, wanted)
         if outcome.fresh:
             # What changed there between the listing and now woke nobody.
             return True
-        if not outcome.complete or await asyncio.to_thread(_are_elsewhere, wanted):
+        if not outcome.complete or await self._call(_are_elsewhere, wanted):
             timeout = min(timeout, POLL_SECONDS)
         return await _await_change(instance, timeout)
+
+    async def _call(self, call: Callable[[A], R], argument: A) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, argument)
 
     def close(self) -> None:
         """Let inotify go."""
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _open(self) -> Inotify | None:
         if self._inotify is None and not self._failed:
