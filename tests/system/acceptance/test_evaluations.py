@@ -290,3 +290,11 @@ def test_a_batch_script_names_its_evaluations(span: Span, tmp_path: Path) -> Non
     (tmp_path / "fit.sh").write_text(script.replace("quality.yaml", "missing.yaml"))
     refused = span.run("sbatch", "fit.sh", cwd=tmp_path, check=False)
     assert refused.returncode == 1 and "the file missing.yaml cannot be read\n  fit.sh:3:7: " in refused.stderr
+
+
+def test_an_evaluation_that_is_submitted_again_is_a_job_of_its_own(span: Span) -> None:
+    group = span.submit(write_watch("save 1; sleep 600"))
+    (only,) = await_scores(span, group, 1)
+    again = int(span.run("resubmit", str(only["job"]), "--parsable").stdout)
+    assert span.until(again, "COMPLETED")["parent"] is None
+    assert len(list_evaluations(span, group)) == 1

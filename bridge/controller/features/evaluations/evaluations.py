@@ -623,8 +623,6 @@ def _linger(watch: CheckpointWatch) -> float:
 def _is_unwanted(watch: CheckpointWatch) -> bool:
     """Whether nothing more is to be evaluated: somebody cancelled the job, or it failed and asks for that."""
     job = watch.job
-    if not job.over:
-        return False
     if job.ending is not None and job.ending.cause is Cause.CANCEL:
         return True
-    return job.state is not State.COMPLETED and not watch.spec.last_after_failure
+    return job.over and job.state is not State.COMPLETED and not watch.spec.last_after_failure
