@@ -239,11 +239,14 @@ class Stage:
     """What the present launch carries of a job whose tasks take turns: some of its tasks.
 
     `launch` is the number of the first launch that carried them, `restarts` how often the job had been put back before.
+    `followed` is set where a launch is carried alone: primary tasks follow in a later stage, so the success of its own
+    does not end the job, and it ends when all its tasks have.
     """
 
     tasks: tuple[str, ...]
     launch: int = 0
     restarts: int = 0
+    followed: bool = False
 
 
 class EndedStage(NamedTuple):
@@ -367,7 +370,7 @@ class Job:
 
 def list_stages(spec: JobSpec) -> tuple[tuple[str, ...], ...]:
     """The names of the tasks of each stage, in turn; empty for a job that is launched as a whole."""
-    return list_turns(spec.tasks, spec.group, spec.start)
+    return list_turns(spec.tasks, spec.start)
 
 
 def first_stage(spec: JobSpec, launch: int = 0) -> Optional[Stage]:

@@ -236,7 +236,7 @@ def _make_job(
     partition = partitions.pop() if len(partitions) == 1 else ""
     candidates = list_candidates(placed.clusters, [parsed.candidates for parsed in parsed_tasks], partition, found)
     inter_connection = values.get("inter_connection", True)
-    together = layout.single or (layout.group and inter_connection)
+    start = Start.TOGETHER if layout.single else Start.TURNS if layout.group and inter_connection else Start.INDEPENDENT
     made = {
         "name": "",
         "tasks": tuple(
@@ -245,7 +245,7 @@ def _make_job(
         "candidates": candidates,
         "group": layout.group,
         "clusters": placed.clusters,
-        "start": values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
+        "start": values.get("start", start),
         "restart": None if layout.single else values.get("restart"),
         "priority": _read_priority(values, top, parsed_tasks, found),
         "hold": values.get("hold", False) or context.hold,
