@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.lifecycle.world import World, auxiliary, kinds, lost, primary
+from tests.unit.lifecycle.world import World, kinds, lost, primary
 
 from overspan.bridge.lifecycle.bids import list_rivals
 from overspan.bridge.lifecycle.eligibility import judge
@@ -206,13 +206,11 @@ def test_only_what_runs_can_be_restarted() -> None:
     "spec",
     [
         replace(pipeline(primary("a"), primary("b")), start=Start.TOGETHER),
-        replace(pipeline(primary("a"), primary("b")), group=True),
-        pipeline(primary("a"), auxiliary("b")),
         pipeline(primary("a"), primary("b", share="a")),
         JobSpec("p", (primary("a"), primary("b")), start=Start.INDEPENDENT),
         JobSpec("p", (primary("a"),), start=Start.INDEPENDENT),
     ],
-    ids=["together", "group", "auxiliary", "shared nodes", "no chain", "one task"],
+    ids=["together", "shared nodes", "no chain", "one task"],
 )
 def test_what_is_no_pipeline_is_launched_as_a_whole(spec: JobSpec) -> None:
     world = World(spec)

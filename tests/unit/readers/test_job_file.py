@@ -39,7 +39,7 @@ B = "---\nname: b\nrun: x\n"
 
 def test_a_group_of_five() -> None:
     job = read_data("five_tasks.yaml", replace(LOCAL, cluster="local"))
-    assert (job.name, job.group, job.clusters, job.start) == ("policy-loop", True, ("local",), Start.TOGETHER)
+    assert (job.name, job.group, job.clusters, job.start) == ("policy-loop", True, ("local",), Start.TURNS)
     assert [task.name for task in job.tasks] == ["prompt-source", "sampler", "scorer", "memory-bank", "learner"]
     assert [task.primary for task in job.tasks] == [False, False, False, False, True]
     assert [task.termination_delay for task in job.tasks] == [20, 20, 20, 60, 0]
@@ -72,6 +72,21 @@ def test_a_pipeline_runs_in_order() -> None:
     assert not serial.group
     assert [list_stages(spec) for spec in (job, headless, serial)] == [(("fit",), ("judge",)), *2 * [(("a",), ("b",))]]
     assert list_stages(read("name: p\nstart: together\n" + A + B)) == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "start", "stages"),
+    [
+        ("", Start.TURNS, (("a",), ("b",))),
+        ("start: turns\n", Start.TURNS, (("a",), ("b",))),
+        ("inter_connection: false\n", Start.INDEPENDENT, (("a",), ("b",))),
+        ("start: together\n", Start.TOGETHER, ()),
+        ("inter_connection: false\nstart: together\n", Start.TOGETHER, ()),
+    ],
+)
+def test_tasks_of_a_group_take_turns_unless_together_is_written(header: str, start: Start, stages: object) -> None:
+    job = read(GROUP + header + A + B + "needs: ok:a\n")
+    assert (job.start, list_stages(job)) == (start, stages)
 
 
 def test_one_document_is_a_job() -> None:
