@@ -352,6 +352,12 @@ class Job:
         return max(self.launch, self.newest) + 1
 
     @property
+    def lasting(self) -> tuple[TaskSpec, ...]:
+        """The tasks by whose ends it ends: the primary ones, and in a stage that primary ones follow all."""
+        followed = self.stage is not None and self.stage.followed
+        return tuple(task for task in self.spec.tasks if task.primary or followed)
+
+    @property
     def live(self) -> bool:
         """Whether the job holds resources."""
         return self.state in LIVE

@@ -18,8 +18,8 @@ from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
 from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
-from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.order_effects import is_fatal
+from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
