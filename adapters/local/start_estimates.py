@@ -9,7 +9,10 @@ from overspan.bridge.model.job import Job
 
 
 def limit_run(job: Job) -> float | None:
-    """Seconds from the grant to the job's end by its time limits; None if one that lasts as long as the job has none, or a task has needs."""
+    """Seconds from the grant to the job's end by its time limits.
+
+    None if a task by whose end the job ends has none, or a task has needs.
+    """
     if any(spec.needs for spec in job.spec.tasks):
         return None
     lasting = job.lasting

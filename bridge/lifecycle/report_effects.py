@@ -145,7 +145,7 @@ def _live_starts(job: Job) -> list[float]:
 
 
 def _find_payer(job: Job) -> TaskSpec:
-    """The task charged for a lost launch: a primary that ran, else any that ran, else the first primary, else the first.
+    """The task charged for a lost launch: a primary that ran, else any that ran, else the first primary or task.
 
     A lost launch does not show which task was hit.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.acceptance.test_stages import list_rows, wait_for
+from tests.system.acceptance.waiting_tasks import list_rows, wait_for
 
 pytestmark = pytest.mark.shared_daemon
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.lifecycle.test_stages import StageWorld
-from tests.unit.lifecycle.world import World, auxiliary, kinds, lost, primary
+from tests.unit.lifecycle.world import StageWorld, World, auxiliary, kinds, lost, primary
 
 from overspan.bridge.lifecycle.failover import list_next
 from overspan.bridge.lifecycle.order_effects import is_fatal
