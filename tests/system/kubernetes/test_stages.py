@@ -57,13 +57,16 @@ name: train
 needs: [ok:prepare]
 resources: {{cpus: 0.1}}
 run: |
-  until getent hosts server-0.turns > /dev/null; do sleep 0.1; done
+  until wget -q -O /dev/null http://server-0.turns:8000/ 2>/dev/null; do sleep 0.2; done
   echo $OVERSPAN_MEMBERS; {WAITS}
 ---
 name: server
 needs: [ok:prepare]
 resources: {{cpus: 0.1}}
-run: trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done
+run: |
+  trap 'echo term; exit 0' TERM
+  echo up; mkdir -p /tmp/www; echo hello >/tmp/www/index.html
+  httpd -f -p 8000 -h /tmp/www & wait
 """
 
 
