@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -50,7 +51,7 @@ def test_a_stage_holds_nothing_before_its_turn(remote: Span, site: Site) -> None
 def test_tasks_of_a_group_that_wait_for_an_end_hold_nothing_before_their_turn(remote: Span, site: Site) -> None:
     """An auxiliary prepares on one node; a trainer and its server follow, while no daemon runs at the change."""
     gate, more = Gate(site), Gate(site)
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "prepare": {"run": f"echo $OVERSPAN_MEMBERS; {gate.wait}"},
         "train": {
             "needs": ["ok:prepare"],
@@ -86,7 +87,7 @@ def test_tasks_of_a_group_that_wait_for_an_end_hold_nothing_before_their_turn(re
 
 
 def test_followers_of_a_failed_task_reach_no_queue(remote: Span, site: Site) -> None:
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "fit": {"run": "exit 3"},
         "judge": {"needs": ["ok:fit"], "run": "echo judged"},
         "show": {"needs": ["ended:judge"], "run": "echo shown"},
@@ -109,7 +110,7 @@ def test_a_cancel_while_a_stage_waits_in_slurms_queue_ends_the_group(remote: Spa
     """All nodes are taken when the turn comes: the stage waits there, and the cancel takes it from the queue."""
     gate, hold = Gate(site), Gate(site)
     nodes = int(site.slurm("sinfo", "-h", "-o", "%D").split()[0])
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "fit": {"run": gate.wait},
         "judge": {"needs": ["ok:fit"], "num_nodes": nodes, "slurm": {"exclusive": ""}, "run": "echo judged"},
     }
