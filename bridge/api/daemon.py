@@ -101,6 +101,8 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
 
 def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
+    # What is made before the daemon listens lives as long as the process, all but a little.
+    gc.disable()
     settings = load_settings(paths.config, paths.site_config, check_kind)
     lease_path = os.path.join(paths.state, "daemon.lease")
     before = read_lease(lease_path)
@@ -236,6 +238,9 @@ def _share_arena() -> None:
 
 
 def _freeze() -> None:
-    """Spare the collector what lives as long as the process."""
-    gc.collect()
+    """Spare the collector what lives as long as the process: modules, and the jobs that were loaded.
+
+    They are not collected before: that would take as long as loading them, for the little that is rubbish.
+    """
     gc.freeze()
+    gc.enable()
