@@ -101,12 +101,12 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
 
 def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
-    # What is made before the daemon listens lives as long as the process, all but a little.
-    gc.disable()
     settings = load_settings(paths.config, paths.site_config, check_kind)
     lease_path = os.path.join(paths.state, "daemon.lease")
     before = read_lease(lease_path)
     lease = take_lease(lease_path, identify(paths.socket), time.time())
+    # What is made before the daemon listens lives as long as the process, all but a little.
+    gc.disable()
     try:
         start_records(paths.log, foreground)
         log.info("%s", _word_lease(lease, before))
@@ -120,6 +120,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
         finally:
             store.close()
     finally:
+        gc.enable()
         release_lease(lease_path, lease, time.time())
     log.info("the daemon has ended; jobs go on")
 
