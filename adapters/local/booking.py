@@ -1,8 +1,9 @@
 """Resource accounting of this machine, and the queue of waiting jobs. Pure.
 
-A launch is booked as a whole or not at all. Where its tasks run one after the other (a pipeline with
-`start: together`, whose tasks would else be launches of their own), it is booked for the largest. The queue is strict, in the order of `Rank`: no job overtakes one ahead of it, so small jobs never starve a
-large one. A task that shares another's node still books its own CPUs, because all nodes are this one machine.
+A launch is booked as a whole or not at all. Where its tasks run one after the other (a pipeline that starts together;
+those of others are launches of their own) it is booked for the largest. The queue is strict, in the order of `Rank`: no
+job overtakes one ahead of it, so small jobs never starve a large one. A task that shares another's node still books its
+own CPUs, because all nodes are this one machine.
 """
 
 from __future__ import annotations
