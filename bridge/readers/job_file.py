@@ -13,6 +13,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.model.stages import list_turns
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
 from overspan.bridge.readers.field_types import take_plain
@@ -86,8 +87,10 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
     spec = _make_job(layout, values, parsed_tasks, context, found)
     found.raise_any()
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
+    # Without turns the two mean the same, and builds before this one read the other.
+    together = spec.start is Start.TURNS and not list_turns(placed, Start.TURNS)
     return replace(
-        replace(spec, tasks=placed).take(spec.candidates[0]),
+        replace(spec, tasks=placed, start=Start.TOGETHER if together else spec.start).take(spec.candidates[0]),
         name=job_name,
         candidates=spec.candidates if differ(spec.candidates) else (),
         later={**spec.later, **later},

@@ -39,7 +39,7 @@ B = "---\nname: b\nrun: x\n"
 
 def test_a_group_of_five() -> None:
     job = read_data("five_tasks.yaml", replace(LOCAL, cluster="local"))
-    assert (job.name, job.group, job.clusters, job.start) == ("policy-loop", True, ("local",), Start.TURNS)
+    assert (job.name, job.group, job.clusters, job.start) == ("policy-loop", True, ("local",), Start.TOGETHER)
     assert [task.name for task in job.tasks] == ["prompt-source", "sampler", "scorer", "memory-bank", "learner"]
     assert [task.primary for task in job.tasks] == [False, False, False, False, True]
     assert [task.termination_delay for task in job.tasks] == [20, 20, 20, 60, 0]
@@ -87,6 +87,11 @@ def test_a_pipeline_runs_in_order() -> None:
 def test_tasks_of_a_group_take_turns_unless_together_is_written(header: str, start: Start, stages: object) -> None:
     job = read(GROUP + header + A + B + "needs: ok:a\n")
     assert (job.start, list_stages(job)) == (start, stages)
+
+
+def test_a_group_without_turns_starts_together() -> None:
+    for needs in ("", "needs: started:a\n"):
+        assert {read(GROUP + header + A + B + needs).start for header in ("", "start: turns\n")} == {Start.TOGETHER}
 
 
 def test_one_document_is_a_job() -> None:
