@@ -138,7 +138,9 @@ class Dispatch:
         ]
 
     def _make_run(self, place: LaunchFiles, launch: Launch) -> LocalLaunch:
-        launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+        job = fit_gpu_defaults(launch.job, self.bookings.capacity)
+        if job is not launch.job:
+            launch = replace(launch, job=job)
         return launches.make_run(place, launch, self.bookings.capacity)
 
     async def submit(self, wanted: Sequence[Launch]) -> list[Accepted | Refusal]:
