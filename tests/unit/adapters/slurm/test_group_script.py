@@ -89,7 +89,7 @@ def test_each_stage_of_a_group_asks_for_its_own_nodes_and_time() -> None:
     # With 30 s of grace and a minute of margin.
     assert "#SBATCH --time=00:11:30\n" in first and "#SBATCH --time=02:01:30\n" in second
     assert "#SBATCH --nodes=1\n" in first and "#SBATCH --nodes=2\n" in second
-    assert "gres" not in first and "--gres=gpu:h100:8" in second
+    assert "h100" not in first and "--gres=gpu:h100:8" in second
     whole = replace(job, stage=None)
     assert "--gres=gpu:h100:8" in render(whole, LARGE, SMALL)
 
