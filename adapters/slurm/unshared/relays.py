@@ -1,4 +1,4 @@
-"""Starts the relays of groups whose nodes share no folder: one for each group, on the login node."""
+"""Starts the relays of groups whose nodes share no folder: one for each native job, on the login node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Collection
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.groups.parts import MEMBERS
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
@@ -42,8 +43,9 @@ def render_starts(handles: Collection[NativeJob], settings: Settings, root: str)
 
 def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, ...]:
     """Folder, end marker, lock and log of a group's relay, and its command."""
-    launch = handle.launch
-    command = (*supervisor_words(settings, root), "relay", handle.folder, str(launch), handle.name, settings.python)
+    launch, (folder, mark, part) = handle.launch, handle.folder.partition(MEMBERS)
+    words = (folder, str(launch), handle.name, settings.python, f"{mark}{part}".lstrip("/"))
+    command = (*supervisor_words(settings, root), "relay", *words)
     return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
 
 

@@ -27,7 +27,7 @@ from overspan.bridge.runtime.slurm import containers, images, inline_files, node
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
 from overspan.bridge.runtime.slurm.node_folders import make_folder
-from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
+from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
 from overspan.bridge.runtime.slurm.variables import merge_variables, pin_steps, render_hostfile
 
 _COMM = "span-agent"
@@ -50,7 +50,7 @@ class Agent:
         self._closed_at: Optional[float] = None
         self._term_at: Optional[float] = None
         self._folder = ""
-        self._tails = OutputTails("", "", False, FileWait("", 0.0))
+        self._tails = OutputTails((), FileWait("", 0.0))
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -76,14 +76,14 @@ class Agent:
 
     def _stage(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
         """The launch by this node's paths, and a record where that cannot be."""
-        if not launch.mirrored:
+        if not launch.streamed:
             return launch, None
         try:
             launch = node_staging.stage_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
         awaited = FileWait(launch.awaited, launch.period)
-        self._tails = OutputTails(launch.stdout, launch.stderr, launch.append, awaited)
+        self._tails = OutputTails(tail_streams(launch), awaited)
         return launch, None
 
     def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:

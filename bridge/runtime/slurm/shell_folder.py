@@ -39,7 +39,9 @@ def read_native(folder: str) -> str:
 def fill_folder(folder: str, documents: dict[str, Any]) -> None:
     """Put the documents there, and the application that runs. Raises OSError."""
     for name, text in documents.items():
-        _write(os.path.join(folder, os.path.basename(name)), str(text).encode("utf-8", "surrogateescape"))
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        _write(path, str(text).encode("utf-8", "surrogateescape"))
     with open(sys.argv[0], "rb") as file:
         _write(os.path.join(folder, APPLICATION), file.read())
 
