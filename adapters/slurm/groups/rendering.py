@@ -137,6 +137,11 @@ def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
     return decode(Job, document["job"]), document["environment"]
 
 
+def inline_path(task: str, launch: int) -> str:
+    """The file in the run directory with the inline files of a task's native jobs."""
+    return f"members/{task}/inline.{launch}.tar.gz"
+
+
 def render_first_order(order: Order) -> bytes:
     """The orders file of a replacement, with the order to launch its attempt."""
     document = {"seq": 1, "event": event_to_document(order.event), "token": order.token}

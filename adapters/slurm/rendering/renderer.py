@@ -14,7 +14,7 @@ from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
 from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
 from overspan.adapters.slurm.groups.placement import list_kinds
-from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
+from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, inline_path, render_launch
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
@@ -130,6 +130,8 @@ class Renderer:
             umask=launch.job.spec.origin.umask,
         )
         files = {} if test_only else {**found.files, **found.kept}
+        if isinstance(launch, PartLaunch) and not (test_only or launch.first or facts.inline is None):
+            files[inline_path(launch.task, launch.job.launch)] = facts.inline.data
         return Rendered(call, tuple(File(f"{folder}/{name}", data) for name, data in files.items()))
 
     def folder(self, launch: Launch, site: Site) -> str:

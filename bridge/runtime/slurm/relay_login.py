@@ -1,4 +1,4 @@
-"""The relay's end on the login node, detached: `relay RUN_DIR LAUNCH NATIVE PYTHON [PART]`, where the nodes share no folder.
+"""The relay's end on the login node: `relay RUN_DIR LAUNCH NATIVE PYTHON [PART]`, where the nodes share no folder.
 
 It links the supervisor's folder on the first node with the run directory here (`file_links`): one srun runs the other
 end (`relay_node`). A lock allows one relay for a supervisor.
@@ -182,14 +182,8 @@ def step_words(native: str, names: RunNames, python: str, hetjob: bool) -> list[
     """The srun that starts a sender; it takes nothing from the job's other steps."""
     group = ["--het-group=0"] if hetjob else []
     where = ("--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0", "--gres=none", "--job-name=relay")
-    return [
-        "srun",
-        f"--jobid={native}",
-        "--quiet",
-        *group,
-        *where,
-        *entry_words(python, "sender", native, str(names.launch), names.part),
-    ]
+    sender = entry_words(python, "sender", native, str(names.launch), names.part)
+    return ["srun", f"--jobid={native}", "--quiet", *group, *where, *sender]
 
 
 def relay(store: LoginFiles, words: Sequence[str], greeting: bytes) -> int:

@@ -33,7 +33,7 @@ _READ_SIZE = 1 << 16
 def remote_shell_words(
     launch: Sequence[str], member: Sequence[str], step: Sequence[str], command: Sequence[str]
 ) -> list[str]:
-    """Words of such a shell: `launch` is run directory, number, part, native id; `member` is task, node, the Python there.
+    """Words of such a shell: `launch` is run directory, number, part, native id; `member` is task, node, Python.
 
     `step` is the srun of the shell, without a program; no `command` is a shell.
     """

@@ -1,4 +1,4 @@
-"""The files of a run, as supervisor and agents use them: in a folder that all nodes see, or streamed (`streamed_files`).
+"""The file port of a run: a folder that all nodes see, or streams over channels (`streamed_files`).
 
 A supervisor works in a run directory in either case. Behind the port is what brings a file from where it was written
 to where it is read: nothing where the folder is shared, else the channels of the agents and of a relay.
