@@ -44,8 +44,9 @@ def render_starts(handles: Collection[NativeJob], settings: Settings, root: str)
 def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, ...]:
     """Folder, end marker, lock and log of a group's relay, and its command."""
     launch, (folder, mark, part) = handle.launch, handle.folder.partition(MEMBERS)
-    words = (folder, str(launch), handle.name, settings.python, f"{mark}{part}".lstrip("/"))
-    command = (*supervisor_words(settings, root), "relay", *words)
+    own = (f"{mark}{part}".lstrip("/"),) if part else ()
+    words = ("relay", folder, str(launch), handle.name, settings.python, *own)
+    command = (*supervisor_words(settings, root), *words)
     return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
 
 

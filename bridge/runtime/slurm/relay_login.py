@@ -182,7 +182,7 @@ def step_words(native: str, names: RunNames, python: str, hetjob: bool) -> list[
     """The srun that starts a sender; it takes nothing from the job's other steps."""
     group = ["--het-group=0"] if hetjob else []
     where = ("--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0", "--gres=none", "--job-name=relay")
-    sender = entry_words(python, "sender", native, str(names.launch), names.part)
+    sender = entry_words(python, "sender", native, str(names.launch), *filter(None, [names.part]))
     return ["srun", f"--jobid={native}", "--quiet", *group, *where, *sender]
 
 
