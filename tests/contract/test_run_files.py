@@ -18,7 +18,7 @@ from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.file_links import FileLink, RunNames
+from overspan.bridge.runtime.slurm.file_links import FileLink
 from overspan.bridge.runtime.slurm.member_locations import (
     append_locations,
     locations_path,
@@ -27,7 +27,7 @@ from overspan.bridge.runtime.slurm.member_locations import (
 )
 from overspan.bridge.runtime.slurm.node_staging import add_notice, stage_launch
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
-from overspan.bridge.runtime.slurm.relay_login import LoginFiles
+from overspan.bridge.runtime.slurm.relay_login import close_orders, conclude, note_written
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
 from overspan.bridge.runtime.slurm.run_files import RunFiles, SharedFiles
 from overspan.bridge.runtime.slurm.streamed_files import StreamedFiles
@@ -75,10 +75,9 @@ class StreamedRun:
         for path in (node.own, self.login.own, str(self._agent)):
             os.makedirs(path)
         self.files = StreamedFiles(node, self.login.path)
-        self._store = LoginFiles(self.login.path, RunNames(0, PART))
         self._sent: list[dict[str, Any]] = []
-        self._up = FileLink(node.path, RunNames(0, PART), True, self._sent.append)
-        self._down = FileLink(self.login.path, RunNames(0, PART), False, self._sent.append)
+        self._up = FileLink(node, True, self._sent.append)
+        self._down = FileLink(self.login, False, self._sent.append)
         self._pass_on(self._up.greet, self._down)
         self._pass_on(self._down.greet, self._up)
 
@@ -95,16 +94,16 @@ class StreamedRun:
         folder = Path(self.files.directory.path)
         self._pass_on(self._up.send_news, self._down)
         if (folder / CLOSING).exists():
-            self._store.close_orders(int((folder / CLOSING).read_text()))
+            close_orders(self.login, int((folder / CLOSING).read_text()))
         self._pass_on(self._down.send_news, self._up)
         if (folder / OVER).exists():
-            self._store.conclude()
+            conclude(self.login)
             (folder / TAKEN).touch()
 
     def _pass_on(self, say: Callable[[], None], to: FileLink) -> None:
         say()
         for message in self._sent:
-            self._store.note_written(to.take(message))
+            note_written(self.login, to.take(message))
         self._sent.clear()
 
 
@@ -124,7 +123,9 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 def make_job(folder: Path) -> Job:
     task = TaskSpec("a", run=SHOW)
-    return new_job(7, JobSpec("g", (task, TaskSpec("b", run="x")), group=True, origin=Origin(directory=str(folder))), 1.0)
+    return new_job(
+        7, JobSpec("g", (task, TaskSpec("b", run="x")), group=True, origin=Origin(directory=str(folder))), 1.0
+    )
 
 
 def write_order(run: Run, number: int) -> None:

@@ -18,7 +18,6 @@ from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.runtime.slurm.relay_login import lock_name, taken_name
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, .
     own = (f"{mark}{part}".lstrip("/"),) if part else ()
     words = ("relay", folder, str(launch), handle.name, settings.python, *own)
     command = (*supervisor_words(settings, root), *words)
-    return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
+    return (handle.folder, f"taken.{launch}", f"relay.{launch}.lock", f"{handle.folder}/relay.{launch}.log", *command)
 
 
 class Relays:

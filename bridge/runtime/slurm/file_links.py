@@ -14,60 +14,56 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 PART = 256 << 10
 """Bytes of one message."""
 _LOG = re.compile(r"logs/[^/.][^/]*")
 _SEATS = re.compile(r"members/([^/.][^/]*)/seats\.(\d+)\.jsonl")
-_ENDINGS = {"streams": ".jsonl", "journal": ".jsonl", "orders": ".jsonl", "supervisor": ".log", "closed": ""}
 _SUFFIXES = {"output": "out", "error": "err"}
 
 Say = Callable[[dict[str, Any]], None]
 """Sends a message to the other end."""
 
 
-class RunNames(NamedTuple):
-    """The files of one supervisor's launch that travel, by their names in the run directory.
+def list_names(directory: RunDirectory, node: bool) -> list[str]:
+    """The files that the `node` or the login node writes, by their names in the run directory, as far as there are any.
 
-    `part` is its folder there, or empty. The `node` writes logs, lists and journal, the login node orders and, for a
-    part, where the other tasks run. The last file is the one that is written behind the others.
+    Those of a node are logs, lists and journal, of the login node orders and, for a part of a set, where the other
+    tasks run. The last one is written behind the others.
     """
+    logs = [f"logs/{name}" for name in _list_folder(os.path.join(directory.path, "logs"))] if node else []
+    tasks = _list_folder(os.path.join(directory.path, "members"))
+    seats = (f"members/{task}/seats.{directory.launch}.jsonl" for task in tasks)
+    return [*logs, *(name for name in seats if is_written(directory, name, node)), *_list_fixed(directory, node)]
 
-    launch: int
-    part: str = ""
 
-    def list(self, folder: str, node: bool) -> list[str]:
-        """The names of the files that one side writes, as far as there may be any in a folder."""
-        found = [f"logs/{name}" for name in _list_folder(os.path.join(folder, "logs"))] if node else []
-        if self.part:
-            tasks = _list_folder(os.path.join(folder, "members"))
-            seats = (f"members/{task}/seats.{self.launch}.jsonl" for task in tasks)
-            found += [name for name in seats if self.allows(name, node)]
-        fixed = ("streams", "supervisor", "journal") if node else ("orders", "closed")
-        return [*found, *(os.path.join(self.part, f"{name}.{self.launch}{_ENDINGS[name]}") for name in fixed)]
+def is_written(directory: RunDirectory, name: str, node: bool) -> bool:
+    """Whether a file is one that this side writes."""
+    match = _SEATS.fullmatch(name)
+    if match:
+        part = os.path.relpath(directory.own, directory.path).split("/")
+        return part[0] == "members" and int(match[2]) == directory.launch and (match[1] == part[1]) is node
+    return name in _list_fixed(directory, node) or (node and is_log(name))
 
-    def allows(self, name: str, node: bool) -> bool:
-        """Whether a file is one that this side writes."""
-        match = _SEATS.fullmatch(name) if self.part else None
-        if match:
-            return (match[1] == self.part.split("/")[1]) is node and int(match[2]) == self.launch
-        return name in self.list(os.devnull, node) or (node and is_log(name))
+
+def _list_fixed(directory: RunDirectory, node: bool) -> list[str]:
+    files = ("streams.jsonl", "supervisor.log", "journal.jsonl") if node else ("orders.jsonl", "closed")
+    return [os.path.relpath(directory.file(name), directory.path) for name in files]
 
 
 class FileLink:
     """One end, on the `node` or on the login node."""
 
-    def __init__(self, folder: str, names: RunNames, node: bool, say: Say) -> None:
-        self._folder = folder
-        self._names = names
+    def __init__(self, directory: RunDirectory, node: bool, say: Say) -> None:
+        self._directory = directory
         self._node = node
         self._say = say
         self._had: Optional[dict[str, int]] = None
 
     def greet(self) -> None:
         """Tell how much of the other's files is here."""
-        self._say({"have": measure_files(self._folder, self._names.list(self._folder, not self._node))})
+        self._say({"have": measure_files(self._directory.path, list_names(self._directory, not self._node))})
 
     def take(self, message: Mapping[str, Any]) -> str:
         """Take a message in; gives the name of a file that was written. OSError and ValueError where it cannot be."""
@@ -75,23 +71,23 @@ class FileLink:
             self._had = {str(name): int(size) for name, size in message["have"].items()}
         if "part" not in message:
             return ""
-        if not self._names.allows(str(message["part"]["file"]), not self._node):
+        if not is_written(self._directory, str(message["part"]["file"]), not self._node):
             raise ValueError(f"{message['part']['file']!r} is no file that the other side writes")
-        return write_part(self._folder, message["part"])
+        return write_part(self._directory.path, message["part"])
 
     def send_news(self) -> None:
         """Send what is new, once the other end has told what it has. Of an empty file nothing, so that it is there."""
         if self._had is None:
             return
-        names = self._names.list(self._folder, self._node)
+        names = list_names(self._directory, self._node)
         # Measured from the last to the first, so that nothing comes before what it was written behind.
-        sizes = measure_files(self._folder, names[::-1])
+        sizes = measure_files(self._directory.path, names[::-1])
         for name in names:
             if self._had.get(name, -1) < sizes.get(name, -1):
                 self._had[name] = self._send(name, max(0, self._had.get(name, 0)), sizes[name])
 
     def _send(self, name: str, offset: int, until: int) -> int:
-        with open(os.path.join(self._folder, name), "rb") as file:
+        with open(os.path.join(self._directory.path, name), "rb") as file:
             file.seek(offset)
             while True:
                 data = file.read(min(PART, until - offset))

@@ -20,7 +20,7 @@ from typing import IO, Any
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.file_links import FileLink, RunNames, measure_files
+from overspan.bridge.runtime.slurm.file_links import FileLink, list_names, measure_files
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.relay_node import READ_SIZE
 from overspan.bridge.runtime.slurm.run_files import lock_orders
@@ -34,71 +34,46 @@ _LONGEST_PAUSE = 30.0
 _OVER = re.compile(r"[Ii]nvalid job id|already completing|[Jj]ob/step already|has expired|revoked")
 
 
-def lock_name(launch: int) -> str:
-    """The file that a relay of a launch locks."""
-    return f"relay.{launch}.lock"
+def note_written(directory: RunDirectory, name: str) -> None:
+    """Add what is new in a launch's list of streams to the list of all launches."""
+    path = directory.file("streams.jsonl")
+    if os.path.join(directory.path, name) != path:
+        return
+    with open(path, "rb") as file:
+        own = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    with open(directory.streams, "ab+") as file:
+        file.seek(0)
+        known = set(file.read().splitlines(keepends=True))
+        file.write(b"".join(line for line in own if line not in known))
 
 
-def taken_name(launch: int) -> str:
-    """The file that tells that everything of a launch is here."""
-    return f"taken.{launch}"
+def close_orders(directory: RunDirectory, size: int) -> bool:
+    """Have orders refused from now on; False where there are more than so many bytes of them, or one is written."""
+    path = directory.file("orders.jsonl")
+    with lock_orders(path) as locked:
+        if not locked or measure_files("", [path]).get(path, 0) != size:
+            return False
+        _touch(directory.file("closed"))
+        return True
 
 
-class LoginFiles:
-    """What a relay does in the run directory on the login node besides linking it."""
-
-    def __init__(self, path: str, names: RunNames) -> None:
-        self.path = path
-        self.names = names
-        self._own = os.path.join(path, names.part)
-        self._orders = os.path.join(self._own, f"orders.{names.launch}.jsonl")
-        self._streams = f"streams.{names.launch}.jsonl"
-
-    def file(self, name: str) -> str:
-        """A file beside those of the supervisor."""
-        return os.path.join(self._own, name)
-
-    def is_hetjob(self) -> bool:
-        """Whether the launch is placed on several components. OSError, ValueError without a placement."""
-        return len(read_placement(self.file(f"placement.{self.names.launch}.json")).components) > 1
-
-    def note_written(self, name: str) -> None:
-        """Add what is new in a launch's list of streams to the list of all launches."""
-        if os.path.basename(name) != self._streams:
-            return
-        with open(os.path.join(self.path, name), "rb") as file:
-            own = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
-        with open(RunDirectory(self.path, self.names.launch, self.names.part).streams, "ab+") as file:
-            file.seek(0)
-            known = set(file.read().splitlines(keepends=True))
-            file.write(b"".join(line for line in own if line not in known))
-
-    def close_orders(self, size: int) -> bool:
-        """Have orders refused from now on; False where there are more than so many bytes of them, or one is written."""
-        with lock_orders(self._orders) as locked:
-            known = measure_files(self._own, [os.path.basename(self._orders)])
-            if not locked or sum(known.values()) != size:
-                return False
-            _touch(self.file(f"closed.{self.names.launch}"))
-            return True
-
-    def conclude(self) -> None:
-        """Have it on the disk, and leave the mark that everything is here."""
-        for name in measure_files(self.path, self.names.list(self.path, True)):
-            fd = os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        _touch(self.file(taken_name(self.names.launch)))
+def conclude(directory: RunDirectory) -> None:
+    """Have everything on the disk, and leave the mark that it is here."""
+    for name in measure_files(directory.path, list_names(directory, True)):
+        fd = os.open(os.path.join(directory.path, name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    _touch(directory.file("taken"))
 
 
 class RelayLink:
     """One srun, and the login node's end of the link through it."""
 
-    def __init__(self, store: LoginFiles, words: Sequence[str], greeting: bytes) -> None:
+    def __init__(self, directory: RunDirectory, words: Sequence[str], greeting: bytes) -> None:
         """Start it; OSError where there is no srun."""
-        self._store = store
+        self._directory = directory
         self._lines = LineReader()
         self._closing = -1
         self.came_up = self.taken = False
@@ -109,7 +84,7 @@ class RelayLink:
         self._input: IO[bytes] = self._process.stdin
         self._output, self._errors = self._process.stdout.fileno(), self._process.stderr.fileno()
         self._unsent = greeting
-        self._link = FileLink(store.path, store.names, False, self._say)
+        self._link = FileLink(directory, False, self._say)
         self._link.greet()
         os.set_blocking(self._input.fileno(), False)
 
@@ -129,7 +104,7 @@ class RelayLink:
                     else:
                         for message in self._lines.feed(data):
                             self._take(message)
-                if self._closing >= 0 and self._store.close_orders(self._closing):
+                if self._closing >= 0 and close_orders(self._directory, self._closing):
                     self._closing = -1
                 self._link.send_news()
         finally:
@@ -139,13 +114,13 @@ class RelayLink:
         self._unsent += encode_line(message)
 
     def _take(self, message: dict[str, Any]) -> None:
-        self._store.note_written(self._link.take(message))
+        note_written(self._directory, self._link.take(message))
         if "have" in message:
             self.came_up = True
         elif "closing" in message:
             self._closing = int(message["closing"]["orders"])
         elif "over" in message:
-            self._store.conclude()
+            conclude(self._directory)
             self._say({"taken": {}})
             self.taken = True
 
@@ -178,19 +153,19 @@ def _touch(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def step_words(native: str, names: RunNames, python: str, hetjob: bool) -> list[str]:
+def step_words(native: str, words: Sequence[str], python: str, hetjob: bool) -> list[str]:
     """The srun that starts a sender; it takes nothing from the job's other steps."""
     group = ["--het-group=0"] if hetjob else []
     where = ("--overlap", "--nodes=1", "--ntasks=1", "--relative=0", "--mem=0", "--gres=none", "--job-name=relay")
-    sender = entry_words(python, "sender", native, str(names.launch), *filter(None, [names.part]))
+    sender = entry_words(python, "sender", native, *words)
     return ["srun", f"--jobid={native}", "--quiet", *group, *where, *sender]
 
 
-def relay(store: LoginFiles, words: Sequence[str], greeting: bytes) -> int:
+def relay(directory: RunDirectory, words: Sequence[str], greeting: bytes) -> int:
     """Keep a link until everything is here or the job is over; gives the exit status."""
     failures = 0
     while failures < TRIES:
-        link = RelayLink(store, words, greeting)
+        link = RelayLink(directory, words, greeting)
         link.serve()
         if link.taken:
             return 0
@@ -205,23 +180,23 @@ def relay(store: LoginFiles, words: Sequence[str], greeting: bytes) -> int:
 
 def main(words: Sequence[str]) -> int:
     """Relay one launch; 0 also where another relay is at it, or all is here already."""
-    path, number, native, python, *part = words
-    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(signum, signal.SIG_IGN)
+    path, launch, native, python, *part = words
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
-    launch, names = int(number), RunNames(int(number), *part)
-    store = LoginFiles(path, names)
-    with open(store.file(lock_name(launch)), "ab") as lock:
+    directory = RunDirectory(path, int(launch), *part)
+    with open(directory.file("relay.lock"), "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        if os.path.exists(store.file(taken_name(launch))):
+        if os.path.exists(directory.file("taken")):
             return 0
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(select_sources(file.read()))
         try:
-            return relay(store, step_words(native, names, python, store.is_hetjob()), greeting)
+            hetjob = len(read_placement(directory.file("placement.json")).components) > 1
+            return relay(directory, step_words(native, (launch, *part), python, hetjob), greeting)
         except (OSError, ValueError) as error:
             log(f"cannot relay: {error}")
             return 1

@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.file_links import FileLink, RunNames
+from overspan.bridge.runtime.slurm.file_links import FileLink
 from overspan.bridge.runtime.slurm.node_folders import name_parent
 
 PLACES = ("/tmp",)
@@ -54,9 +55,9 @@ def find_folder(native: str, places: Sequence[str]) -> str:
 class FolderSender:
     """The node's end of the link between a supervisor's folder and the run directory on the login node."""
 
-    def __init__(self, folder: str, names: RunNames) -> None:
-        self._folder = folder
-        self._link = FileLink(folder, names, True, _say)
+    def __init__(self, directory: RunDirectory) -> None:
+        self._folder = directory.path
+        self._link = FileLink(directory, True, _say)
         self._lines = LineReader()
         self._told: set[str] = set()
 
@@ -123,7 +124,7 @@ def main(words: Sequence[str]) -> int:
         print(f"span: error: job {native} has no supervisor on this node", file=sys.stderr)
         return _FAILURE
     try:
-        return FolderSender(found, RunNames(int(launch), *part)).serve()
+        return FolderSender(RunDirectory(found, int(launch), *part)).serve()
     except (OSError, ValueError) as error:
         print(f"span: error: the folder cannot be read: {error}", file=sys.stderr)
         return _FAILURE

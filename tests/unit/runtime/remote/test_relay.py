@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
-from overspan.bridge.runtime.slurm.file_links import FileLink, RunNames
+from overspan.bridge.runtime.slurm.file_links import FileLink
 from overspan.bridge.runtime.slurm.node_folders import name_parent
-from overspan.bridge.runtime.slurm.relay_login import LoginFiles, RelayLink, relay
+from overspan.bridge.runtime.slurm.relay_login import RelayLink, close_orders, note_written, relay
 from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, mark_name
 from overspan.bridge.runtime.slurm.run_files import lock_orders
 from overspan.bridge.runtime.zip_application import build_archive
@@ -52,7 +53,7 @@ def here(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(there: Path, here: Path, greeting: bytes) -> Iterator[list[RelayLink]]:
     """A link that runs beside the test until all is here."""
-    link = RelayLink(LoginFiles(str(here), RunNames(1)), WORDS, greeting)
+    link = RelayLink(RunDirectory(str(here), 1), WORDS, greeting)
     thread = threading.Thread(target=link.serve)
     thread.start()
     yield [link]
@@ -96,16 +97,16 @@ def test_another_relay_goes_on_by_the_sizes(there: Path, here: Path, greeting: b
     (there / "orders.1.jsonl").write_text("one\n")
     (here / "orders.1.jsonl").write_text("one\ntwo\n")
     (there / OVER).touch()
-    assert relay(LoginFiles(str(here), RunNames(1)), WORDS, greeting) == 0
+    assert relay(RunDirectory(str(here), 1), WORDS, greeting) == 0
     assert (here / "logs" / "a.0.0.0.out").read_bytes() == b"abcde56789"
 
 
 def test_the_list_of_streams_is_of_all_launches(here: Path) -> None:
     (here / "streams.jsonl").write_text('{"launch":0}\n')
-    store = LoginFiles(str(here), RunNames(1))
+    store = RunDirectory(str(here), 1)
     for data in ('{"a":1}\n{"b"', '{"a":1}\n{"b":2}\n', '{"a":1}\n{"b":2}\n'):
         (here / "streams.1.jsonl").write_text(data)
-        store.note_written("streams.1.jsonl")
+        note_written(store, "streams.1.jsonl")
     found = [json.loads(line) for line in (here / "streams.jsonl").read_text().splitlines()]
     assert found == [{"launch": 0}, {"a": 1}, {"b": 2}]
 
@@ -115,7 +116,7 @@ NAMES = ["../x", "logs/../x", "plan.1.json", "logs/.x", "orders.1.jsonl", "logs/
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sender_writes_no_other_files(here: Path, name: str) -> None:
-    link = FileLink(str(here), RunNames(1, "members/a/0"), False, lambda message: None)
+    link = FileLink(RunDirectory(str(here), 1, "members/a/0"), False, lambda message: None)
     with pytest.raises(ValueError, match="no file that the other side writes"):
         link.take({"part": {"file": name, "offset": 0, "data": "eA=="}})
     assert not os.path.exists(here / name)
@@ -123,9 +124,9 @@ def test_a_sender_writes_no_other_files(here: Path, name: str) -> None:
 
 def test_a_part_of_a_set_tells_where_it_runs_and_learns_where_others_do(tmp_path: Path) -> None:
     node, login = tmp_path / "node", tmp_path / "login"
-    names, queue = RunNames(1, "members/a/2"), list[tuple[bool, dict[str, Any]]]()
+    queue = list[tuple[bool, dict[str, Any]]]()
     ends = {
-        side: FileLink(str(folder), names, side, partial(put, queue, side))
+        side: FileLink(RunDirectory(str(folder), 1, "members/a/2"), side, partial(put, queue, side))
         for side, folder in ((True, node), (False, login))
     }
     for folder, name in ((node, "members/a"), (node, "members/a/2"), (login, "members/b"), (login, "members/a/2")):
@@ -161,16 +162,16 @@ def exchange(ends: dict[bool, FileLink], queue: list[tuple[bool, dict[str, Any]]
 
 def test_the_end_of_the_orders_is_behind_the_last_one(here: Path) -> None:
     """A supervisor that has read so many bytes of its orders leaves only where there are no others."""
-    store = LoginFiles(str(here), RunNames(1))
-    assert store.close_orders(0)
+    store = RunDirectory(str(here), 1)
+    assert close_orders(store, 0)
     (here / "closed.1").unlink()
     (here / "orders.1.jsonl").write_text("one\n")
-    assert not store.close_orders(0) and not (here / "closed.1").exists()
+    assert not close_orders(store, 0) and not (here / "closed.1").exists()
     with lock_orders(str(here / "orders.1.jsonl")) as locked:
-        assert locked and not store.close_orders(4)
-    assert store.close_orders(4) and (here / "closed.1").exists()
+        assert locked and not close_orders(store, 4)
+    assert close_orders(store, 4) and (here / "closed.1").exists()
 
 
 def test_a_relay_ends_with_the_job(here: Path) -> None:
     words = ["sh", "-c", "echo 'srun: error: Unable to confirm allocation: Invalid job id specified' >&2; exit 1"]
-    assert relay(LoginFiles(str(here), RunNames(1)), words, b"") == 0
+    assert relay(RunDirectory(str(here), 1), words, b"") == 0
