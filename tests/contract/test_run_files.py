@@ -18,14 +18,14 @@ from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.file_links import FileLink
+from overspan.bridge.runtime.slurm.file_links import FileLink, encode_part, write_part
 from overspan.bridge.runtime.slurm.member_locations import (
     append_locations,
     locations_path,
     read_locations,
     render_locations,
 )
-from overspan.bridge.runtime.slurm.node_staging import add_notice, stage_launch
+from overspan.bridge.runtime.slurm.node_staging import NOTICE, stage_launch
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
 from overspan.bridge.runtime.slurm.relay_login import close_orders, conclude, note_written
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
@@ -43,7 +43,7 @@ class Run(Protocol):
     files: RunFiles
     login: RunDirectory
 
-    def execute(self, launch: RemoteLaunch, notices: str) -> None:
+    def execute(self, launch: RemoteLaunch, notices: bytes) -> None:
         """Run a node run's program with these notices, as its agent does."""
 
     def settle(self) -> None:
@@ -58,7 +58,7 @@ class SharedRun:
         os.makedirs(self.login.own)
         self.files = SharedFiles(self.login)
 
-    def execute(self, launch: RemoteLaunch, notices: str) -> None:
+    def execute(self, launch: RemoteLaunch, notices: bytes) -> None:
         run_program(launch)
 
     def settle(self) -> None:
@@ -81,9 +81,9 @@ class StreamedRun:
         self._pass_on(self._up.greet, self._down)
         self._pass_on(self._down.greet, self._up)
 
-    def execute(self, launch: RemoteLaunch, notices: str) -> None:
+    def execute(self, launch: RemoteLaunch, notices: bytes) -> None:
         staged = stage_launch(decode_launch(json.loads(encode_launch(launch))["launch"]), str(self._agent))
-        add_notice(str(self._agent), notices)
+        write_part(str(self._agent), encode_part(NOTICE, notices)["part"])
         run_program(staged)
         tails = OutputTails(tail_streams(staged), FileWait("", 0.0))
         while messages := tails.finish():
@@ -145,7 +145,7 @@ def test_what_programs_write_is_where_the_list_of_streams_says(run: Run, tmp_pat
     assert found == {"output": "said\nends soon\n", "error": "wrong\n"}
     assert all(line["path"].startswith(f"{run.login.path}/logs/") for line in listed)
     # What was told once is not told again.
-    assert run.files.take_notices() == ""
+    assert run.files.take_notices() == b""
 
 
 def test_orders_and_journal_go_their_ways(run: Run) -> None:

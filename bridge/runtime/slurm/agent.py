@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from overspan.bridge.runtime.core import gated_child, isolation, kernel, shim_control
@@ -25,6 +25,7 @@ from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
+from overspan.bridge.runtime.slurm.file_links import write_part
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
 from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
@@ -178,13 +179,20 @@ class Agent:
         for message in messages:
             if message.get("terminate") and self._term_at is None:
                 tree.obey(signal.SIGTERM)
-            if "notice" in message:
-                node_staging.add_notice(self._folder, str(message["notice"]["text"]))
+            if "part" in message:
+                self._keep_notice(message["part"])
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))
             if number:
                 pass_signal(tree, number, str(message.get("scope", "tree")))
+
+    def _keep_notice(self, part: Mapping[str, Any]) -> None:
+        """Add lines to the notices that the program may read; a full disk keeps them away."""
+        try:
+            write_part(self._folder, {**part, "file": node_staging.NOTICE})
+        except OSError:
+            pass
 
     def _insist(self, launch: RemoteLaunch, tree: Tree) -> None:
         """Without a supervisor, the end: TERM, once, and KILL after the grace period."""

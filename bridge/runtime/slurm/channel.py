@@ -4,7 +4,7 @@ down   {"launch": {...}}                       what to run, once
        {"signal": n, "scope": "tree"}          a signal for it
        {"terminate": true}                     Slurm ends the allocation: TERM, unless Slurm gave it already
        {"members": [[address, names], ...]}   the lines of the hosts file from now on
-       {"notice": {"text"}}                   lines for the file of notices, which this node has of its own
+       {"part": {"file", "data"}}              lines for the file of notices, which this node has of its own
        {"container": {"mark"}}                the image's container is there; its holder has this mark
 up     {"wanted": {"hosts", "home", "folder"}} the node's paths for the image's container, which is wanted now
        {"started": {"at", "sent"}}             the user's program runs

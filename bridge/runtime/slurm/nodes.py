@@ -26,7 +26,9 @@ from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
+from overspan.bridge.runtime.slurm.file_links import encode_part
 from overspan.bridge.runtime.slurm.images import list_carried
+from overspan.bridge.runtime.slurm.node_staging import NOTICE
 from overspan.bridge.runtime.slurm.placement import GrantedComponent, NodeSlots, srun_words
 from overspan.bridge.runtime.slurm.run_files import RunFiles
 from overspan.bridge.runtime.slurm.srun import Srun
@@ -129,7 +131,7 @@ class RemoteNodes:
         """Signal every live node run of an attempt, behind the notice of it; False when that reached nothing."""
         notices = self._context.files.take_notices()
         if notices:
-            self._tell_all({"notice": {"text": notices}})
+            self._tell_all(encode_part(NOTICE, notices))
         reached = False
         for key, live in self._live.items():
             if key.task == task and key.attempt == attempt and live.end is None:

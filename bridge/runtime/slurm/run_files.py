@@ -44,7 +44,7 @@ class RunFiles(Protocol):
     def keep(self, part: Mapping[str, Any]) -> None:
         """Keep what an agent has sent of a file. Raises OSError and ValueError."""
 
-    def take_notices(self) -> str:
+    def take_notices(self) -> bytes:
         """What the notices have got since the last call, where agents have to be told."""
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
@@ -83,9 +83,9 @@ class SharedFiles:
     def keep(self, part: Mapping[str, Any]) -> None:
         """Nothing is sent."""
 
-    def take_notices(self) -> str:
+    def take_notices(self) -> bytes:
         """Programs read the file itself."""
-        return ""
+        return b""
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
         """Leave the mark under the lock of those who write orders; False where one of them has it."""

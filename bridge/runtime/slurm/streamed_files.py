@@ -105,16 +105,16 @@ class StreamedFiles:
             raise ValueError(f"{part['file']!r} is no output")
         write_part(self.directory.path, part)
 
-    def take_notices(self) -> str:
+    def take_notices(self) -> bytes:
         """What the file of notices has got: each node has one of its own."""
         try:
-            with open(os.path.join(self.directory.path, NOTICE), encoding="utf-8") as file:
+            with open(os.path.join(self.directory.path, NOTICE), "rb") as file:
                 file.seek(self._noticed)
-                text = file.read()
-                self._noticed = file.tell()
+                data = file.read()
         except OSError:
-            return ""
-        return text
+            return b""
+        self._noticed += len(data)
+        return data
 
     # --- of the supervisor -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Optional
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import take_documents
 from overspan.bridge.runtime.slurm.inline_files import read_inline
-from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.node_folders import make_folder, write_file
 from overspan.bridge.runtime.slurm.relay_node import PLACES, mark_name
 from overspan.bridge.runtime.slurm.set_supervisor import SetSupervisor, name_part
 from overspan.bridge.runtime.slurm.streamed_files import StreamedFiles
@@ -27,9 +27,8 @@ _FAILURE = 70
 def fill_directory(directory: RunDirectory) -> None:
     """Put into the run directory what has come with the script, and have this process write its log there."""
     native = os.environ.get("SLURM_JOB_ID", "")
-    os.makedirs(directory.own, mode=0o700, exist_ok=True)
     for name, data in take_documents(os.environ).items():
-        _write(os.path.join(directory.path, name), data)
+        write_file(directory.path, name, data)
     fd = os.open(directory.file("supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
@@ -38,12 +37,7 @@ def fill_directory(directory: RunDirectory) -> None:
         os.unlink(LOG.replace("%j", native))
     except OSError:
         pass
-    _write(os.path.join(directory.path, mark_name(native)), b"")
-
-
-def _write(path: str, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(data)
+    write_file(directory.path, mark_name(native), b"")
 
 
 def main(words: Sequence[str]) -> int:

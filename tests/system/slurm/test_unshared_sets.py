@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.contract.conformance import Conformance, Rig
+from tests.contract.slurm_clusters import UnsharedSlurm
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.groups import SERVE, start, until_said
-from tests.system.slurm.relays import until_clean
-from tests.system.slurm.test_sets import make_set, natives, until_nothing_left
-from tests.system.slurm.test_unshared_groups import UnsharedSlurm, kill_relay
+from tests.system.slurm.relays import kill_relay, until_clean
+from tests.system.slurm.sets import make_set, natives, until_nothing_left
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import RestartScope

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, add_notice, stage_launch
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, stage_launch
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
 
 NOTHING = FileWait("", 0.0)
@@ -111,6 +111,3 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     assert settled.environment == {"OVERSPAN_RUN_DIR": str(folder), "WORD": FOLDER_PLACEHOLDER}
     assert (folder / "t.run").read_bytes() == b"echo \xff" and (folder / "t.run").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "link").resolve() == source
-    add_notice(str(folder), "one\n")
-    add_notice(str(folder), "two\n")
-    assert (folder / "notice").read_text() == "one\ntwo\n"
