@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, ta
 from overspan.bridge.runtime.slurm.relay_login import close_orders, conclude, note_written
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
 from overspan.bridge.runtime.slurm.run_files import RunFiles, SharedFiles
-from overspan.bridge.runtime.slurm.streamed_files import StreamedFiles
+from overspan.bridge.runtime.slurm.streamed_files import WAIT_SECONDS, StreamedFiles
 
 PART = "members/a/0"
 KEY = NodeKey("a", 0, 0, 0)
@@ -201,3 +202,14 @@ def test_the_end_is_where_it_is_read(run: Run) -> None:
     run.settle()
     run.files.finish(False)
     assert Path(run.login.file("journal.jsonl")).read_text() == '{"end":true}\n'
+
+
+def test_without_a_relay_a_supervisor_leaves_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [__file__])
+    files, clock = StreamedRun(tmp_path).files, [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert not files.close_orders(lambda: True)
+    clock[0] += WAIT_SECONDS - 1
+    assert not files.close_orders(lambda: True)
+    clock[0] += 2
+    assert files.close_orders(lambda: True)

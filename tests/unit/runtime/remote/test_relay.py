@@ -175,3 +175,23 @@ def test_the_end_of_the_orders_is_behind_the_last_one(here: Path) -> None:
 def test_a_relay_ends_with_the_job(here: Path) -> None:
     words = ["sh", "-c", "echo 'srun: error: Unable to confirm allocation: Invalid job id specified' >&2; exit 1"]
     assert relay(RunDirectory(str(here), 1), words, b"") == 0
+
+
+def test_a_journal_is_sent_as_it_was_before_what_it_tells_of(here: Path) -> None:
+    """What is written while the rest is sent waits for the next turn."""
+    (here / "logs").mkdir()
+    (here / "logs" / "a.0.0.0.out").write_text("one\n")
+    (here / "journal.1.jsonl").write_text("{}\n")
+    sent: list[dict[str, Any]] = []
+
+    def say(message: dict[str, Any]) -> None:
+        sent.append(message)
+        (here / "journal.1.jsonl").write_text("{}\n{}\n")
+
+    link = FileLink(RunDirectory(str(here), 1), True, say)
+    link.take({"have": {}})
+    link.send_news()
+    assert [(one["part"]["file"], one["part"]["data"]) for one in sent] == [
+        ("logs/a.0.0.0.out", "b25lCg=="),
+        ("journal.1.jsonl", "e30K"),
+    ]
