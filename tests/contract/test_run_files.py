@@ -83,6 +83,7 @@ class StreamedRun:
         self._pass_on(self._down.greet, self._up)
 
     def execute(self, launch: RemoteLaunch, notices: bytes) -> None:
+        assert launch.streamed
         staged = stage_launch(decode_launch(json.loads(encode_launch(launch))["launch"]), str(self._agent))
         write_part(str(self._agent), encode_part(NOTICE, notices)["part"])
         run_program(staged)
