@@ -19,7 +19,8 @@ from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.file_links import FileLink, encode_part, write_part
+from overspan.bridge.runtime.slurm.file_links import FileLink
+from overspan.bridge.runtime.slurm.file_parts import encode_part, write_part
 from overspan.bridge.runtime.slurm.member_locations import (
     append_locations,
     locations_path,

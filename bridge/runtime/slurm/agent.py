@@ -25,7 +25,7 @@ from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
-from overspan.bridge.runtime.slurm.file_links import write_part
+from overspan.bridge.runtime.slurm.file_parts import write_part
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
 from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams

@@ -9,7 +9,7 @@ down   {"launch": {...}}                       what to run, once
 up     {"wanted": {"hosts", "home", "folder"}} the node's paths for the image's container, which is wanted now
        {"started": {"at", "sent"}}             the user's program runs
        {"ready": {"at", "sent"}}               the file that is awaited is there
-       {"part": {"file", "data"}}              what it has written, in base64, where files are streamed (`file_links`)
+       {"part": {"file", "data"}}              what it has written, in base64, where files are streamed (`file_parts`)
        {"told": {"signal"}}                    Slurm itself signalled this step
        {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
 

@@ -1,26 +1,22 @@
 """A link between two folders: each end sends the growth of its own files to the other, over a channel of JSON lines.
 
-have   {"have": {name: size}}                   how much this end has of the other's files; first
-part   {"part": {"file", "offset", "data"}}     bytes of a file, in base64; without an offset they are appended
-
-The sizes of the files are the only state: an end that was killed is simply started again.
+First each says {"have": {name: size}}, how much it has of the other's files, then parts (`file_parts`). The sizes of the files are the only state: an end that was killed is simply started
+again.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.slurm.file_parts import encode_part, is_log, write_part
 
 PART = 256 << 10
 """Bytes of one message."""
-_LOG = re.compile(r"logs/[^/.][^/]*")
 _SEATS = re.compile(r"members/([^/.][^/]*)/seats\.(\d+)\.jsonl")
-_SUFFIXES = {"output": "out", "error": "err"}
 
 Say = Callable[[dict[str, Any]], None]
 """Sends a message to the other end."""
@@ -91,20 +87,10 @@ class FileLink:
             file.seek(offset)
             while True:
                 data = file.read(min(PART, until - offset))
-                self._say({"part": {"file": name, "offset": offset, "data": base64.b64encode(data).decode()}})
+                self._say(encode_part(name, data, offset))
                 offset += len(data)
                 if not data or offset >= until:
                     return offset
-
-
-def name_log(key: object, stream: str) -> str:
-    """The file of a node run's stream, where it is sent."""
-    return f"logs/{key}.{_SUFFIXES[stream]}"
-
-
-def is_log(name: str) -> bool:
-    """Whether a name is that of a node run's output."""
-    return bool(_LOG.fullmatch(name))
 
 
 def measure_files(folder: str, names: list[str]) -> dict[str, int]:
@@ -116,23 +102,6 @@ def measure_files(folder: str, names: list[str]) -> dict[str, int]:
         except FileNotFoundError:
             continue
     return sizes
-
-
-def encode_part(name: str, data: bytes) -> dict[str, Any]:
-    """A message with bytes for the end of a file."""
-    return {"part": {"file": name, "data": base64.b64encode(data).decode()}}
-
-
-def write_part(folder: str, part: Mapping[str, Any]) -> str:
-    """Put bytes of a file at their place; gives its name. Raises OSError."""
-    name, data, offset = str(part["file"]), base64.b64decode(part["data"]), part.get("offset")
-    path = os.path.join(folder, name)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
-        file.seek(0 if offset is None else int(offset), os.SEEK_END if offset is None else os.SEEK_SET)
-        while data:
-            data = data[file.write(data) :]
-    return name
 
 
 def _list_folder(path: str) -> list[str]:

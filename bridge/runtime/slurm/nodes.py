@@ -26,7 +26,7 @@ from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
-from overspan.bridge.runtime.slurm.file_links import encode_part
+from overspan.bridge.runtime.slurm.file_parts import encode_part
 from overspan.bridge.runtime.slurm.images import list_carried
 from overspan.bridge.runtime.slurm.node_staging import NOTICE
 from overspan.bridge.runtime.slurm.placement import GrantedComponent, NodeSlots, srun_words

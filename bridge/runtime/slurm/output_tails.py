@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch
-from overspan.bridge.runtime.slurm.file_links import encode_part, name_log
+from overspan.bridge.runtime.slurm.file_parts import encode_part, name_log
 
 PART = 1 << 16
 """Bytes of one message."""

@@ -21,7 +21,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths
 from overspan.bridge.runtime.core.task_scripts import prepare_command
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application
-from overspan.bridge.runtime.slurm.file_links import is_log, name_log, write_part
+from overspan.bridge.runtime.slurm.file_parts import is_log, name_log, write_part
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, NOTICE
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
 from overspan.bridge.runtime.slurm.run_files import NodeWork
