@@ -1,7 +1,7 @@
 """A link between two folders: each end sends the growth of its own files to the other, over a channel of JSON lines.
 
-First each says {"have": {name: size}}, how much it has of the other's files, then parts (`file_parts`). The sizes of the files are the only state: an end that was killed is simply started
-again.
+First it says {"have": {name: size}}, how much it has of the other's files, then parts of its own (`file_parts`). The
+sizes of the files are the only state: an end that was killed is simply started again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FileLink:
 
     def greet(self) -> None:
         """Tell how much of the other's files is here."""
-        self._say({"have": measure_files(self._directory.path, list_names(self._directory, not self._node))})
+        self._say({"have": _measure(self._directory.path, list_names(self._directory, not self._node))})
 
     def take(self, message: Mapping[str, Any]) -> str:
         """Take a message in; gives the name of a file that was written. OSError and ValueError where it cannot be."""
@@ -77,7 +77,7 @@ class FileLink:
             return
         names = list_names(self._directory, self._node)
         # Measured from the last to the first, so that nothing comes before what it was written behind.
-        sizes = measure_files(self._directory.path, names[::-1])
+        sizes = _measure(self._directory.path, names[::-1])
         for name in names:
             if self._had.get(name, -1) < sizes.get(name, -1):
                 self._had[name] = self._send(name, max(0, self._had.get(name, 0)), sizes[name])
@@ -93,15 +93,18 @@ class FileLink:
                     return offset
 
 
-def measure_files(folder: str, names: list[str]) -> dict[str, int]:
-    """The sizes of those files that are there."""
-    sizes = {}
-    for name in names:
-        try:
-            sizes[name] = os.stat(os.path.join(folder, name)).st_size
-        except FileNotFoundError:
-            continue
-    return sizes
+def measure_file(path: str) -> int:
+    """The size of a file; 0 where there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _measure(folder: str, names: list[str]) -> dict[str, int]:
+    """The sizes of those files that are there, in this order."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {name: measure_file(path) for name, path in paths.items() if os.path.exists(path)}
 
 
 def _list_folder(path: str) -> list[str]:

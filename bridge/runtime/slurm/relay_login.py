@@ -20,7 +20,7 @@ from typing import IO, Any
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.file_links import FileLink, list_names, measure_files
+from overspan.bridge.runtime.slurm.file_links import FileLink, list_names, measure_file
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.relay_node import READ_SIZE
 from overspan.bridge.runtime.slurm.run_files import lock_orders
@@ -51,21 +51,20 @@ def close_orders(directory: RunDirectory, size: int) -> bool:
     """Have orders refused from now on; False where there are more than so many bytes of them, or one is written."""
     path = directory.file("orders.jsonl")
     with lock_orders(path) as locked:
-        if not locked or measure_files("", [path]).get(path, 0) != size:
+        if not locked or measure_file(path) != size:
             return False
-        _touch(directory.file("closed"))
+        open(directory.file("closed"), "ab").close()
         return True
 
 
 def conclude(directory: RunDirectory) -> None:
     """Have everything on the disk, and leave the mark that it is here."""
-    for name in measure_files(directory.path, list_names(directory, True)):
-        fd = os.open(os.path.join(directory.path, name), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    _touch(directory.file("taken"))
+    for name in list_names(directory, True):
+        path = os.path.join(directory.path, name)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    open(directory.file("taken"), "ab").close()
 
 
 class RelayLink:
@@ -147,10 +146,6 @@ class RelayLink:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
-
-
-def _touch(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def step_words(native: str, words: Sequence[str], python: str, hetjob: bool) -> list[str]:

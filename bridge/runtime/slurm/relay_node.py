@@ -73,7 +73,7 @@ class FolderSender:
                 for message in self._lines.feed(data):
                     self._link.take(message)
                     if "taken" in message:
-                        os.close(os.open(os.path.join(self._folder, TAKEN), os.O_WRONLY | os.O_CREAT, 0o600))
+                        open(os.path.join(self._folder, TAKEN), "ab").close()
                         return 0
                 seconds = 0.0
             closing, over = (_read_text(os.path.join(self._folder, name)) for name in (CLOSING, OVER))

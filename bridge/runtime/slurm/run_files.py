@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Protocol
 
@@ -92,7 +91,7 @@ class SharedFiles:
         with lock_orders(self.directory.file("orders.jsonl")) as locked:
             if not locked or not settle():
                 return False
-            os.close(os.open(self.directory.file("closed"), os.O_WRONLY | os.O_CREAT, 0o600))
+            open(self.directory.file("closed"), "ab").close()
             return True
 
     def finish(self, terminated: bool) -> None:

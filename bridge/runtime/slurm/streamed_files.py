@@ -21,6 +21,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths
 from overspan.bridge.runtime.core.task_scripts import prepare_command
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application
+from overspan.bridge.runtime.slurm.file_links import measure_file
 from overspan.bridge.runtime.slurm.file_parts import is_log, name_log, write_part
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, NOTICE
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
@@ -122,7 +123,7 @@ class StreamedFiles:
         """Have the relay leave the mark unless there are more orders than those here; without a relay, leave alone."""
         if os.path.exists(self.directory.file("closed")):
             return settle()
-        size = _size(self.directory.file("orders.jsonl"))
+        size = measure_file(self.directory.file("orders.jsonl"))
         if not settle():
             self._closing_at = None
             return False
@@ -144,10 +145,3 @@ class StreamedFiles:
 def _append(path: str, text: str) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(text)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
