@@ -166,7 +166,10 @@ def test_orders_and_journal_go_their_ways(run: Run) -> None:
 
 def test_tasks_find_each_other(run: Run) -> None:
     own, other = Placement("a", 0, "n1", "10.0.0.1"), Placement("b", 0, "n2", "10.0.0.2")
-    append_locations(locations_path(run.files.directory.path, "a", 0), render_locations([own], "1"))
+    before = Placement("a", 0, "n0", "10.0.0.9")
+    # It takes the place of a native job that is gone, and has told as much.
+    append_locations(locations_path(run.login.path, "a", 0), render_locations([before], "0"))
+    run.files.tell_locations("a", render_locations([own], "1"))
     append_locations(locations_path(run.login.path, "b", 0), render_locations([other], "2"))
     run.settle()
     assert read_locations(locations_path(run.login.path, "a", 0)) == (own,)

@@ -28,23 +28,25 @@ def list_names(directory: RunDirectory, node: bool) -> list[str]:
     Those of a node are logs, lists and journal, of the login node orders and, for a part of a set, where the other
     tasks run. The last one is written behind the others.
     """
-    logs = [f"logs/{name}" for name in _list_folder(os.path.join(directory.path, "logs"))] if node else []
+    fixed = _list_fixed(directory, node)
+    if node:
+        return [*(f"logs/{name}" for name in _list_folder(os.path.join(directory.path, "logs"))), *fixed]
     tasks = _list_folder(os.path.join(directory.path, "members"))
     seats = (f"members/{task}/seats.{directory.launch}.jsonl" for task in tasks)
-    return [*logs, *(name for name in seats if is_written(directory, name, node)), *_list_fixed(directory, node)]
+    return [*(name for name in seats if is_written(directory, name, node)), *fixed]
 
 
 def is_written(directory: RunDirectory, name: str, node: bool) -> bool:
     """Whether a file is one that this side writes."""
     match = _SEATS.fullmatch(name)
-    if match:
-        part = os.path.relpath(directory.own, directory.path).split("/")
-        return part[0] == "members" and int(match[2]) == directory.launch and (match[1] == part[1]) is node
-    return name in _list_fixed(directory, node) or (node and is_log(name))
+    if not match:
+        return name in _list_fixed(directory, node) or (node and is_log(name))
+    own = os.path.relpath(directory.own, directory.path).split("/")
+    return not node and own[0] == "members" and own[1] != match[1] and int(match[2]) == directory.launch
 
 
 def _list_fixed(directory: RunDirectory, node: bool) -> list[str]:
-    files = ("streams.jsonl", "supervisor.log", "journal.jsonl") if node else ("orders.jsonl", "closed")
+    files = ("streams.jsonl", "supervisor.log", "seats.jsonl", "journal.jsonl") if node else ("orders.jsonl", "closed")
     return [os.path.relpath(directory.file(name), directory.path) for name in files]
 
 

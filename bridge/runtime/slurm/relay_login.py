@@ -21,6 +21,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
 from overspan.bridge.runtime.slurm.file_links import FileLink, list_names, measure_file
+from overspan.bridge.runtime.slurm.member_locations import locations_path
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.relay_node import READ_SIZE
 from overspan.bridge.runtime.slurm.run_files import lock_orders
@@ -35,13 +36,18 @@ _OVER = re.compile(r"[Ii]nvalid job id|already completing|[Jj]ob/step already|ha
 
 
 def note_written(directory: RunDirectory, name: str) -> None:
-    """Add what is new in a launch's list of streams to the list of all launches."""
-    path = directory.file("streams.jsonl")
-    if os.path.join(directory.path, name) != path:
+    """Add what is new in a supervisor's own list of streams, or of places, to the list of all that came before it."""
+    path = os.path.join(directory.path, name)
+    task = os.path.basename(os.path.dirname(directory.own))
+    lists = {
+        directory.file("streams.jsonl"): directory.streams,
+        directory.file("seats.jsonl"): locations_path(directory.path, task, directory.launch),
+    }
+    if path not in lists:
         return
     with open(path, "rb") as file:
         own = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
-    with open(directory.streams, "ab+") as file:
+    with open(lists[path], "ab+") as file:
         file.seek(0)
         known = set(file.read().splitlines(keepends=True))
         file.write(b"".join(line for line in own if line not in known))

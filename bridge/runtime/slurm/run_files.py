@@ -17,6 +17,7 @@ from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.node_runs import prepare_folder, prepare_work
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.slurm.member_locations import append_locations, locations_path
 
 
 class NodeWork(NamedTuple):
@@ -45,6 +46,9 @@ class RunFiles(Protocol):
 
     def take_notices(self) -> bytes:
         """What the notices have got since the last call, where agents have to be told."""
+
+    def tell_locations(self, task: str, line: bytes) -> None:
+        """Tell the supervisors of other tasks of a set where this one runs. Raises OSError."""
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
         """Have orders refused from now on; `settle` takes the last ones, and says whether to close still. OSError."""
@@ -85,6 +89,10 @@ class SharedFiles:
     def take_notices(self) -> bytes:
         """Programs read the file itself."""
         return b""
+
+    def tell_locations(self, task: str, line: bytes) -> None:
+        """Add it to the file that the others read."""
+        append_locations(locations_path(self.directory.path, task, self.directory.launch), line)
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
         """Leave the mark under the lock of those who write orders; False where one of them has it."""

@@ -22,7 +22,6 @@ from overspan.bridge.model.spec import OnFailure, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.supervised_launch import SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
-    append_locations,
     locations_path,
     read_locations,
     render_locations,
@@ -49,13 +48,11 @@ class SetSupervisor(Supervisor):
         self._began = time.time()
         self._looked_at = 0.0
         self._gave_up = False
-        self._line = b""
 
     def _grant(self, directory: RunDirectory) -> Granted:
         granted = super()._grant(directory)
         members = [Placement(*member) for member in granted.members]
-        self._line = render_locations(members, self._components[0].native)
-        append_locations(locations_path(directory.path, self._task, directory.launch), self._line)
+        self._files.tell_locations(self._task, render_locations(members, self._components[0].native))
         return granted
 
     def _move_clock(self, run: SupervisedLaunch, seconds: float, now: float) -> None:

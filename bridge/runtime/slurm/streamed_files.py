@@ -23,6 +23,7 @@ from overspan.bridge.runtime.core.task_scripts import prepare_command
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application
 from overspan.bridge.runtime.slurm.file_links import measure_file
 from overspan.bridge.runtime.slurm.file_parts import is_log, name_log, write_part
+from overspan.bridge.runtime.slurm.member_locations import append_locations
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, NOTICE
 from overspan.bridge.runtime.slurm.relay_node import CLOSING, OVER, TAKEN
 from overspan.bridge.runtime.slurm.run_files import NodeWork
@@ -118,6 +119,10 @@ class StreamedFiles:
         return data
 
     # --- of the supervisor -------------------------------------------------------------------------------------------
+
+    def tell_locations(self, task: str, line: bytes) -> None:
+        """Leave it for the relay, which adds it to the file of which the others have copies."""
+        append_locations(self.directory.file("seats.jsonl"), line)
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
         """Have the relay leave the mark unless there are more orders than those here; without a relay, leave alone."""

@@ -111,7 +111,16 @@ def test_the_list_of_streams_is_of_all_launches(here: Path) -> None:
     assert found == [{"launch": 0}, {"a": 1}, {"b": 2}]
 
 
-NAMES = ["../x", "logs/../x", "plan.1.json", "logs/.x", "orders.1.jsonl", "logs/a/b", "members/b/seats.1.jsonl"]
+NAMES = [
+    "members/a/seats.1.jsonl",
+    "../x",
+    "logs/../x",
+    "plan.1.json",
+    "logs/.x",
+    "orders.1.jsonl",
+    "logs/a/b",
+    "members/b/seats.1.jsonl",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,14 +140,16 @@ def test_a_part_of_a_set_tells_where_it_runs_and_learns_where_others_do(tmp_path
     }
     for folder, name in ((node, "members/a"), (node, "members/a/2"), (login, "members/b"), (login, "members/a/2")):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    (node / "members/a/seats.1.jsonl").write_text("a\n")
+    (node / "members/a/2/seats.1.jsonl").write_text("a\n")
     (node / "members/a/2/journal.1.jsonl").write_text("{}\n")
     (login / "members/b/seats.1.jsonl").write_text("b\n")
     (login / "members/a/2/closed.1").touch()
     for end in ends.values():
         end.greet()
     exchange(ends, queue)
-    assert (login / "members/a/seats.1.jsonl").read_text() == "a\n" and (login / "members/a/2/journal.1.jsonl").exists()
+    assert (login / "members/a/2/seats.1.jsonl").read_text() == "a\n" and (
+        login / "members/a/2/journal.1.jsonl"
+    ).exists()
     assert (node / "members/b/seats.1.jsonl").read_text() == "b\n" and (node / "members/a/2/closed.1").exists()
     # Nothing is sent twice, and nothing comes back.
     exchange(ends, queue)
