@@ -11,20 +11,19 @@ import os
 import re
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
-from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
+from overspan.bridge.runtime.slurm.channel import encode_line
 from overspan.bridge.runtime.slurm.file_links import FileLink, list_names, measure_file
 from overspan.bridge.runtime.slurm.member_locations import locations_path
 from overspan.bridge.runtime.slurm.placement import read_placement
-from overspan.bridge.runtime.slurm.relay_node import READ_SIZE
 from overspan.bridge.runtime.slurm.run_files import lock_orders
+from overspan.bridge.runtime.slurm.srun import Srun
 from overspan.bridge.runtime.slurm.supervisor import log
 
 ORDER_SECONDS = 0.25
@@ -79,44 +78,39 @@ class RelayLink:
     def __init__(self, directory: RunDirectory, words: Sequence[str], greeting: bytes) -> None:
         """Start it; OSError where there is no srun."""
         self._directory = directory
-        self._lines = LineReader()
+        self._poller = select.poll()
+        self._srun = Srun(words, os.environ, self._poller, 0o077)
+        self._link = FileLink(directory, False, self._say)
         self._closing = -1
         self.came_up = self.taken = False
-        self.said = b""
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(list(words), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._input: IO[bytes] = self._process.stdin
-        self._output, self._errors = self._process.stdout.fileno(), self._process.stderr.fileno()
-        self._unsent = greeting
-        self._link = FileLink(directory, False, self._say)
+        self._srun.send(greeting)
         self._link.greet()
-        os.set_blocking(self._input.fileno(), False)
+
+    @property
+    def said(self) -> str:
+        """The last words of srun's own."""
+        return "; ".join(self._srun.said)
 
     def serve(self) -> None:
         """Pass everything on until the srun ends, or all is here."""
-        opened = [self._output, self._errors]
         try:
-            while opened and not self.taken:
-                self._send()
-                ready = select.select(opened, [], [], 0.02 if self._unsent else ORDER_SECONDS)[0]
-                for fd in ready:
-                    data = os.read(fd, READ_SIZE)
-                    if not data:
-                        opened.remove(fd)
-                    elif fd == self._errors:
-                        self.said = (self.said + data)[-4096:]
-                    else:
-                        for message in self._lines.feed(data):
-                            self._take(message)
+            while self._srun.status is None and not self.taken:
+                self._poll(ORDER_SECONDS)
+                messages, self._srun.messages = self._srun.messages, []
+                for message in messages:
+                    self._take(message)
                 if self._closing >= 0 and close_orders(self._directory, self._closing):
                     self._closing = -1
                 self._link.send_news()
         finally:
             self._leave()
 
+    def _poll(self, seconds: float) -> None:
+        for fd, _ in self._poller.poll(seconds * 1000):
+            self._srun.handle(fd)
+
     def _say(self, message: dict[str, Any]) -> None:
-        self._unsent += encode_line(message)
+        self._srun.send(encode_line(message))
 
     def _take(self, message: dict[str, Any]) -> None:
         note_written(self._directory, self._link.take(message))
@@ -129,29 +123,16 @@ class RelayLink:
             self._say({"taken": {}})
             self.taken = True
 
-    def _send(self) -> None:
-        try:
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._input.fileno(), self._unsent) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._unsent = b""
-
     def _leave(self) -> None:
         """Send what is left, and give the srun time to end."""
         deadline = time.monotonic() + LEAVE_SECONDS
-        while self._unsent and self._process.poll() is None and time.monotonic() < deadline:
-            self._send()
-            time.sleep(0.02)
-        self._input.close()
-        try:
-            self._process.wait(max(1.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.terminate()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        while self._srun.status is None and time.monotonic() < deadline:
+            if not self._srun.behind:
+                self._srun.close_input()
+            self._poll(0.1)
+        if self._srun.status is None:
+            self._srun.signal(signal.SIGTERM)
+        self._srun.release()
 
 
 def step_words(native: str, words: Sequence[str], python: str, hetjob: bool) -> list[str]:
@@ -170,9 +151,8 @@ def relay(directory: RunDirectory, words: Sequence[str], greeting: bytes) -> int
         link.serve()
         if link.taken:
             return 0
-        said = link.said.decode("utf-8", "replace").strip()
-        log(f"the link has ended: {said or 'no word why'}")
-        if _OVER.search(said):
+        log(f"the link has ended: {link.said or 'no word why'}")
+        if _OVER.search(link.said):
             return 0
         failures = 0 if link.came_up else failures + 1
         time.sleep(min(2.0**failures, _LONGEST_PAUSE))

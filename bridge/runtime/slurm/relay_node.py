@@ -27,7 +27,7 @@ PLACES = ("/tmp",)
 OVER, TAKEN, CLOSING = "over", "taken", "closing"
 """Files of the folder: the supervisor has written its last line; the relay has everything; no more orders are wanted
 behind so many bytes."""
-READ_SIZE = 256 << 10
+_READ_SIZE = 256 << 10
 LOOK_SECONDS = 0.2
 FIND_SECONDS = 60.0
 _FAILURE = 70
@@ -67,7 +67,7 @@ class FolderSender:
         while True:
             seconds = LOOK_SECONDS
             while select.select([0], [], [], seconds)[0]:
-                data = os.read(0, READ_SIZE)
+                data = os.read(0, _READ_SIZE)
                 if not data:
                     return _FAILURE
                 for message in self._lines.feed(data):
