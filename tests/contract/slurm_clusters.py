@@ -61,11 +61,3 @@ class RemoteSlurm:
         tasks = (task, HELPER) if self._group else (task,)
         spec = JobSpec(name="contract", tasks=tasks, group=self._group, origin=origin)
         return new_job(next(self._ids), spec, time.time())
-
-
-class UnsharedSlurm(RemoteSlurm):
-    """Groups of this site for the conformance suite."""
-
-    def open(self) -> Adapter:
-        settings = {"tick": 0.5, "shared_root": False, **self._access.settings}
-        return open_cluster(ClusterConfig("rig", "slurm", settings))

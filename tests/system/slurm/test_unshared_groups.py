@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.contract.conformance import Conformance, Rig
-from tests.contract.slurm_clusters import UnsharedSlurm
+from tests.contract.slurm_clusters import RemoteSlurm
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import SERVE, check_delay, group, native_of, read_time, start, until_said
@@ -270,6 +270,14 @@ def test_a_supervisor_that_cannot_run_fails_the_group_and_leaves_its_words(unsha
     for node in NODES:
         unshared_site.rig.run(["rm", "-f", log], on=node)
     until_clean(unshared, unshared_site)
+
+
+class UnsharedSlurm(RemoteSlurm):
+    """Groups of this site for the conformance suite."""
+
+    def open(self) -> Adapter:
+        settings = {"tick": 0.5, "shared_root": False, **self._access.settings}
+        return open_cluster(ClusterConfig("rig", "slurm", settings))
 
 
 class TestConformance(Conformance):

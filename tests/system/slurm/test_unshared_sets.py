@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-import pytest
-from tests.contract.conformance import Conformance, Rig
-from tests.contract.slurm_clusters import UnsharedSlurm
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.groups import SERVE, start, until_said
 from tests.system.slurm.relays import kill_relay, until_clean
 from tests.system.slurm.sets import make_set, natives, until_nothing_left
-
-from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import RestartScope
 
 FIND = "for host in trainer-0.g server-0.g; do getent hosts $host || exit 9; done"
 WAIT = "until rm /tmp/go 2>/dev/null; do sleep 0.1; done"
@@ -132,21 +123,3 @@ def test_a_cancel_and_a_shell_reach_members_of_a_set(unshared: Span, unshared_si
         until_said(unshared, job, task, "bye")
     until_nothing_left(unshared, unshared_site, job)
     until_clean(unshared, unshared_site)
-
-
-class UnsharedSet(UnsharedSlurm):
-    """Sets of this site for the conformance suite."""
-
-    def _job(self, text: str, memory: int = 50) -> Job:
-        job = super()._job(text, memory)
-        return replace(job, spec=replace(job.spec, restart=RestartScope.TASK))
-
-
-class TestConformance(Conformance):
-    ids = itertools.count(1)
-
-    @pytest.fixture
-    def rig(self, unshared_site: Site) -> Iterator[Rig]:
-        rig = UnsharedSet(unshared_site.access, "group", self.ids)
-        yield rig
-        rig.clean()
