@@ -16,6 +16,9 @@ from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import SERVE, check_delay, group, native_of, read_time, start, until_said
 from tests.system.slurm.relays import NODES, kill_relay, list_relays, until_clean
 
+from overspan.adapters.contract import Adapter, ClusterConfig
+from overspan.adapters.slurm import open_cluster
+
 FIND = "for host in trainer-0.g trainer-1.g server-0.g; do getent hosts $host || exit 9; done"
 WAIT = "while [ ! -e /tmp/go ]; do sleep 0.1; done; rm /tmp/go"
 
