@@ -22,9 +22,15 @@ COPIED = 64 << 20
 
 
 def find_program(names: Sequence[str], others: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The words of the program that the user has chosen, else of the first one that there is; empty for none."""
+    """The words of the program that the user has chosen, else of the first one that there is; empty for none.
+
+    Raises ValueError where a variable's quotation marks do not close.
+    """
     for name in names:
-        words = shlex.split(environment.get(name, ""))
+        try:
+            words = shlex.split(environment.get(name, ""))
+        except ValueError:
+            raise ValueError(f"${name} cannot be read: a quotation mark does not close") from None
         if words:
             return words
     return next((words for words in map(str.split, others) if shutil.which(words[0])), [])
@@ -35,7 +41,11 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     if session.document is None or not session.document.streams:
         screen.notify("the log is empty", markup=False)
         return
-    words = find_program(names, others, os.environ)
+    try:
+        words = find_program(names, others, os.environ)
+    except ValueError as error:
+        screen.notify(str(error), severity="error", markup=False)
+        return
     if not words:
         screen.notify(f"there is no {' or '.join(others)} here: set {names[0]}", severity="error", markup=False)
         return

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live, write_values
-from tests.system.top.terminal import open_terminal
+from tests.system.top.top_stories import play_shell
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.order_stories import read_notes
 
@@ -213,20 +211,4 @@ def test_a_shell_has_the_terminal_and_gives_it_back(span: Span) -> None:
     job = span.wrap("sleep 300", "-J", "fit")
     span.until(job, "RUNNING")
     held = hold(span, "later")
-    seen = Path(span.folder, "seen")
-    environment = {**span.environment, "TERM": "xterm", "SHELL": "/bin/sh"}
-    with open_terminal(["top", "-j", f"{job},{held}"], environment) as terminal:
-        terminal.wait_for("fit", "later")
-        terminal.press("g!")
-        terminal.wait_for("the job goes on")
-        terminal.press(f"echo $SLURM_JOB_ID > {seen}; exit 3\n")
-        # What ends badly may have said why.
-        terminal.wait_for("exit code 3")
-        terminal.press("\n")
-        terminal.wait_for("later", "JOBID")
-        assert seen.read_text() == f"{job}\n" and span.job(job)["state"] == "RUNNING"
-        terminal.press("G!")
-        terminal.wait_for("does not run yet")
-        terminal.press("q")
-        assert terminal.wait_end() == 0
-        assert terminal.screen.clean
+    play_shell(span, job, "echo told=$SLURM_JOB_ID", f"told={job}", {}, held)
