@@ -49,7 +49,10 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
-    DetailPane { height: 50%; display: none; background: $background; scrollbar-size: 1 1; overflow-x: hidden; }
+    DetailPane {
+        height: 50%; display: none; background: $background; scrollbar-size: 1 1; scrollbar-gutter: stable;
+        overflow-x: hidden;
+    }
     DetailPane.-beside { dock: right; width: 50%; height: 100%; border-left: vkey $panel; }
     DetailPane.-maximized { width: 100%; height: 1fr; dock: none; border: none; }
     DetailPane .detail--head { background: $panel; color: $foreground; text-style: bold; }

@@ -190,6 +190,8 @@ class LogScreen(Screen[None]):
         document = self.session.document
         logs = {(member_of(one), one.stream) for one in (document.streams if document is not None else ())}
         names = count_name_cells([member for member, _ in logs]) if len(logs) > 1 else 0
+        # Of all logs, not of those that are shown: a task keeps its colour.
+        self.view.set_groups(stream.job or stream.task for stream in self.session.streams)
         if names != self.view.options.names:
             self.view.set_options(self.view.options._replace(names=names))
 

@@ -238,3 +238,21 @@ def test_one_node_is_no_nodes(nodes: int, cpus: int, gpus: float, words: str) ->
     told = document()
     told["tasks"][0] |= {"nodes": nodes, "cpus": cpus, "gpus": gpus}
     assert any(line.startswith(f"Asks for   {words}") for line in write(JobAnswers(told)))
+
+
+def test_nothing_stands_below_the_scroll_bar_that_comes_with_the_last_lines() -> None:
+    source = FakeSource([job(1)])
+    source.details = {"1": document(1, state="COMPLETED")}
+    source.scripts["1"] = "\n".join(f"{number:02} " + "x" * 200 for number in range(30))
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(app.queue.table.lines) == 1)
+        await pilot.press("d")
+        pane = app.queue.pane
+        await settle(pilot, lambda: "29 xx" in pane.text())
+        await pilot.pause()
+        assert pane.show_vertical_scrollbar
+        widths = [cell_len("".join(piece.text for piece in line)) for line in pane._lines]
+        assert max(widths) == pane.scrollable_content_region.width - 1 == pane.region.width - 2
+
+    play(source, story)
