@@ -158,12 +158,12 @@ class HelpScreen(ModalScreen[None]):
 
     def action_scroll(self, lines: int) -> None:
         """Scroll by lines."""
-        self.query_one(HelpBox).scroll_relative(y=lines, animate=False)
+        self.query_one(HelpBox).scroll_relative(y=lines, animate=False, immediate=True)
 
     def action_page(self, pages: int) -> None:
         """Scroll by screens."""
         box = self.query_one(HelpBox)
-        box.scroll_relative(y=pages * max(1, box.container_size.height - 1), animate=False)
+        box.scroll_relative(y=pages * max(1, box.container_size.height - 1), animate=False, immediate=True)
 
     def action_edge(self, last: bool) -> None:
         """Scroll to the first or the last line."""

@@ -164,12 +164,12 @@ class OrderDialog(SeenDialog[GivenOrder | None]):
             move = self.focused.action_cursor_down if by > 0 else self.focused.action_cursor_up
             move()
         else:
-            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False, immediate=True)
 
     def action_page(self, by: int) -> None:
         """Scroll the targets by pages."""
         targets = self.query_one(VerticalScroll)
-        targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False)
+        targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False, immediate=True)
 
 
 def _write(lines: Sequence[str]) -> Content:
