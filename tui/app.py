@@ -22,10 +22,10 @@ from textual.widgets import ContentSwitcher
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
-from overspan.tui.actions.orders import word_error
 from overspan.tui.actions.watching import ASK_SECONDS, Watching
 from overspan.tui.clipboard import write_clipboard
 from overspan.tui.driver import TerminalDriver
+from overspan.tui.error_words import word_error
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.help import HelpScreen, pair_active

@@ -26,6 +26,7 @@ from overspan.tui.detail.dependencies import draw_graph, index_rows
 from overspan.tui.detail.layout import DetailLine, DetailText, VerbatimText, lay_out
 from overspan.tui.detail.log_tail import TailFollower, tell_output
 from overspan.tui.detail.sections import DetailSection, make_sections
+from overspan.tui.error_words import word_error
 from overspan.tui.keys import bind
 from overspan.tui.queue.tree import Kind
 from overspan.tui.source import Source
@@ -151,7 +152,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
                 # What was known of this job stays; what is known of another one must not stand below its name.
                 if self._answered != self._identify(target):
                     self._answers = None
-                self._trouble, self._waiting = error.message, False
+                self._trouble, self._waiting = word_error(error.message, error.remedy), False
                 self._draw()
 
         line = target.row.submit_line

@@ -14,6 +14,7 @@ from textual.screen import Screen
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.error_words import tell_error
 from overspan.tui.lent_terminal import lend_terminal
 from overspan.tui.logs.session import LogSession, find_file
 
@@ -71,7 +72,7 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
 
     def fail(error: OverspanError) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        screen.notify(clean_text(error.message), severity="error", markup=False)
+        screen.notify(tell_error(error), severity="error", markup=False)
 
     stopped, most = threading.Event(), COPIED // max(1, len(streams))
     screen.app.questions.ask(  # type: ignore[attr-defined]

@@ -112,7 +112,9 @@ class JobPlace(TopPlace):
             self.app.push_screen(TextScreen(target))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Orders have no keys where none may be given, nor while somebody types: inputs leave some keys to others."""
+        """The details have keys while they are open; orders have none where none may be given, nor while somebody types: inputs leave some keys to others."""
+        if action.startswith("detail_"):
+            return bool(self.pane.display)
         refuse = {"order": refuse_orders, "shell": refuse_shells}.get(action)
         return refuse is None or not (refuse(self.top.options) or isinstance(self.app.focused, Input))
 

@@ -18,6 +18,7 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
+from overspan.tui.error_words import tell_error
 from overspan.tui.filter_language import suggest_word
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
@@ -306,7 +307,7 @@ class QueuePlace(JobPlace):
             self._show_owners(Owners.GROUP, users)
 
     def _miss_colleagues(self, error: OverspanError) -> None:
-        self.app.notify(clean_text(error.message), title="groups", severity="warning", markup=False)
+        self.app.notify(tell_error(error), title="groups", severity="warning", markup=False)
         self._show_owners(Owners.ALL, ())
 
     def _show_owners(self, owners: Owners, users: Collection[str]) -> None:
