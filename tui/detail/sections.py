@@ -74,8 +74,8 @@ def _summarize(job: Mapping[str, Any], now: float) -> Iterator[tuple[str, Detail
             yield name, (DetailText(value),)
     tasks = job.get("tasks") or ()
     for place, task in enumerate(tasks):
-        name = (DetailText(f"{task.get('name')}: ", "accent"),) if len(tasks) > 1 else ()
-        yield "" if place else "Asks for", (*name, DetailText(_tell_demand(task)))
+        own: DetailLine = (DetailText(f"{task.get('name')}: ", "accent"),) if len(tasks) > 1 else ()
+        yield "" if place else "Asks for", (*own, DetailText(_tell_demand(task)))
     yield from (("Waits", (DetailText(text, "waiting"),)) for text in list_task_reasons(job))
 
 
