@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live, write_values
-from tests.system.top.top_stories import play_shell
+from tests.system.top.top_stories import GROUP, play_shell
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.order_stories import read_notes
 
@@ -13,20 +13,6 @@ from overspan.tui.detail.text_screen import TextScreen
 
 pytestmark = pytest.mark.shared_daemon
 SIGNALLED = "trap 'echo told' USR1; echo up; while :; do sleep 0.05; done"
-GROUP = """\
-name: rl
-execution: parallel
-primary_tasks: [trainer]
----
-name: trainer
-resources: {cpus: 0.1}
-envs: {EPOCHS: "3 of 4"}
-run: echo up; sleep 300
----
-name: rollout
-resources: {cpus: 0.1}
-run: sleep 300
-"""
 
 
 def hold(span: Span, name: str, *words: str) -> str:

@@ -33,6 +33,23 @@ run: |
   sleep 600
 """
 
+GROUP = """\
+name: rl
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+resources: {cpus: 0.1}
+envs: {EPOCHS: "3 of 4"}
+run: echo up; sleep 300
+---
+name: rollout
+num_nodes: 2
+resources: {cpus: 0.1}
+run: sleep 300
+"""
+"""A small group that runs until it is ended."""
+
 
 def play_day(span: Span, submit: Callable[[str], int], sent: str) -> None:
     """Open the queue, read logs that follow, look at what was sent, restart, read the earlier attempt, cancel.
