@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from rich.cells import cell_len
-from tests.unit.tui.detail_lines import write
+from tests.unit.tui.detail_lines import document, write
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
@@ -19,15 +19,6 @@ from overspan.tui.app import TopApp
 from overspan.tui.detail.answers import JobAnswers, narrow_job
 from overspan.tui.detail.layout import DetailBlock, DetailText, LabelledValues, StateSpan, TextGrid, lay_out
 from overspan.tui.detail.sections import make_spans
-
-
-def document(number: int = 1, state: str = "RUNNING", **more: Any) -> dict[str, Any]:
-    node = {"index": 0, "node": "n1", "started_at": NOW - 60, "ended_at": None}
-    attempt = {"number": 0, "state": state, "cause": None, "started_at": NOW - 60, "ended_at": None, "nodes": [node]}
-    task = {"name": "main", "state": state, "nodes": 1, "cpus": 2, "time_limit": 3600, "started_at": NOW - 60}
-    task |= {"ended_at": None, "attempts": [attempt], "node_list": "n1"}
-    given = {"id": number, "name": "fit", "user": "ana", "cluster": "leo", "state": state, "submitted_at": NOW - 100}
-    return {**given, "tasks": [task], **more}
 
 
 def fail(code: int = 1, **more: Any) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.tui.detail_lines import document
 from tests.unit.tui.fake_source import FakeSource, LogFile, job
 from tests.unit.tui.queue_lab import make_array
 from tests.unit.tui.stories import play, settle
-from tests.unit.tui.test_detail_pane import document
 from textual.pilot import Pilot
 
 from overspan.bridge.client.messages import LogPart, StreamKey
