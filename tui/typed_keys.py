@@ -21,6 +21,9 @@ LAPS = 3
 PATIENCE = 0.5
 """Seconds after which the next key is handed on, whatever the one before still does."""
 
+MOST_WAITING = 64
+"""Keys that wait at most; of more, the first are handed on as they are."""
+
 
 class TypedKeys:
     """Hands keys and pastes on, each when what the one before did is done."""
@@ -38,6 +41,9 @@ class TypedKeys:
     async def take(self, event: Event) -> None:
         """Hand it on, now or when it is its turn. Called in the application's own task."""
         self._waiting.append(event)
+        if len(self._waiting) > MOST_WAITING:
+            # The terminal, or the machine, has stood still: each key of thousands would be a frame of its own.
+            await self._hand_on(self._waiting.popleft())
         if self._wait_number:
             return
         if self._is_quiet():

@@ -128,6 +128,23 @@ def test_a_screen_that_holds_keys_up_does_so_for_a_moment_only(monkeypatch: pyte
     play(make_source(), story)
 
 
+def test_of_thousands_of_keys_few_wait() -> None:
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        send(app, "41" * 500 + "?")
+        most = 0
+
+        def is_done() -> bool:
+            nonlocal most
+            most = max(most, len(app._typed._waiting))
+            return isinstance(app.screen, HelpScreen)
+
+        await settle(pilot, is_done)
+        assert most <= 65 and app._typed._waits < 200
+
+    play(make_source(), story)
+
+
 def test_a_key_alone_waits_for_nothing() -> None:
     waits: list[Any] = []
 
