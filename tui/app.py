@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 from rich.console import RenderableType
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
@@ -21,10 +22,10 @@ from textual.widgets import ContentSwitcher
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
-from overspan.tui.actions.orders import word_error
 from overspan.tui.actions.watching import ASK_SECONDS, Watching
 from overspan.tui.clipboard import write_clipboard
 from overspan.tui.driver import TerminalDriver
+from overspan.tui.error_words import word_error
 from overspan.tui.feed import Lost, QueueFeed
 from overspan.tui.head import Head, HeadFacts, PlaceTab
 from overspan.tui.help import HelpScreen, pair_active
@@ -46,6 +47,7 @@ from overspan.tui.screen_changes import WrittenScreen
 from overspan.tui.source import OpenSource
 from overspan.tui.terminal import Colours
 from overspan.tui.themes import NAMES, OWN, SHORT, find_theme
+from overspan.tui.typed_keys import TypedKeys
 
 TROUBLE_SECONDS = 20.0
 """How long the note about a wrong configuration stands; help has it too."""
@@ -80,6 +82,9 @@ class TopApp(App[int], inherit_bindings=False):
         self.order_log = OrderLog()
         self.watching = Watching(self)
         self._written = WrittenScreen()
+        self._typed = TypedKeys(self, self._hand_on)
+        self.acted_at = 0.0
+        """When the user pressed or clicked what is being done, by the monotonic clock."""
         self._making = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
@@ -230,6 +235,18 @@ class TopApp(App[int], inherit_bindings=False):
         self.screen.refresh(layout=True)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """Hand on what is typed, one key after another."""
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded:
+            await self._typed.take(event)
+        else:
+            await self._hand_on(event)
+
+    async def _hand_on(self, event: events.Event) -> None:
+        if isinstance(event, (events.Key, events.MouseDown)) and not event.is_forwarded:
+            self.acted_at = event.time
+        await super().on_event(event)
 
     async def action_place(self, name: str) -> None:
         """Go to a place."""

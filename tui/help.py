@@ -24,6 +24,9 @@ _LEAST_HELP = 12
 """Cells for what is said about a key, however narrow the screen is."""
 
 
+_FIRST = ("queue", "nodes", "history", "clusters", "schedules", "job", "detail")
+
+
 class HelpEntry(NamedTuple):
     """An action with its keys, as people write them."""
 
@@ -48,19 +51,19 @@ class HelpSection(NamedTuple):
 def list_help(
     active: Iterable[tuple[str, str]], table: Sequence[KeyAction] = KEYS, ascii_only: bool = False
 ) -> list[HelpSection]:
-    """The sections of the active bindings, each given as its key and its id; the most special scope first."""
+    """The sections of the active bindings, each given as its key and its id: the place first, the general last."""
     keys: dict[str, list[str]] = {}
     for key, name in active:
         keys.setdefault(name, []).append(show_key(key, ascii_only))
     sections = []
-    for scope, title in reversed(SCOPES.items()):
+    for scope in [*_FIRST, *(each for each in reversed(SCOPES) if each not in _FIRST)]:
         found = [
             HelpEntry(action.id, " ".join(keys[action.id]), action.title, action.help)
             for action in table
             if action.scope == scope and action.id in keys
         ]
         if found:
-            sections.append(HelpSection(title, tuple(found)))
+            sections.append(HelpSection(SCOPES[scope], tuple(found)))
     return sections
 
 
@@ -158,12 +161,12 @@ class HelpScreen(ModalScreen[None]):
 
     def action_scroll(self, lines: int) -> None:
         """Scroll by lines."""
-        self.query_one(HelpBox).scroll_relative(y=lines, animate=False)
+        self.query_one(HelpBox).scroll_relative(y=lines, animate=False, immediate=True)
 
     def action_page(self, pages: int) -> None:
         """Scroll by screens."""
         box = self.query_one(HelpBox)
-        box.scroll_relative(y=pages * max(1, box.container_size.height - 1), animate=False)
+        box.scroll_relative(y=pages * max(1, box.container_size.height - 1), animate=False, immediate=True)
 
     def action_edge(self, last: bool) -> None:
         """Scroll to the first or the last line."""

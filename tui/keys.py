@@ -84,11 +84,11 @@ QUEUE: tuple[KeyAction, ...] = (
 )
 
 FILTER: tuple[KeyAction, ...] = (
-    KeyAction("filter.keep", "enter", "keep", "keep", "go back to the lines with the filter"),
-    KeyAction("filter.close", "escape", "drop", "drop", "go back to the lines without it"),
+    KeyAction("filter.keep", "enter", "keep", "keep", "go back to the lines with the filter", hint=True),
+    KeyAction("filter.close", "escape", "drop", "drop", "go back to the lines without it", hint=True),
     KeyAction("filter.older", "up", "older", "an earlier filter"),
     KeyAction("filter.newer", "down", "newer", "a later filter"),
-    KeyAction("filter.complete", "tab", "complete", "complete", "take the field or value that is proposed"),
+    KeyAction("filter.complete", "tab", "complete", "complete", "take the field or value that is proposed", hint=True),
 )
 """While a filter is typed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +23,13 @@ def lend_terminal(
 ) -> None:
     """Run a program on the terminal, and come back when it ends. `greeting` is a line above what it writes.
 
-    Where it fails, what it has said stays to be read until Enter.
+    Where it fails, what it has said stays to be read until Enter. A program that is missing is told before the terminal
+    is lent.
     """
+    trouble = explain_missing(words[0], os.environ if environment is None else environment)
+    if trouble:
+        screen.notify(trouble, severity="error", markup=False)
+        return
     try:
         with screen.app.suspend(), _keep_terminal(sys.__stdin__), _leave_interrupts():
             if greeting:
@@ -35,6 +41,15 @@ def lend_terminal(
         screen.notify("there is no terminal for another program here", severity="error", markup=False)
     except OSError as error:
         screen.notify(clean_text(f"{words[0]}: {error.strerror}"), severity="error", markup=False)
+
+
+def explain_missing(program: str, environment: Mapping[str, str]) -> str:
+    """Why a program cannot be started, with what to do; empty where it can."""
+    if shutil.which(program, path=environment.get("PATH", os.defpath)):
+        return ""
+    if os.path.dirname(program):
+        return clean_text(f"{program} is not a program that can be started here")
+    return clean_text(f"there is no {program} on PATH here: install it, or start `span top` where it is")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from overspan.tui.terminal import Colours, TerminalTraits
 DARK = Theme(
     name="overspan-dark",
     primary="#6aa9e9",
-    secondary="#8fa3bf",
+    secondary="#b48ede",
     accent="#7cc5d9",
     success="#86c28b",
     warning="#d9b36c",
@@ -27,7 +27,7 @@ DARK = Theme(
     dark=True,
     variables={
         "text-primary": "#8cbcf0",
-        "text-secondary": "#a3b4cc",
+        "text-secondary": "#c9aeea",
         "text-accent": "#84c9dc",
         "text-success": "#86c28b",
         "text-warning": "#dfbb78",
@@ -58,7 +58,7 @@ DARK = Theme(
 LIGHT = Theme(
     name="overspan-light",
     primary="#1f62ad",
-    secondary="#55657c",
+    secondary="#7a3f9d",
     accent="#116a80",
     success="#22763a",
     warning="#8a5a00",
@@ -70,7 +70,7 @@ LIGHT = Theme(
     dark=False,
     variables={
         "text-primary": "#1f62ad",
-        "text-secondary": "#55657c",
+        "text-secondary": "#7a3f9d",
         "text-accent": "#116a80",
         "text-success": "#1d6f36",
         "text-warning": "#855600",
@@ -102,7 +102,7 @@ TERMINAL = Theme(
     name="terminal",
     ansi=True,
     primary="ansi_blue",
-    secondary="ansi_cyan",
+    secondary="ansi_magenta",
     accent="ansi_cyan",
     success="ansi_green",
     warning="ansi_yellow",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local.inotify import Inotify
@@ -13,6 +15,9 @@ from overspan.bridge.model.checkpoint_listings import FolderListing, decode_list
 from overspan.bridge.runtime.checkpoints.scan import scan
 
 _log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 POLL_SECONDS = 1.0
 """Seconds between two looks where inotify does not see everything: network file systems, too many folders."""
@@ -26,6 +31,8 @@ class LocalCheckpoints:
     def __init__(self) -> None:
         self._inotify: Inotify | None = None
         self._failed = False
+        # Of its own: a file system that hangs keeps no other work of the daemon waiting.
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._inside: dict[str, tuple[str, ...]] = {}
         """For each request the folders whose changes count, as the last listing showed them."""
 
@@ -33,8 +40,8 @@ class LocalCheckpoints:
         """A listing of each folder, in order."""
         if self._inotify is not None:
             # What changes from here on wakes `wait`; what changed before is in the listing.
-            self._inotify.drain()
-        listings = await asyncio.to_thread(_list_all, folders)
+            self._inotify.take()
+        listings = await self._call(_list_all, folders)
         self._inside = {
             folder.request.key: tuple(_list_open(folder, listing))
             for folder, listing in zip(folders, listings, strict=True)
@@ -45,19 +52,26 @@ class LocalCheckpoints:
         """Wait until something has changed in one of the folders, at most `timeout` seconds."""
         wanted = {path for folder in folders for path in self._inside.get(folder.request.key, (folder.request.path,))}
         instance = self._open()
-        complete = instance is not None and await asyncio.to_thread(instance.watch, wanted)
         if instance is None:
             await asyncio.sleep(min(timeout, POLL_SECONDS))
             return True
-        if not complete or await asyncio.to_thread(_are_elsewhere, wanted):
+        outcome = await self._call(instance.watch, wanted)
+        if outcome.fresh:
+            # What changed there between the listing and now woke nobody.
+            return True
+        if not outcome.complete or await self._call(_are_elsewhere, wanted):
             timeout = min(timeout, POLL_SECONDS)
-        return await _readable(instance.fd, timeout)
+        return await _await_change(instance, timeout)
+
+    async def _call(self, call: Callable[[A], R], argument: A) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, argument)
 
     def close(self) -> None:
         """Let inotify go."""
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _open(self) -> Inotify | None:
         if self._inotify is None and not self._failed:
@@ -119,13 +133,15 @@ def _kind_of(path: str, kinds: dict[str, str]) -> str:
     return kinds.get(path, "")
 
 
-async def _readable(fd: int, timeout: float) -> bool:
+async def _await_change(instance: Inotify, timeout: float) -> bool:
     loop = asyncio.get_running_loop()
-    changed = asyncio.Event()
-    loop.add_reader(fd, changed.set)
+    readable, fd = asyncio.Event(), instance.fd
+    loop.add_reader(fd, readable.set)
     try:
         async with asyncio.timeout(timeout):
-            await changed.wait()
+            while not instance.take():
+                readable.clear()
+                await readable.wait()
     except TimeoutError:
         return False
     finally:

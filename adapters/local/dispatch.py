@@ -13,7 +13,7 @@ from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
-from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
+from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
@@ -107,11 +107,16 @@ class Dispatch:
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
+        # Most jobs ask for the same.
+        fits: dict[tuple[Variant, ...], bool] = {}
         for start in range(0, len(waiting), _TAKEN_AT_ONCE):
             part = waiting[start : start + _TAKEN_AT_ONCE]
             for run in await asyncio.to_thread(self._make_waiting, part):
                 self._enter(run)
-                if not self._fits(run):
+                variants = run.ticket.variants
+                if variants not in fits:
+                    fits[variants] = self._fits(run)
+                if not fits[variants]:
                     self._note(run, [Refused(time.time(), NEVER_FITS)])
         names = {run.host for run in found}
         for name in names:
@@ -133,7 +138,9 @@ class Dispatch:
         ]
 
     def _make_run(self, place: LaunchFiles, launch: Launch) -> LocalLaunch:
-        launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+        job = fit_gpu_defaults(launch.job, self.bookings.capacity)
+        if job is not launch.job:
+            launch = replace(launch, job=job)
         return launches.make_run(place, launch, self.bookings.capacity)
 
     async def submit(self, wanted: Sequence[Launch]) -> list[Accepted | Refusal]:

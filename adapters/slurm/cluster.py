@@ -297,7 +297,7 @@ class SlurmCluster:
 
     def find_obstacle(self, job: Job) -> str:
         """Why a job cannot wait at a set's start gate; empty where it can."""
-        return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
+        return find_obstacle(job)
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""

@@ -105,6 +105,8 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
     lease_path = os.path.join(paths.state, "daemon.lease")
     before = read_lease(lease_path)
     lease = take_lease(lease_path, identify(paths.socket), time.time())
+    # What is made before the daemon listens lives as long as the process, all but a little.
+    gc.disable()
     try:
         start_records(paths.log, foreground)
         log.info("%s", _word_lease(lease, before))
@@ -118,6 +120,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
         finally:
             store.close()
     finally:
+        gc.enable()
         release_lease(lease_path, lease, time.time())
     log.info("the daemon has ended; jobs go on")
 
@@ -236,6 +239,9 @@ def _share_arena() -> None:
 
 
 def _freeze() -> None:
-    """Spare the collector what lives as long as the process."""
-    gc.collect()
+    """Spare the collector what lives as long as the process: modules, and the jobs that were loaded.
+
+    They are not collected before: that would take as long as loading them, for the little that is rubbish.
+    """
     gc.freeze()
+    gc.enable()

@@ -129,14 +129,14 @@ def _live_starts(job: Job) -> list[float]:
 
 
 def _find_payer(job: Job) -> TaskSpec:
-    """The task charged for a lost launch: a primary that ran, else any task that ran, else the first primary.
+    """The task charged for a lost launch: a primary that ran, else any that ran, else the first primary or task.
 
     A lost launch does not show which task was hit.
     """
     carried = [spec for spec in job.spec.tasks if is_carried(job, spec.name)]
     ran = [spec for spec in carried if job.task(spec.name).live]
     primaries = [spec for spec in carried if spec.primary]
-    return next((spec for spec in ran if spec.primary), (ran or primaries)[0])
+    return next((spec for spec in ran if spec.primary), (ran or primaries or carried)[0])
 
 
 def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:

@@ -6,7 +6,8 @@ What each layout writes last, and where that was read:
 
 - PyTorch distributed checkpoints: `.metadata`, written by the coordinator when all ranks have written, under another
   name first (torch/distributed/checkpoint/filesystem.py, `FileSystemWriter.finish`).
-- Hugging Face Trainer: `trainer_state.json` in `checkpoint-N` (transformers/trainer.py, `_save_checkpoint`).
+- Hugging Face Trainer: `trainer_state.json` in `checkpoint-N` (transformers/trainer.py, `_save_checkpoint`). Earlier
+  versions wrote the states of the random generators after it, which no evaluation reads.
 - DeepSpeed: `latest` beside the checkpoints, with the tag of the newest (deepspeed/runtime/engine.py,
   `save_checkpoint`).
 - Megatron-LM: `latest_checkpointed_iteration.txt` beside them, with the iteration (megatron/training/checkpointing.py,

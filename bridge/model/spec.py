@@ -230,10 +230,14 @@ class Candidate:
 
 
 class Start(str, Enum):
-    """Whether a group's members start as a gang."""
+    """Whether a group's members start as a gang, and for which of them resources are asked for at once."""
 
+    TURNS = "turns"
+    """The tasks of one stage start as a gang; each stage asks for its resources at its turn."""
     TOGETHER = "together"
+    """All tasks are launched as one, and start as a gang."""
     INDEPENDENT = "independent"
+    """As `turns`, but the tasks of one stage start each as it can."""
 
 
 @dataclass(frozen=True)

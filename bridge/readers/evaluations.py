@@ -33,7 +33,7 @@ from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_document import absolute
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.validation.yaml_documents import read_documents
-from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, find_node, key_place, place_in
+from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, TableEntry, find_node, key_place, place_in
 
 Values = Mapping[str, Any]
 
@@ -82,14 +82,17 @@ def read_evaluations(
     return tuple(specs)
 
 
-def read_watch(text: str, file: str, around: EvaluationContext) -> EvaluationSpec:
-    """Read a document with `on_checkpoint` alone, for a job that exists. Raises InvalidRequest."""
+def read_watch(text: str, file: str, around: EvaluationContext, *, bare: bool = False) -> EvaluationSpec:
+    """Read a document with `on_checkpoint` alone, or with `bare` with the keys of an entry. Raises InvalidRequest."""
     found = Diagnostics()
     documents = [node for node in read_documents(text, file) if isinstance(node, Table)]
     if len(documents) != 1:
         raise InvalidRequest("one document with on_checkpoint is wanted", place=Place(file))
-    values = _WATCH.read(documents[0], found)
-    specs = read_evaluations(documents[0], values, around, found)
+    document = documents[0]
+    if bare:
+        document = Table(document.place, {"on_checkpoint": TableEntry(document.place, document)})
+    values = _WATCH.read(document, found)
+    specs = read_evaluations(document, values, around, found)
     found.raise_any()
     if len(specs) != 1:
         raise InvalidRequest("one entry of on_checkpoint is wanted", place=Place(file))

@@ -73,7 +73,10 @@ _GROUP: dict[str, TableKey] = {
 JOB: dict[str, TableKey] = {
     "failover_after": TableKey(delay(), "How long to wait for a cluster before the next one is tried."),
     "race": TableKey(boolean(), "Whether to queue on all clusters and take the first that starts."),
-    "start": TableKey(choice(Start), "together: all tasks start, or none. independent: each as it can."),
+    "start": TableKey(
+        choice(Start),
+        "turns: the tasks of a stage start, or none. together: those of all stages. independent: each as it can.",
+    ),
     "start_timeout": TableKey(delay(), "How long a start may take before what is held is given back."),
     "array": TableKey(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
     "begin": TableKey(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),

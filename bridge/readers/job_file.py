@@ -13,6 +13,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.model.stages import list_turns
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
 from overspan.bridge.readers.evaluations import EvaluationContext, read_evaluations, read_stop_when
@@ -93,8 +94,10 @@ def read_job_tables(tables: list[Table], file: str, context: ReadContext) -> Job
     spec = _make_job(layout, values, parsed_tasks, context, found)
     found.raise_any()
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
+    # Without turns the two mean the same, and builds before this one read the other.
+    together = spec.start is Start.TURNS and not list_turns(placed, Start.TURNS)
     return replace(
-        replace(spec, tasks=placed).take(spec.candidates[0]),
+        replace(spec, tasks=placed, start=Start.TOGETHER if together else spec.start).take(spec.candidates[0]),
         name=job_name,
         candidates=spec.candidates if differ(spec.candidates) else (),
         later={**spec.later, **later},
@@ -247,7 +250,7 @@ def _make_job(
         layout.top, values, EvaluationContext(context, tuple(names), primaries, read_job_tables), found
     )
     inter_connection = values.get("inter_connection", True)
-    together = layout.single or (layout.group and inter_connection)
+    start = Start.TOGETHER if layout.single else Start.TURNS if layout.group and inter_connection else Start.INDEPENDENT
     made = {
         "name": "",
         "tasks": tuple(
@@ -256,7 +259,7 @@ def _make_job(
         "candidates": candidates,
         "group": layout.group,
         "clusters": placed.clusters,
-        "start": values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
+        "start": values.get("start", start),
         "restart": None if layout.single else values.get("restart"),
         "priority": _read_priority(values, top, parsed_tasks, found),
         "hold": values.get("hold", False) or context.hold,

@@ -42,12 +42,12 @@ class OrderLogScreen(ModalScreen[None]):
 
     def action_scroll(self, by: int) -> None:
         """Scroll by lines."""
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False, immediate=True)
 
     def action_page(self, by: int) -> None:
         """Scroll by pages."""
         log = self.query_one(VerticalScroll)
-        log.scroll_relative(y=by * max(1, log.size.height - 1), animate=False)
+        log.scroll_relative(y=by * max(1, log.size.height - 1), animate=False, immediate=True)
 
 
 def write_entry(entry: OrderEntry) -> str:

@@ -9,8 +9,9 @@ from textual.notifications import SeverityLevel
 
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.order_log import OrderEntry, sum_up_answers
-from overspan.tui.actions.orders import JobOrder, OrderAnswer, word_error
+from overspan.tui.actions.orders import JobOrder, OrderAnswer
 from overspan.tui.actions.target import Target
+from overspan.tui.error_words import word_error
 from overspan.tui.source import Source
 
 if TYPE_CHECKING:

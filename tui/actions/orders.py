@@ -10,6 +10,7 @@ from overspan.bridge.client.messages import CancelOrder
 from overspan.bridge.model.durations import format_limit, parse_time_limit
 from overspan.bridge.model.states import TERMINAL
 from overspan.tui.actions.target import Target
+from overspan.tui.error_words import word_error
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.tree import Kind, LineKey, QueueTree
 from overspan.tui.source import Source
@@ -271,8 +272,3 @@ def word_states(states: Mapping[str, int]) -> str:
     if len(states) == 1:
         return next(iter(states))
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-
-
-def word_error(message: str, *more: str) -> str:
-    """An error with its remedy, or an answer with its notes, in one line."""
-    return "; ".join(part.strip() for part in (message, *more) if part.strip())

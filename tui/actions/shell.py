@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.actions.orders import word_error
 from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion, list_lines
+from overspan.tui.error_words import word_error
 from overspan.tui.lent_terminal import lend_terminal
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.tree import Kind
@@ -76,7 +76,9 @@ def open_shell(app: TopApp, target: Target) -> None:
             if given is not None:
                 _enter(app, target, named[given.value])
 
-        app.push_screen(OrderDialog(OrderQuestion("Shell: where?", list_lines([target]), "Enter", (), choices)), take)
+        app.push_screen(
+            OrderDialog(OrderQuestion("Shell: where?", list_lines([target]), "Open shell", (), choices)), take
+        )
 
     app.questions.ask(
         "shell",

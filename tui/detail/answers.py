@@ -10,6 +10,7 @@ from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.array_summary import ElementSummary, summarize_elements
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import LIVE_WORDS
+from overspan.tui.error_words import word_error
 from overspan.tui.source import Source
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def ask_job(source: Source, ref: str, submit_line: str = "") -> JobAnswers:
         try:
             return ask()
         except OverspanError as error:
-            troubles[part] = error.message
+            troubles[part] = word_error(error.message, error.remedy)
             return missing
 
     nothing: list[Transition] = []

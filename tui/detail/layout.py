@@ -42,6 +42,12 @@ class VerbatimText(NamedTuple):
     lines: tuple[str, ...]
 
 
+class CutLines(NamedTuple):
+    """Lines of which each stays one: what is behind the edge is cut."""
+
+    rows: tuple[DetailLine, ...]
+
+
 class StateSpan(NamedTuple):
     """A state from a time to another (epoch seconds)."""
 
@@ -56,7 +62,7 @@ class StateBar(NamedTuple):
     rows: tuple[tuple[str, tuple[StateSpan, ...]], ...]
 
 
-DetailBlock = LabelledValues | TextGrid | VerbatimText | StateBar
+DetailBlock = LabelledValues | TextGrid | VerbatimText | CutLines | StateBar
 _BARS = {
     "PENDING": ("░", "waiting"),
     "CONFIGURING": ("▒", "busy"),
@@ -74,6 +80,8 @@ def lay_out(block: DetailBlock, width: int) -> list[DetailLine]:
         return _lay_out_grid(block, width)
     if isinstance(block, StateBar):
         return _lay_out_bars(block, width)
+    if isinstance(block, CutLines):
+        return [_cut_line(row, width) for row in block.rows]
     lines = (clean_text(line.expandtabs(8)) for line in block.lines)
     return [part for line in lines for part in wrap_pieces((DetailText(line),), width, whole_words=False)]
 
@@ -106,6 +114,14 @@ def _cut(pieces: DetailLine, begin: int, end: int) -> DetailLine:
         if part:
             found.append(DetailText(part, style))
     return tuple(found)
+
+
+def _cut_line(line: DetailLine, width: int) -> DetailLine:
+    """The line, or what there is room for and an ellipsis."""
+    cleaned = tuple(DetailText(clean_text(text), style) for text, style in line)
+    if sum(cell_len(piece.text) for piece in cleaned) <= width:
+        return cleaned
+    return (*wrap_pieces(cleaned, width - 1, whole_words=False)[0], DetailText("…", "dim"))
 
 
 def _lay_out_values(block: LabelledValues, width: int) -> list[DetailLine]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rich.cells import set_cell_size
 from rich.segment import Segment
@@ -18,17 +19,22 @@ from textual.timer import Timer
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.state_words import ENDED_WORDS
+from overspan.bridge.model.state_words import ENDED_WORDS, LIVE_WORDS
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.answers import JobAnswers, ask_job
 from overspan.tui.detail.dependencies import draw_graph, index_rows
 from overspan.tui.detail.layout import DetailLine, DetailText, VerbatimText, lay_out
+from overspan.tui.detail.log_tail import TailFollower, tell_output
 from overspan.tui.detail.sections import DetailSection, make_sections
+from overspan.tui.error_words import word_error
 from overspan.tui.keys import bind
+from overspan.tui.queue.tree import Kind
+from overspan.tui.source import Source
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
 
+T = TypeVar("T")
 REST_SECONDS = 0.15
 """How long the cursor has to rest on a job before it is asked for."""
 NEWS_SECONDS = 0.5
@@ -44,7 +50,10 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
-    DetailPane { height: 50%; display: none; background: $background; scrollbar-size: 1 1; overflow-x: hidden; }
+    DetailPane {
+        height: 50%; display: none; background: $background; scrollbar-size: 1 1; scrollbar-gutter: stable;
+        overflow-x: hidden;
+    }
     DetailPane.-beside { dock: right; width: 50%; height: 100%; border-left: vkey $panel; }
     DetailPane.-maximized { width: 100%; height: 1fr; dock: none; border: none; }
     DetailPane .detail--head { background: $panel; color: $foreground; text-style: bold; }
@@ -77,7 +86,9 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         self._numbers = itertools.count(1)
         self._wanted = 0
         self._lines: list[DetailLine] = []
-        self._starts: list[int] = []
+        self._starts: dict[str, int] = {}
+        """The line that each section begins with, by its title."""
+        self._tail = TailFollower(self._ask_daemon, self._draw)
 
     @property
     def _top(self) -> TopApp:
@@ -106,6 +117,8 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
             self._rest.stop()
         self._asks_soon = target is not None
         self._waiting = target is not None and (not same or self._answers is None)
+        if not same:
+            self._tail.forget()
         if target is None:
             self._answers, self._trouble = None, ""
         else:
@@ -130,17 +143,31 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
                 self._graph = self._draw_dependencies(answers)
                 self._answered = self._identify(target)
                 self._draw()
+                # An array has logs in its elements; what waits has none.
+                if target.kind is not Kind.ARRAY and "[" not in target.ref and answers.job.get("state") != "PENDING":
+                    self._tail.look(target.ref)
 
         def fail(error: OverspanError) -> None:
             if wanted == self._wanted:
                 # What was known of this job stays; what is known of another one must not stand below its name.
                 if self._answered != self._identify(target):
                     self._answers = None
-                self._trouble, self._waiting = error.message, False
+                self._trouble, self._waiting = word_error(error.message, error.remedy), False
                 self._draw()
 
         line = target.row.submit_line
-        self._top.questions.ask("detail", lambda source: ask_job(source, target.ref, line), take, fail)
+        self._ask_daemon("detail", lambda source: ask_job(source, target.ref, line), take, fail)
+
+    def _ask_daemon(
+        self, kind: str, ask: Callable[[Source], T], take: Callable[[T], None], fail: Callable[[OverspanError], None]
+    ) -> None:
+        self._top.questions.ask(kind, ask, take, fail)
+
+    @property
+    def _runs(self) -> bool:
+        """Whether the job that is shown may print something."""
+        state = "" if self._answers is None else str(self._answers.job.get("state"))
+        return state in LIVE_WORDS and state != "PENDING"
 
     def _draw_dependencies(self, answers: JobAnswers) -> tuple[str, ...]:
         """The graph, from the rows of the queue."""
@@ -153,25 +180,45 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
         job = {} if self._answers is None else self._answers.job
         if self.display and job and job.get("state") not in ENDED_WORDS:
             self._draw()
+            if self._runs and self._in_view:
+                self._tail.look_again()
+
+    @property
+    def _in_view(self) -> bool:
+        """Whether somebody sees the pane, and wants news."""
+        top = self._top
+        return self.screen.is_active and self in top.place.query(DetailPane) and top.paused_since is None
 
     def _draw(self) -> None:
         """Lay the sections out; only what became another line is painted."""
         width = max(1, self.scrollable_content_region.width - 1)
-        before, self._lines, self._starts = self._lines, [], []
+        before, self._lines = self._lines, []
+        starts, self._starts = self._starts, {}
         for section in self._make_sections():
-            self._starts.append(len(self._lines))
-            self._lines += [(DetailText(section.title, "title"),)] if self._starts[1:] else []
+            self._lines += [(DetailText(section.title, "title"),)] if self._starts else []
+            self._starts[section.title] = len(self._lines) - bool(self._starts)
             self._lines += [line for block in section.blocks for line in lay_out(block, width)]
             self._lines.append(())
         if before != self._lines or self._waiting:
             self.virtual_size = Size(self.size.width, len(self._lines) + 1)
+            self._stay(starts)
             self.refresh()
+
+    def _stay(self, before: Mapping[str, int]) -> None:
+        """Stay where the user reads when something above that comes or grows."""
+        here = self.scroll_offset.y
+        title = max((name for name, start in before.items() if start <= here), key=before.__getitem__, default=None)
+        if here and title in self._starts and self._starts[title] != before[title]:
+            self._go(here + self._starts[title] - before[title])
 
     def _make_sections(self) -> list[DetailSection]:
         if self._answers is None:
             text = self._trouble or ("asking the daemon..." if self._waiting else "no job")
             return [DetailSection("", (VerbatimText((text,)),))]
         sections = make_sections(self._answers, time.time() + self._top.clock_offset)
+        output = None if self._tail.found is None else tell_output(self._tail.found, self._runs)
+        if output is not None:
+            sections.insert(1, output)
         if self._graph:
             sections.insert(1, DetailSection("Dependencies", (VerbatimText(self._graph),)))
         return [DetailSection("", (VerbatimText((self._trouble,)),)), *sections] if self._trouble else sections
@@ -234,6 +281,6 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
     def go_to_section(self, by: int) -> None:
         """Bring the next section, or the one before, to the top."""
         here = self.scroll_offset.y
-        later = [start for start in self._starts if start > here]
-        earlier = [start for start in self._starts if start < here]
+        later = [start for start in self._starts.values() if start > here]
+        earlier = [start for start in self._starts.values() if start < here]
         self._go((later[0] if later else here) if by > 0 else (earlier[-1] if earlier else 0))

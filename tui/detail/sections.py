@@ -13,6 +13,7 @@ from overspan.bridge.listings.texts import first_word
 from overspan.bridge.model.durations import format_elapsed, format_limit, format_timestamp
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.state_words import LIVE_WORDS
+from overspan.tui.amounts import count, format_mebibytes
 from overspan.tui.detail.answers import JobAnswers
 from overspan.tui.detail.layout import (
     DetailBlock,
@@ -71,7 +72,10 @@ def _summarize(job: Mapping[str, Any], now: float) -> Iterator[tuple[str, Detail
     for name, value in list_facts(job):
         if name not in _ELSEWHERE:
             yield name, (DetailText(value),)
-    yield "Asks for", (DetailText("; ".join(_tell_demand(task) for task in job.get("tasks") or ())),)
+    tasks = job.get("tasks") or ()
+    for place, task in enumerate(tasks):
+        own: DetailLine = (DetailText(f"{task.get('name')}: ", "accent"),) if len(tasks) > 1 else ()
+        yield "" if place else "Asks for", (*own, DetailText(_tell_demand(task)))
     yield from (("Waits", (DetailText(text, "waiting"),)) for text in list_task_reasons(job))
 
 
@@ -98,15 +102,11 @@ def _tell_end(job: Mapping[str, Any]) -> str:
 
 
 def _tell_demand(task: Mapping[str, Any]) -> str:
-    parts = [_count(task.get("nodes"), "node"), _count(task.get("cpus"), "CPU")]
-    parts += [f"{task['memory']} MiB a node"] if task.get("memory") else []
-    parts += [_count(task["gpus"], "GPU")] if task.get("gpus") else []
-    return ", ".join([*parts, format_limit(task.get("time_limit"))])
-
-
-def _count(number: Any, thing: str) -> str:
-    """`1 node`, `0.5 GPUs`."""
-    return f"{number or 0:g} {thing}{'s' * (number != 1)}"
+    parts = [count(task.get("nodes") or 0, "node"), count(task.get("cpus") or 0, "CPU")]
+    parts += [f"{format_mebibytes(task['memory'])} a node"] if task.get("memory") else []
+    parts += [count(task["gpus"], "GPU")] if task.get("gpus") else []
+    limit = task.get("time_limit")
+    return ", ".join([*parts, "no time limit" if limit is None else f"{format_limit(limit)} at most"])
 
 
 def make_spans(rows: Iterable[Transition], begin: float, now: float) -> tuple[StateSpan, ...]:

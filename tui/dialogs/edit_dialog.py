@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static, TextArea
 
 from overspan.bridge.client.terminal_texts import clean_text
@@ -17,13 +16,14 @@ from overspan.tui.actions.edit_lines import EditFile
 from overspan.tui.actions.orders import JobOrder, TargetChoice
 from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.order_dialog import list_lines, word_left_out, word_title
+from overspan.tui.dialogs.seen_dialog import SeenDialog
 from overspan.tui.keys import bind
 
 SendChanges = Callable[[Sequence[Target], Mapping[str, str]], str]
 """Sends what was changed; gives what is wrong with it, and then nothing was sent."""
 
 
-class EditDialog(ModalScreen[None]):
+class EditDialog(SeenDialog[None]):
     """Edits the values of an order's targets. `send` begins to send; `tell` has the answers."""
 
     DEFAULT_CSS = """
@@ -49,7 +49,6 @@ class EditDialog(ModalScreen[None]):
         self._file = file
         self._send = send
         self._sending = False
-        self._seen = False
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -72,10 +71,7 @@ class EditDialog(ModalScreen[None]):
         first = next((row for row, text in enumerate(rows) if not text.startswith("#")), 0)
         area.move_cursor((first, len(rows[first]) if rows else 0))
         area.focus()
-        self.call_after_refresh(self._note_seen)
-
-    def _note_seen(self) -> None:
-        self._seen = True
+        self.note_painted()
 
     def _name_targets(self) -> None:
         targets = self.choice.chosen
@@ -101,7 +97,7 @@ class EditDialog(ModalScreen[None]):
 
     def action_send(self) -> None:
         """Send what was changed, once at a time."""
-        if not self._seen or self._sending:
+        if not self.was_answered or self._sending:
             return
         try:
             trouble = self._send(self.choice.chosen, self._file.read(self.text))

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -17,6 +16,7 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.orders import JobOrder, TargetChoice, word_states
 from overspan.tui.actions.target import Target
+from overspan.tui.dialogs.seen_dialog import SeenDialog
 from overspan.tui.keys import bind
 from overspan.tui.queue.styled_text import cut_text
 
@@ -59,7 +59,7 @@ def ask_jobs(order: JobOrder, choice: TargetChoice, hidden: int = 0) -> OrderQue
     )
 
 
-class OrderDialog(ModalScreen[GivenOrder | None]):
+class OrderDialog(SeenDialog[GivenOrder | None]):
     """Asks whether to give an order. The targets are those of its beginning, whatever the list does meanwhile."""
 
     DEFAULT_CSS = """
@@ -82,7 +82,6 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
     def __init__(self, question: OrderQuestion) -> None:
         super().__init__()
         self.question = question
-        self._seen = False
 
     def compose(self) -> ComposeResult:
         question = self.question
@@ -118,10 +117,7 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
             options.focus()
         else:
             self.query_one("#no").focus()
-        self.call_after_refresh(self._note_seen)
-
-    def _note_seen(self) -> None:
-        self._seen = True
+        self.note_painted()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """One of the two was chosen."""
@@ -142,7 +138,7 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
         """Answer; a Yes counts once the dialog was seen, and with a value that can be read."""
         if not yes:
             self.dismiss(None)
-        elif not self._seen:
+        elif not self.was_answered:
             return
         elif self.question.prompt:
             self._answer_typed(self.query_one(Input).value.strip())
@@ -168,12 +164,12 @@ class OrderDialog(ModalScreen[GivenOrder | None]):
             move = self.focused.action_cursor_down if by > 0 else self.focused.action_cursor_up
             move()
         else:
-            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False, immediate=True)
 
     def action_page(self, by: int) -> None:
         """Scroll the targets by pages."""
         targets = self.query_one(VerticalScroll)
-        targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False)
+        targets.scroll_relative(y=by * max(1, targets.size.height - 1), animate=False, immediate=True)
 
 
 def _write(lines: Sequence[str]) -> Content:

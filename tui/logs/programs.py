@@ -14,6 +14,7 @@ from textual.screen import Screen
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.error_words import tell_error
 from overspan.tui.lent_terminal import lend_terminal
 from overspan.tui.logs.session import LogSession, find_file
 
@@ -22,9 +23,15 @@ COPIED = 64 << 20
 
 
 def find_program(names: Sequence[str], others: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The words of the program that the user has chosen, else of the first one that there is; empty for none."""
+    """The words of the program that the user has chosen, else of the first one that there is; empty for none.
+
+    Raises ValueError where a variable's quotation marks do not close.
+    """
     for name in names:
-        words = shlex.split(environment.get(name, ""))
+        try:
+            words = shlex.split(environment.get(name, ""))
+        except ValueError:
+            raise ValueError(f"${name} cannot be read: a quotation mark does not close") from None
         if words:
             return words
     return next((words for words in map(str.split, others) if shutil.which(words[0])), [])
@@ -35,7 +42,11 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
     if session.document is None or not session.document.streams:
         screen.notify("the log is empty", markup=False)
         return
-    words = find_program(names, others, os.environ)
+    try:
+        words = find_program(names, others, os.environ)
+    except ValueError as error:
+        screen.notify(str(error), severity="error", markup=False)
+        return
     if not words:
         screen.notify(f"there is no {' or '.join(others)} here: set {names[0]}", severity="error", markup=False)
         return
@@ -61,7 +72,7 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
 
     def fail(error: OverspanError) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        screen.notify(clean_text(error.message), severity="error", markup=False)
+        screen.notify(tell_error(error), severity="error", markup=False)
 
     stopped, most = threading.Event(), COPIED // max(1, len(streams))
     screen.app.questions.ask(  # type: ignore[attr-defined]

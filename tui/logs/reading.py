@@ -15,6 +15,7 @@ from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 from overspan.tui.actions.target import Target
+from overspan.tui.error_words import word_error
 from overspan.tui.logs.document import Asked
 from overspan.tui.queue.tree import Kind
 from overspan.tui.source import Source
@@ -45,7 +46,7 @@ class LogReader:
         try:
             streams = self._log_source(source).streams(self.target.ref, times)
         except NotFound as error:
-            return LogNews((), silence=self._explain(source) or error.message)
+            return LogNews((), silence=self._explain(source) or word_error(error.message, error.remedy))
         if self._kind is None:
             self._kind = _find_kind(source, self.target.cluster)
         return LogNews(streams, silence="" if streams else self._explain(source), kind=self._kind)
@@ -83,7 +84,7 @@ class LogReader:
                 shown = source.show(job)
             return explain_silence(job, shown, self._task(shown), source.clusters()).message
         except NotFound as error:
-            return error.message
+            return word_error(error.message, error.remedy)
 
     def _task(self, shown: dict[str, Any]) -> str:
         """The task that the target is, by its number in the group."""

@@ -20,6 +20,7 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
+from overspan.tui.error_words import tell_error
 from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind
 from overspan.tui.logs.choice import (
@@ -190,6 +191,8 @@ class LogScreen(Screen[None]):
         document = self.session.document
         logs = {(member_of(one), one.stream) for one in (document.streams if document is not None else ())}
         names = count_name_cells([member for member, _ in logs]) if len(logs) > 1 else 0
+        # Of all logs, not of those that are shown: a task keeps its colour.
+        self.view.set_groups(stream.job or stream.task for stream in self.session.streams)
         if names != self.view.options.names:
             self.view.set_options(self.view.options._replace(names=names))
 
@@ -477,8 +480,7 @@ class LogScreen(Screen[None]):
         )
 
     def _tell(self, error: OverspanError) -> None:
-        words = f"{error.message}; {error.remedy}" if error.remedy else error.message
-        self.app.notify(clean_text(words), severity="error", markup=False)
+        self.app.notify(tell_error(error), severity="error", markup=False)
 
     def action_pager(self) -> None:
         """Open the log in the pager."""

@@ -15,6 +15,7 @@ from overspan.bridge.client.messages import LogFinds, LogPart, LogSearch, Stream
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.target import Target
+from overspan.tui.error_words import tell_error
 from overspan.tui.logs.choice import Choice, member_of
 from overspan.tui.logs.document import Asked, LogDocument, LogRow
 from overspan.tui.logs.reading import LogNews, LogReader
@@ -302,7 +303,7 @@ class LogSession:
         def fail(error: OverspanError) -> None:
             if self.search is search:
                 self._searching, self.awaited = False, None
-                search.fail(key, clean_text(error.message))
+                search.fail(key, tell_error(error))
                 self._scene.draw()
 
         ref = key.job or self.target.ref
@@ -365,7 +366,7 @@ class LogSession:
             if self.closed or number != self._round:
                 return
             self._asking, self._then = False, None
-            self.trouble = clean_text(error.message)
+            self.trouble = tell_error(error)
             if self.document is None:
                 self.silence = self.trouble
             self._scene.draw()

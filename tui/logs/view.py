@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -56,11 +56,11 @@ class LogView(Widget, can_focus=True):
     LogView .log-view--bar { color: $text-disabled; }
     LogView .log-view--thumb { color: $text-muted; }
     LogView .log-view--empty { color: $text-muted; }
-    LogView .log-view--one { color: ansi_cyan; }
-    LogView .log-view--two { color: ansi_green; }
-    LogView .log-view--three { color: ansi_magenta; }
-    LogView .log-view--four { color: ansi_yellow; }
-    LogView .log-view--five { color: ansi_blue; }
+    LogView .log-view--one { color: $text-accent; }
+    LogView .log-view--two { color: $text-success; }
+    LogView .log-view--three { color: $text-secondary; }
+    LogView .log-view--four { color: $text-warning; }
+    LogView .log-view--five { color: $text-primary; }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log-view--" + name for name in ("gutter", "mark", "match", "hit", "error", "bar", "thumb", "empty", *_NAMES)
@@ -97,6 +97,7 @@ class LogView(Widget, can_focus=True):
         self._pattern: re.Pattern[str] | None = None
         self._hit: LogRow | None = None
         self._painted: LRUCache[object, Strip] = LRUCache(_CACHED)
+        self._groups: dict[str, int] = {}
         self._screen_rows: list[ViewPlace] = []
         self._shown: list[tuple[LogRow, int]] = []
         self._layout_now = LogLayout((), self._options, 80, 24)
@@ -171,6 +172,14 @@ class LogView(Widget, can_focus=True):
         self._options = options
         self._forget()
         self._lay_out()
+
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """The tasks, or elements, that have a colour each, in their order."""
+        found = {name: place for place, name in enumerate(dict.fromkeys(groups))}
+        if found != self._groups:
+            self._groups = found
+            self._forget()
+            self.refresh()
 
     def set_pattern(self, pattern: re.Pattern[str] | None) -> None:
         """Mark what matches."""
@@ -331,7 +340,7 @@ class LogView(Widget, can_focus=True):
             yield Segment(f"{number:>{NUMBER_WIDTH - 1}} ", style)
         if options.names:
             name = name_of(row)
-            colour = self._style(_NAMES[sum((row.key.job or row.key.task).encode()) % len(_NAMES)])
+            colour = self._style(_NAMES[self._groups.get(row.key.job or row.key.task, 0) % len(_NAMES)])
             yield Segment(f"{name if first else '':<{options.names}} ", colour)
             if row.key.stream == "error":
                 yield Segment("! ", self._style("error"))

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
+from overspan.tui.amounts import count
 from overspan.tui.clusters.check import CheckScreen
 from overspan.tui.clusters.lines import FIELDS, SORTED, ClusterLine, explain, has_trouble, make_columns, make_lines
 from overspan.tui.filter_language import spell_word
 from overspan.tui.keys import bind
-from overspan.tui.places.list_place import ListPlace, format_jobs
+from overspan.tui.places.list_place import ListPlace
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 
@@ -58,7 +59,7 @@ class ClustersPlace(ListPlace):
         lines = [ClusterLine(str(cluster.get("name", "")), cluster) for cluster in self._clusters]
         silent = [line.key for line in lines if has_trouble(line)]
         jobs = sum(line.jobs for line in lines)
-        parts = [f"Clusters: {len(lines)}", format_jobs(jobs)]
+        parts = [f"Clusters: {len(lines)}", count(jobs, "job")]
         return "  │  ".join([*parts, *([f"in trouble: {', '.join(silent)}"] if silent else [])])
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.tui.actions.target import Target, make_target
+from overspan.tui.amounts import count
 from overspan.tui.detail.pane import DetailPane
 from overspan.tui.filter_language import FilterFields
 from overspan.tui.history.columns import SORTED, OlderLine, format_end, make_columns, sort_key
@@ -17,7 +18,7 @@ from overspan.tui.history.pages import HistoryPages
 from overspan.tui.history.words import read_history_filter
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
-from overspan.tui.places.list_place import ListPlace, format_jobs
+from overspan.tui.places.list_place import ListPlace
 from overspan.tui.queue.filters import QUEUE_FIELDS, QueueFilter
 from overspan.tui.queue.tree import Kind, Line, LineKey, QueueTree, View
 from overspan.tui.widgets.filter_box import FilterBox
@@ -119,7 +120,7 @@ class HistoryPlace(ListPlace, JobPlace):
         asked += [f"since {format_end(wanted.since, now, True)}"] if wanted.since is not None else []
         asked += [f"until {format_end(wanted.until, now, True)}"] if wanted.until is not None else []
         shown = f"{self._matching} of " if self.filter.source else ""
-        parts = [f"History: {shown}{format_jobs(len(self._tree))}", *([" ".join(asked)] if asked else [])]
+        parts = [f"History: {shown}{count(len(self._tree), 'job')}", *([" ".join(asked)] if asked else [])]
         return "  │  ".join((*parts, back if self._told_at is not None else ""))
 
     # --- the filter ---------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class JobPlace(TopPlace):
             self._close_pane()
         else:
             self.pane.display = True
+            self.refresh_bindings()
             self.describe_current()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -66,6 +67,7 @@ class JobPlace(TopPlace):
         if self.pane.is_maximized:
             self.screen.minimize()
         self.pane.display = False
+        self.refresh_bindings()
         if focused:
             self.show()
 
@@ -112,7 +114,12 @@ class JobPlace(TopPlace):
             self.app.push_screen(TextScreen(target))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Orders have no keys where none may be given, nor while somebody types: inputs leave some keys to others."""
+        """The details have keys while they are open, orders where they may be given.
+
+        None counts while somebody types: inputs leave some keys to others.
+        """
+        if action.startswith("detail_"):
+            return bool(self.pane.display)
         refuse = {"order": refuse_orders, "shell": refuse_shells}.get(action)
         return refuse is None or not (refuse(self.top.options) or isinstance(self.app.focused, Input))
 

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.error_words import tell_error, word_error
 from overspan.tui.filter_language import Filter, FilterFields, fields_of_texts, read_words, suggest_word
 from overspan.tui.places.place import TopPlace
 from overspan.tui.source import Source
@@ -24,11 +25,6 @@ from overspan.tui.widgets.line_table import LineTable, TableColumn
 T = TypeVar("T")
 _SLOW = 5.0
 """Seconds without an answer that are worth a word."""
-
-
-def format_jobs(count: int) -> str:
-    """A number of jobs in words."""
-    return f"{count} job{'' if count == 1 else 's'}"
 
 
 class ListPlace(TopPlace):
@@ -189,9 +185,9 @@ class ListPlace(TopPlace):
 
     def note_failure(self, error: OverspanError) -> None:
         """Say why what is shown is old; it stays."""
-        self._trouble = error.message
+        self._trouble = word_error(error.message, error.remedy)
         if self._told_at is None:
-            self.table.empty = "no answer; `r` asks again"
+            self.table.empty = f"{tell_error(error)}; `r` asks again"
 
     def set_lines(self, lines: list[Any]) -> None:
         """Show lines; without any, say why."""

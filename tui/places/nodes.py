@@ -10,6 +10,7 @@ from textual.binding import BindingType
 
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import OverspanError
+from overspan.tui.error_words import word_error
 from overspan.tui.filter_language import spell_word
 from overspan.tui.keys import bind
 from overspan.tui.nodes.answers import (
@@ -94,7 +95,7 @@ class NodesPlace(ListPlace):
             settle(note_answer(self._known, name, document))
 
         def fail(error: OverspanError) -> None:
-            settle(note_failure(self._known, name, error.message))
+            settle(note_failure(self._known, name, word_error(error.message, error.remedy)))
 
         def settle(known: dict[str, ClusterNodes]) -> None:
             del self._under_way[kind]

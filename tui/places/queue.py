@@ -18,6 +18,7 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import DetailPane
+from overspan.tui.error_words import tell_error
 from overspan.tui.filter_language import suggest_word
 from overspan.tui.keys import bind
 from overspan.tui.places.job_place import JobPlace
@@ -51,6 +52,14 @@ class QueueTable(LineTable[Line]):
 
     class Marked(Message):
         """Other lines are marked."""
+
+    class Widened(Message):
+        """There is more room, or less: the details have come or gone."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Tell it; LineTable shares its room anew."""
+        del event
+        self.post_message(self.Widened())
 
     def action_mark(self) -> None:
         """Mark the line, or take its mark away, and go to the next one."""
@@ -136,6 +145,10 @@ class QueuePlace(JobPlace):
         """Share the width among the columns anew."""
         self._measured.clear()
         self.call_after_refresh(self._draw)
+
+    def on_queue_table_widened(self) -> None:
+        """Choose the columns anew."""
+        self._draw()
 
     def show(self) -> None:
         """Take the focus."""
@@ -306,7 +319,7 @@ class QueuePlace(JobPlace):
             self._show_owners(Owners.GROUP, users)
 
     def _miss_colleagues(self, error: OverspanError) -> None:
-        self.app.notify(clean_text(error.message), title="groups", severity="warning", markup=False)
+        self.app.notify(tell_error(error), title="groups", severity="warning", markup=False)
         self._show_owners(Owners.ALL, ())
 
     def _show_owners(self, owners: Owners, users: Collection[str]) -> None:

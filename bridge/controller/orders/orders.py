@@ -18,6 +18,7 @@ from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
 from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
+from overspan.bridge.lifecycle.order_effects import is_fatal
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
@@ -249,8 +250,8 @@ def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
 def place(unit: UnitOfWork, event: Event, now: float) -> None:
     """Apply an order to the job, or owe it to the job's cluster. Raises Conflict if it would change nothing."""
     early = waits_its_turn(unit.job, getattr(event, "task", ""))
-    if early and isinstance(event, events.Cancel):
-        # A task that never starts fails the job, so that what runs ends with it.
+    if isinstance(event, events.Cancel) and is_fatal(unit.job, event):
+        # Who decides beside the work knows nothing of later stages: what runs ends with the job.
         event, early = event._replace(task=""), False
     waits = isinstance(event, events.Signal) and (unit.job.granted_at is None or early)
     job = _foresee(unit)

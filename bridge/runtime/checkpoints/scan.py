@@ -12,7 +12,7 @@ import stat
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, BinaryIO, Callable, Optional
 
 MAX_MARKER = 4096
 MAX_FILES = 4096
@@ -152,10 +152,8 @@ def _read_marker(path: str, name: str, marker: str) -> Optional[list[Any]]:
     else:
         place = os.path.join(path, name, marker)
     try:
-        with open(place, "rb") as file:
+        with _open(place) as file:
             about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                return None
             return [about.st_size, about.st_mtime_ns, file.read(MAX_MARKER).decode("utf-8", "backslashreplace")]
     except OSError:
         return None
@@ -165,23 +163,17 @@ def _read_beside(path: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name in BESIDE:
         try:
-            descriptor = os.open(os.path.join(path, name), os.O_RDONLY | os.O_NONBLOCK)
+            with _open(os.path.join(path, name)) as file:
+                texts[name] = file.read(MAX_MARKER).decode("utf-8", "backslashreplace").strip()
         except OSError:
             continue
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                texts[name] = os.read(descriptor, MAX_MARKER).decode("utf-8", "backslashreplace").strip()
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
     return texts
 
 
 def _read_index(place: str) -> Optional[list[str]]:
     """The files that a safetensors index names; None while it is not complete."""
     try:
-        with open(place, "rb") as file:
+        with _open(place) as file:
             text = file.read(MAX_HEADER)
         return sorted(set(map(str, json.loads(text)["weight_map"].values())))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -204,7 +196,7 @@ def _is_whole_safetensors(place: str, size: int) -> Optional[bool]:
     """Its header (a length in 8 bytes, then JSON) tells where the last tensor ends, which is the file's end."""
     if size < 8:
         return False
-    with open(place, "rb") as file:
+    with _open(place) as file:
         length: int = struct.unpack("<Q", file.read(8))[0]
         if length > MAX_HEADER:
             return None
@@ -215,7 +207,7 @@ def _is_whole_safetensors(place: str, size: int) -> Optional[bool]:
 
 def _is_whole_zip(place: str, size: int) -> Optional[bool]:
     """A zip archive ends with its directory's end record; what does not begin as one is another format."""
-    with open(place, "rb") as file:
+    with _open(place) as file:
         if file.read(4)[: min(4, size)] != b"PK\x03\x04"[: min(4, size)]:
             return None
         if size < 22:
@@ -262,10 +254,19 @@ def _pinned_by(lease: str) -> str:
 
 def _read_text(place: str) -> str:
     try:
-        with open(place, encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_MARKER)
+        with _open(place) as file:
+            return file.read(MAX_MARKER).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _open(place: str) -> BinaryIO:
+    """Open a file to read it; OSError for what is none, such as a pipe, whose reader may wait for ever."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a file", place)
+    return os.fdopen(descriptor, "rb")
 
 
 def _try(call: Callable[[str], Any], argument: str) -> None:

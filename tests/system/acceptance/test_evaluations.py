@@ -274,3 +274,27 @@ def test_what_hinders_a_watch_is_told(span: Span) -> None:
     (only,) = await_scores(span, other, 1)
     assert (only["state"], only["score"]) == ("COMPLETED", None)
     assert only["trouble"] == "result.json is neither JSON nor a number: none"
+
+
+def test_a_batch_script_names_its_evaluations(span: Span, tmp_path: Path) -> None:
+    """By `#SPAN` lines, which Slurm takes for comments."""
+    (tmp_path / "quality.yaml").write_text(
+        "path: c\npattern: 'step_{step:int}'\nready: rename\ntask: {name: quality, run: 'echo RESULT 0.{step}'}\n"
+    )
+    script = "#!/bin/sh\n#SBATCH -J fit\n#SPAN on_checkpoint=quality.yaml\nmkdir -p c/step_4\nsleep 600\n"
+    (tmp_path / "fit.sh").write_text(script)
+    job = int(span.run("sbatch", "--parsable", "fit.sh", cwd=tmp_path).stdout)
+    (only,) = await_scores(span, job, 1)
+    assert (only["checkpoint"], only["score"]) == ("step_4", 0.4)
+    assert span.job(job)["joined"] == [only["job"]]
+    (tmp_path / "fit.sh").write_text(script.replace("quality.yaml", "missing.yaml"))
+    refused = span.run("sbatch", "fit.sh", cwd=tmp_path, check=False)
+    assert refused.returncode == 1 and "the file missing.yaml cannot be read\n  fit.sh:3:7: " in refused.stderr
+
+
+def test_an_evaluation_that_is_submitted_again_is_a_job_of_its_own(span: Span) -> None:
+    group = span.submit(write_watch("save 1; sleep 600"))
+    (only,) = await_scores(span, group, 1)
+    again = int(span.run("resubmit", str(only["job"]), "--parsable").stdout)
+    assert span.until(again, "COMPLETED")["parent"] is None
+    assert len(list_evaluations(span, group)) == 1

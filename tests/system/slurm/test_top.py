@@ -9,8 +9,7 @@ import pytest
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import connect, group, start, until_said
-from tests.system.top.terminal import open_terminal
-from tests.system.top.top_stories import play_day
+from tests.system.top.top_stories import play_day, play_missing_program, play_shell
 from tests.waiting import WaitUntil
 
 
@@ -26,17 +25,10 @@ def test_a_day_with_a_group(remote: Span) -> None:
     play_day(remote, lambda text: start(remote, text), "#SBATCH --job-name=rl")
 
 
-def test_a_shell_beside_the_work(remote: Span) -> None:
-    """TU05: what `span shell` runs has the terminal, on the node; its end is not the work's."""
+def test_a_shell_beside_the_work(remote: Span, tmp_path: Path) -> None:
+    """TU05: what `span shell` runs has the terminal, on the node; without ssh a note names it."""
     job = start(remote, group({"a": {"run": "echo up; sleep 600"}}))
     until_said(remote, job, "a", "up")
-    with open_terminal(["top", "-j", str(job)], {**remote.environment, "TERM": "xterm"}) as terminal:
-        terminal.wait_for(str(job), "rig")
-        terminal.press("!")
-        terminal.wait_for("the job goes on", seconds=60)
-        terminal.press("echo node=$SLURMD_NODENAME task=$OVERSPAN_TASK; exit 0\n")
-        terminal.wait_for(f"node={remote.task(job, 'a')['node_list']} task=a", seconds=60)
-        terminal.wait_for("JOBID", seconds=60)
-        terminal.press("q")
-        assert terminal.wait_end() == 0 and terminal.screen.clean
-    assert remote.job(job)["state"] == "RUNNING"
+    node = remote.task(job, "a")["node_list"]
+    play_shell(remote, job, "echo told=$SLURMD_NODENAME.$OVERSPAN_TASK", f"told={node}.a", {})
+    play_missing_program(remote, job, "ssh", str(tmp_path))

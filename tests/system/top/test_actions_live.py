@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live, write_values
-from tests.system.top.terminal import open_terminal
+from tests.system.top.top_stories import GROUP, play_shell
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.order_stories import read_notes
 
@@ -15,20 +13,6 @@ from overspan.tui.detail.text_screen import TextScreen
 
 pytestmark = pytest.mark.shared_daemon
 SIGNALLED = "trap 'echo told' USR1; echo up; while :; do sleep 0.05; done"
-GROUP = """\
-name: rl
-execution: parallel
-primary_tasks: [trainer]
----
-name: trainer
-resources: {cpus: 0.1}
-envs: {EPOCHS: "3 of 4"}
-run: echo up; sleep 300
----
-name: rollout
-resources: {cpus: 0.1}
-run: sleep 300
-"""
 
 
 def hold(span: Span, name: str, *words: str) -> str:
@@ -213,20 +197,4 @@ def test_a_shell_has_the_terminal_and_gives_it_back(span: Span) -> None:
     job = span.wrap("sleep 300", "-J", "fit")
     span.until(job, "RUNNING")
     held = hold(span, "later")
-    seen = Path(span.folder, "seen")
-    environment = {**span.environment, "TERM": "xterm", "SHELL": "/bin/sh"}
-    with open_terminal(["top", "-j", f"{job},{held}"], environment) as terminal:
-        terminal.wait_for("fit", "later")
-        terminal.press("g!")
-        terminal.wait_for("the job goes on")
-        terminal.press(f"echo $SLURM_JOB_ID > {seen}; exit 3\n")
-        # What ends badly may have said why.
-        terminal.wait_for("exit code 3")
-        terminal.press("\n")
-        terminal.wait_for("later", "JOBID")
-        assert seen.read_text() == f"{job}\n" and span.job(job)["state"] == "RUNNING"
-        terminal.press("G!")
-        terminal.wait_for("does not run yet")
-        terminal.press("q")
-        assert terminal.wait_end() == 0
-        assert terminal.screen.clean
+    play_shell(span, job, "echo told=$SLURM_JOB_ID", f"told={job}", {}, held)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.terminal import open_terminal
+from tests.system.top.top_stories import GROUP
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.queue_frames import read_screen
 from tests.unit.tui.stories import settle
@@ -27,20 +28,6 @@ from overspan.tui.places.nodes import NodesPlace
 
 pytestmark = pytest.mark.shared_daemon
 TWO = "clusters:\n  local: {kind: local, cpus: 8, memory: 8G}\n  lab: {kind: local, cpus: 8, memory: 8G}\n"
-GROUP = """\
-name: rl
-execution: parallel
-primary_tasks: [trainer]
----
-name: trainer
-resources: {cpus: 0.1}
-run: sleep 300
----
-name: rollout
-num_nodes: 2
-resources: {cpus: 0.1}
-run: sleep 300
-"""
 ME = pwd.getpwuid(os.getuid()).pw_name
 Story = Callable[[TopApp, Pilot[int]], Awaitable[None]]
 

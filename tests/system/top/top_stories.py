@@ -1,11 +1,12 @@
-"""A story of `span top` that every kind of cluster plays: what a researcher does with a group in an hour."""
+"""Stories of `span top` that every kind of cluster plays: an hour with a group, and a shell beside the work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live
+from tests.system.top.terminal import open_terminal
 from tests.unit.tui.frames import read_frame
 
 from overspan.tui.detail.text_screen import TextScreen
@@ -31,6 +32,23 @@ run: |
   echo "rollout begins"
   sleep 600
 """
+
+GROUP = """\
+name: rl
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+resources: {cpus: 0.1}
+envs: {EPOCHS: "3 of 4"}
+run: echo up; sleep 300
+---
+name: rollout
+num_nodes: 2
+resources: {cpus: 0.1}
+run: sleep 300
+"""
+"""A small group that runs until it is ended."""
 
 
 def play_day(span: Span, submit: Callable[[str], int], sent: str) -> None:
@@ -63,6 +81,41 @@ def play_day(span: Span, submit: Callable[[str], int], sent: str) -> None:
         assert any(entry.order == "Watch" and "CANCELLED" in entry.answer for entry in live.app.order_log)
 
     play_live(span, story, size=(140, 50))
+
+
+def play_shell(span: Span, job: int, ask: str, told: str, environment: Mapping[str, str], waits: str = "") -> None:
+    """Open a shell beside a job by `!`, `ask` there for what only the work knows, leave it, and be in the queue again.
+
+    The shell's end is not the work's, and the terminal is as it was before. `waits` is a job that cannot be entered.
+    """
+    own = {**span.environment, "TERM": "xterm", "SHELL": "/bin/sh", **environment}
+    with open_terminal(["top", "-j", f"{job},{waits}".rstrip(",")], own) as terminal:
+        terminal.wait_for(str(job), waits, "JOBID")
+        terminal.press("g!")
+        terminal.wait_for("the job goes on", seconds=60)
+        terminal.press(f"{ask}; exit 3\n")
+        # What ends badly may have said why: it is left to be read.
+        terminal.wait_for(told, "exit code 3", seconds=60)
+        terminal.press("\n")
+        terminal.wait_for("JOBID", seconds=60)
+        if waits:
+            terminal.press("G!")
+            terminal.wait_for("does not run yet", waits)
+        terminal.press("q")
+        assert terminal.wait_end() == 0
+        assert terminal.screen.clean and terminal.restored
+    assert span.job(job)["state"] == "RUNNING"
+
+
+def play_missing_program(span: Span, job: int, program: str, path: str) -> None:
+    """Press `!` where PATH has no such program: the queue stays, and a note names the program."""
+    with open_terminal(["top", "-j", str(job)], {**span.environment, "TERM": "xterm", "PATH": path}) as terminal:
+        terminal.wait_for(str(job), "JOBID")
+        terminal.press("g!")
+        shown = terminal.wait_for(f"there is no {program} on PATH", seconds=60)
+        assert "JOBID" in shown and "the job goes on" not in shown
+        terminal.press("q")
+        assert terminal.wait_end() == 0 and terminal.restored
 
 
 async def open_log(live: LiveQueue) -> LogScreen:

@@ -75,6 +75,26 @@ def test_a_pipeline_runs_in_order() -> None:
     assert list_stages(read("name: p\nstart: together\n" + A + B)) == ()
 
 
+@pytest.mark.parametrize(
+    ("header", "start", "stages"),
+    [
+        ("", Start.TURNS, (("a",), ("b",))),
+        ("start: turns\n", Start.TURNS, (("a",), ("b",))),
+        ("inter_connection: false\n", Start.INDEPENDENT, (("a",), ("b",))),
+        ("start: together\n", Start.TOGETHER, ()),
+        ("inter_connection: false\nstart: together\n", Start.TOGETHER, ()),
+    ],
+)
+def test_tasks_of_a_group_take_turns_unless_together_is_written(header: str, start: Start, stages: object) -> None:
+    job = read(GROUP + header + A + B + "needs: ok:a\n")
+    assert (job.start, list_stages(job)) == (start, stages)
+
+
+def test_a_group_without_turns_starts_together() -> None:
+    for needs in ("", "needs: started:a\n"):
+        assert {read(GROUP + header + A + B + needs).start for header in ("", "start: turns\n")} == {Start.TOGETHER}
+
+
 def test_one_document_is_a_job() -> None:
     job = read_data("single.yaml", replace(LOCAL, env={"API_KEY": "k", "MORE": "1"}))
     (task,) = job.tasks

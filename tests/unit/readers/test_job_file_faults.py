@@ -59,7 +59,7 @@ HEADER_FAULTS: list[tuple[str, str]] = [
     (GROUP + "termination_delay: {default: 1s}\n---\nname: default\n", "job.yaml:5:7: a task is called 'default'"),
     (GROUP + "inter_connection: yes\n" + A, "true or false is wanted here, not the text 'yes'"),
     (GROUP + "array: 0-3\n" + A, "an array of a job with several tasks is refused"),
-    (GROUP + "start: now\n" + A, "'now' is none of together, independent"),
+    (GROUP + "start: now\n" + A, "'now' is none of turns, together, independent"),
     (GROUP + "priority: 1.5\n" + A, "a whole number is wanted here"),
     (GROUP + "cluster: nowhere\n" + A, "job.yaml:3:10: there is no cluster named 'nowhere'"),
     (GROUP + "race: true\n" + A, "race needs several clusters"),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from rich.cells import cell_len
-from tests.unit.tui.detail_lines import write
+from tests.unit.tui.detail_lines import document, write
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
@@ -19,15 +19,6 @@ from overspan.tui.app import TopApp
 from overspan.tui.detail.answers import JobAnswers, narrow_job
 from overspan.tui.detail.layout import DetailBlock, DetailText, LabelledValues, StateSpan, TextGrid, lay_out
 from overspan.tui.detail.sections import make_spans
-
-
-def document(number: int = 1, state: str = "RUNNING", **more: Any) -> dict[str, Any]:
-    node = {"index": 0, "node": "n1", "started_at": NOW - 60, "ended_at": None}
-    attempt = {"number": 0, "state": state, "cause": None, "started_at": NOW - 60, "ended_at": None, "nodes": [node]}
-    task = {"name": "main", "state": state, "nodes": 1, "cpus": 2, "time_limit": 3600, "started_at": NOW - 60}
-    task |= {"ended_at": None, "attempts": [attempt], "node_list": "n1"}
-    given = {"id": number, "name": "fit", "user": "ana", "cluster": "leo", "state": state, "submitted_at": NOW - 100}
-    return {**given, "tasks": [task], **more}
 
 
 def fail(code: int = 1, **more: Any) -> dict[str, Any]:
@@ -238,3 +229,21 @@ def test_one_node_is_no_nodes(nodes: int, cpus: int, gpus: float, words: str) ->
     told = document()
     told["tasks"][0] |= {"nodes": nodes, "cpus": cpus, "gpus": gpus}
     assert any(line.startswith(f"Asks for   {words}") for line in write(JobAnswers(told)))
+
+
+def test_nothing_stands_below_the_scroll_bar_that_comes_with_the_last_lines() -> None:
+    source = FakeSource([job(1)])
+    source.details = {"1": document(1, state="COMPLETED")}
+    source.scripts["1"] = "\n".join(f"{number:02} " + "x" * 200 for number in range(30))
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: len(app.queue.table.lines) == 1)
+        await pilot.press("d")
+        pane = app.queue.pane
+        await settle(pilot, lambda: "29 xx" in pane.text())
+        await pilot.pause()
+        assert pane.show_vertical_scrollbar
+        widths = [cell_len("".join(piece.text for piece in line)) for line in pane._lines]
+        assert max(widths) == pane.scrollable_content_region.width - 1 == pane.region.width - 2
+
+    play(source, story)

@@ -95,6 +95,7 @@ def test_a_refusal_stays_in_the_dialog_with_what_was_typed() -> None:
         area.text = "mem: 900G\n"
         dialog = app.screen
         assert isinstance(dialog, EditDialog)
+        app.acted_at = dialog._seen_at
         # Twice is once.
         dialog.action_send()
         dialog.action_send()

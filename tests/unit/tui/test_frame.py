@@ -60,9 +60,8 @@ class TestHelp:
             screen = app.screen
             assert isinstance(screen, HelpScreen)
             shown = {entry.id: entry.keys for section in screen.sections for entry in section.entries}
-            scopes = ("app", "list", "queue", "job", "detail")
-            # Escape is that of the details, which leave it to the application while they are closed.
-            assert set(shown) == {action.id for action in KEYS if action.scope in scopes} - {"app.back"}
+            scopes = ("app", "list", "queue", "job")
+            assert set(shown) == {action.id for action in KEYS if action.scope in scopes}
             assert shown["job.cancel"] == "^k F8"
             assert shown["queue.fold"] == "← -"
             assert "^k F8" in read_screen(app)
@@ -70,6 +69,18 @@ class TestHelp:
             assert app.screen is app.screen_stack[0]
 
         play(story, TopOptions(keymap={"job.cancel": "ctrl+k,f8"}))
+
+    def test_the_place_comes_first_and_details_have_keys_while_they_are_open(self) -> None:
+        async def story(app: TopApp, pilot: Pilot[int]) -> None:
+            await pilot.press("question_mark")
+            assert isinstance(app.screen, HelpScreen)
+            titles = [section.title for section in app.screen.sections]
+            await pilot.press("escape", "d", "question_mark")
+            assert isinstance(app.screen, HelpScreen)
+            assert titles == ["Queue", "Jobs", "In lists", "Everywhere"]
+            assert [section.title for section in app.screen.sections] == [*titles[:2], "Details", *titles[2:]]
+
+        play(story, TopOptions())
 
     @pytest.mark.parametrize("key", ["escape", "q", "question_mark", "ctrl+c"])
     def test_what_closes_it(self, key: str) -> None:

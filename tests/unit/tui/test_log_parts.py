@@ -328,6 +328,8 @@ def test_small_things(tmp_path: object) -> None:
     assert find_program(("PAGER",), ("less",), {"PAGER": "most -w"}) == ["most", "-w"]
     assert find_program(("PAGER",), ("no-such-program", "cat -v"), {}) == ["cat", "-v"]
     assert find_program((), ("no-such-program",), {}) == []
+    with pytest.raises(ValueError, match=r"\$PAGER cannot be read: a quotation mark"):
+        find_program(("PAGER",), ("less",), {"PAGER": "less 'x"})
     here = Stream("t", 0, 0, "output", path=__file__)
     assert find_file([here], "local") == __file__
     assert find_file([here], "slurm") == find_file([here, here], "local") == ""

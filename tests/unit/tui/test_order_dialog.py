@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.frames import read_frame
@@ -59,7 +61,7 @@ def test_a_yes_before_the_dialog_was_seen_does_nothing() -> None:
         dialog = app.screen
         assert isinstance(dialog, OrderDialog)
         await settle(pilot, lambda: dialog._seen)
-        dialog._seen = False
+        dialog._seen_at = inf
         await pilot.press("y", "tab", "enter")
         assert len(app.screen_stack) == 2 and source.orders == []
         dialog._note_seen()

@@ -127,6 +127,22 @@ def test_heads_fold_and_unfold_and_members_go_to_their_head() -> None:
     play(source, story)
 
 
+def test_details_beside_the_list_take_columns_and_give_them_back() -> None:
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: "a-rather-large" in read_screen(app))
+        title = next(line for line in read_screen(app).splitlines() if "JOBID" in line)
+        await pilot.press("d")
+        await pilot.pause()
+        # Nothing has changed in the queue meanwhile.
+        narrow = next(line for line in read_screen(app).splitlines() if "JOBID" in line)
+        assert " ST " in narrow.partition("Submitted")[0][:60] and "TIME" in narrow[:60] and narrow != title
+        await pilot.press("d")
+        await pilot.pause()
+        assert title in read_screen(app)
+
+    play(FakeSource(make_lab()), story, (120, 30))
+
+
 def test_enter_on_a_job_opens_its_details_and_closing_leaves_the_filter_for_later() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot, 2)

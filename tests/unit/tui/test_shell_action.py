@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from textual.pilot import Pilot
 from overspan.bridge.model.errors import Conflict
 from overspan.tui.actions import shell
 from overspan.tui.app import TopApp, TopOptions
+from overspan.tui.lent_terminal import explain_missing
 
 Lent = list[tuple[Sequence[str], Mapping[str, str], str]]
 PLACE = {"place": "main-0 of job 7 on n1", "words": ["ssh", "n1"], "environment": {"ONE": "1"}}
@@ -140,6 +142,29 @@ def test_no_terminal_is_lent_to_what_is_not_asked_for_any_more(lent: Lent) -> No
         assert not lent
 
     play(source, story)
+
+
+def test_a_program_that_is_missing_is_named_and_the_terminal_is_kept() -> None:
+    source = FakeSource([job(7)])
+    source.details["7"] = {"tasks": [describe("main", 0, ["n1"])]}
+    source.shells["7"] = {**PLACE, "words": ["no-such-program", "exec"]}
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        await pilot.press("exclamation_mark")
+        # To lend the terminal of a test is refused in other words.
+        await settle(pilot, lambda: "there is no no-such-program on PATH here: install it" in read_notes(app))
+
+    play(source, story)
+
+
+def test_a_program_is_looked_for_where_its_own_environment_says(tmp_path: Path) -> None:
+    program = tmp_path / "shell"
+    program.touch()
+    assert "no shell on PATH" in explain_missing("shell", {"PATH": str(tmp_path)})
+    assert "is not a program" in explain_missing(str(program), {})
+    program.chmod(0o755)
+    assert explain_missing("shell", {"PATH": str(tmp_path)}) == explain_missing(str(program), {}) == ""
 
 
 BORROW = """

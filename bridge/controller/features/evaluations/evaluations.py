@@ -50,6 +50,8 @@ IDLE_SECONDS = 5.0
 LINGER_SECONDS = 10.0
 """How long checkpoints are looked for after the job's end: file systems show some files late."""
 RETRY_SECONDS = 5.0
+LIST_SECONDS = 60.0
+"""Seconds within which a source has to answer."""
 RESULT_TRIES = 6
 LOG_TAIL = 128 * 1024
 """Bytes at a log's end in which the result is looked for."""
@@ -321,7 +323,10 @@ class Evaluations:
             if not isinstance(adapter, CheckpointSource):
                 why = f"checkpoints on the cluster {name} cannot be looked for"
                 return [fail_listing(folder.request, why) for folder in folders]
-            return await adapter.list_checkpoints(folders)
+            async with asyncio.timeout(LIST_SECONDS):
+                return await adapter.list_checkpoints(folders)
+        except TimeoutError:
+            return [fail_listing(folder.request, f"no answer within {LIST_SECONDS:g} s") for folder in folders]
         except (Unreachable, NotFound) as error:
             return [fail_listing(folder.request, error.message) for folder in folders]
 
@@ -620,8 +625,6 @@ def _linger(watch: CheckpointWatch) -> float:
 def _is_unwanted(watch: CheckpointWatch) -> bool:
     """Whether nothing more is to be evaluated: somebody cancelled the job, or it failed and asks for that."""
     job = watch.job
-    if not job.over:
-        return False
     if job.ending is not None and job.ending.cause is Cause.CANCEL:
         return True
-    return job.state is not State.COMPLETED and not watch.spec.last_after_failure
+    return job.over and job.state is not State.COMPLETED and not watch.spec.last_after_failure

@@ -43,7 +43,7 @@ def read_result(source: ResultSource, log: str, exit_code: int, *, succeeded: bo
 
 def _parse(source: ResultSource, text: str, what: str) -> Result:
     try:
-        value = json.loads(text)
+        value = _clean(json.loads(text, parse_constant=lambda name: None))
     except (ValueError, RecursionError):
         return Result(trouble=f"{what} is neither JSON nor a number: {_cut(text)}")
     if isinstance(value, Mapping):
@@ -53,6 +53,17 @@ def _parse(source: ResultSource, text: str, what: str) -> Result:
     if number is None:
         return Result(trouble=f"{what} is neither an object nor a number: {_cut(text)}")
     return Result(number, {SCORE: number})
+
+
+def _clean(value: Any) -> Any:
+    """What JSON and UTF-8 can carry: a text may have had half a character in it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return value
 
 
 def _find_score(values: Mapping[str, Any], key: str) -> tuple[float | None, str]:

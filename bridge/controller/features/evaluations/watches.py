@@ -125,6 +125,7 @@ class CheckpointWatch:
         self.look_at = None
         if listing.unreadable:
             return []
+        listing = _leave_out_bytes(listing)
         self.hint = self._find_hint(listing)
         self._forget_gone(listing)
         self.waits = {}
@@ -234,6 +235,19 @@ class CheckpointWatch:
         if facts.note == text:
             return None
         return replace(self.stored, facts=replace(facts, note=text, note_at=now if text else None))
+
+
+def _leave_out_bytes(listing: FolderListing) -> FolderListing:
+    """The listing without names that are no UTF-8: no job file, variable or answer can carry them."""
+    return replace(
+        listing,
+        found=tuple(found for found in listing.found if _is_text(found.name)),
+        others=tuple(filter(_is_text, listing.others)),
+    )
+
+
+def _is_text(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def list_incomplete(watch: CheckpointWatch) -> Iterable[tuple[str, str]]:

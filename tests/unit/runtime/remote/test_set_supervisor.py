@@ -25,7 +25,8 @@ from overspan.bridge.runtime.slurm.member_locations import (
     read_locations,
     render_locations,
 )
-from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, exit_of, keep_until, lock_orders
+from overspan.bridge.runtime.slurm.run_files import SharedFiles, lock_orders
+from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, exit_of, keep_until
 
 SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
 PEER = Placement("b", 0, "n9", "10.0.0.9")
@@ -45,7 +46,7 @@ class Bench:
             Path(self.directory.file(f"{name}.json")).write_text(json.dumps(document))
         variables = {"SLURM_JOB_ID": "101", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
         variables["SLURM_JOB_PARTITION"] = "main"
-        self.member = SetSupervisor(self.directory, variables, "a")
+        self.member = SetSupervisor(SharedFiles(self.directory), variables, "a")
         self.member._began = 0.0
         services = Services(self.member._grant, self.member._open_nodes, lambda text: None)
         self.run = SupervisedLaunch(self.directory, services, 0.0)
@@ -129,7 +130,7 @@ def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.
 
 
 def test_nobody_leaves_while_an_order_is_being_added(bench: Bench) -> None:
-    with lock_orders(bench.directory) as locked:
+    with lock_orders(bench.directory.file("orders.jsonl")) as locked:
         assert locked
         bench.turn(61.0)
         assert not bench.run.done
