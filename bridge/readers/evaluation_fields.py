@@ -96,7 +96,7 @@ ON_CHECKPOINT = Record(
         "max_parallel": TableKey(integer(1, 10_000), "Evaluations at the same time; default 1."),
         "job": TableKey(text(4096), "Task or job file that evaluates one checkpoint."),
         "task": TableKey(anything(), "The task itself, in place of a file."),
-        "cluster": TableKey(clusters(), "Cluster of the evaluations; default: their file's, or the default one."),
+        "cluster": TableKey(clusters(), "Where evaluations run; default: their file's, or where the checkpoints are."),
         "timeout": TableKey(delay(), "Longest time of one evaluation, where its own file names none."),
         "again": TableKey(choice(Again), "on_change: also when a checkpoint is replaced under the same name."),
         "after_failure": TableKey(

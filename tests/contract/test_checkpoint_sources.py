@@ -1,4 +1,4 @@
-"""The suite of checkpoint sources on this machine: the local adapter's, and the scanner as it is sent elsewhere."""
+"""The suite of checkpoint sources on this machine: the local adapter's, Slurm's, and the scanner as it is sent."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.contract.checkpoint_sources import SourceConformance, look, names, re
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local import checkpoints
 from overspan.adapters.local.checkpoints import LocalCheckpoints
+from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
+from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest, decode_listings, encode_requests
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -63,6 +65,16 @@ class SentRig(FolderRig):
         return decode_listings(json.loads(answer.stdout))
 
 
+class LoginRig(FolderRig):
+    """The source of a Slurm cluster, over the transport that runs its commands on this machine."""
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        async def look() -> list[FolderListing]:
+            return await SlurmCheckpoints(LocalTransport(), sys.executable, 60.0).list(folders)
+
+        return asyncio.run(look())
+
+
 class TestLocalFolders(SourceConformance):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> Iterator[FolderRig]:
@@ -73,6 +85,12 @@ class TestSentScanner(SourceConformance):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> Iterator[SentRig]:
         yield SentRig(tmp_path)
+
+
+class TestSlurmFolders(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[LoginRig]:
+        yield LoginRig(tmp_path)
 
 
 def test_an_answer_that_is_none_is_refused() -> None:
