@@ -39,14 +39,14 @@ rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is com
 		echo "Kubernetes is not compiled: tests that need it are skipped by name" >&2
 
 test: setup rigs ## the gate: what has to pass before a change lands
-	$(QUIET) $(BIN)/pytest -n 3 --gate --bar 720
+	$(QUIET) $(BIN)/pytest -n 4 --gate --bar 960
 
 test-all: setup rigs ## run every test
-	$(QUIET) $(BIN)/pytest -n 3
+	$(QUIET) $(BIN)/pytest -n 4
 
 # PART is 1 to 8: `.ci/run` takes another one for each commit.
 test-part: setup rigs
-	$(QUIET) $(BIN)/pytest -n 3 --part $(PART) --bar 600
+	$(QUIET) $(BIN)/pytest -n 4 --part $(PART) --bar 600
 
 check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/ruff format --check .
