@@ -13,7 +13,7 @@ from fastapi.responses import Response
 import overspan
 from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.allocations import build_allocation_routes
-from overspan.bridge.api.authorization import Anyone, Authenticator, Operator
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, Authenticator, Operator
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
 from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.jobs import answer, build_job_routes
@@ -106,7 +106,7 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
     router = APIRouter(prefix="/v1")
 
     @router.get("/ping", summary="Who answers")
-    async def ping(by: Anyone) -> Response:
+    async def ping(by: AnyoneOrJob) -> Response:
         return answer(
             version=overspan.__version__,
             pid=os.getpid(),

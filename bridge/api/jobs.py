@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from overspan.bridge.api.authorization import Anyone, Owner, Reader, Viewer
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,
@@ -56,10 +58,20 @@ def build_job_routes(controller: Controller) -> APIRouter:
     return router
 
 
+def _build_place(controller: Controller) -> Callable[[Submission, Requester], Submission]:
+    def place(submission: Submission, by: Requester) -> Submission:
+        entry = controller.find_live(by.job) if by.job else None
+        return submission if entry is None else replace(submission, job=by.job, home=entry.cluster)
+
+    return place
+
+
 def _add_submission(router: APIRouter, controller: Controller) -> None:
+    _place = _build_place(controller)
+
     @router.post("/jobs", summary="Submit a job")
-    async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        return _accept(await controller.submit(_submission(body, by)))
+    async def submit(body: SubmissionBody, by: AnyoneOrJob) -> Response:
+        return _accept(await controller.submit(_place(_submission(body, by), by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
@@ -71,12 +83,12 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
         return answer(values=await controller.list_resubmit_values(ref))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
-    async def plan(body: SubmissionBody, by: Anyone) -> Response:
-        text, notes = await controller.plan(_submission(body, by))
+    async def plan(body: SubmissionBody, by: AnyoneOrJob) -> Response:
+        text, notes = await controller.plan(_place(_submission(body, by), by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")
-    async def schema(by: Anyone) -> Response:
+    async def schema(by: AnyoneOrJob) -> Response:
         from overspan.bridge.readers.job_file_schema import job_file_schema
 
         return answer(schema=job_file_schema())
@@ -189,7 +201,7 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
 
 def _add_cancel(router: APIRouter, controller: Controller) -> None:
     @router.post("/cancel", summary="End or signal jobs")
-    async def cancel(body: CancelBody, by: Anyone) -> Response:
+    async def cancel(body: CancelBody, by: AnyoneOrJob) -> Response:
         part = body.filters
         filters = Filters(
             states=check_states(part.states),
@@ -204,7 +216,7 @@ def _add_cancel(router: APIRouter, controller: Controller) -> None:
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
         wish = (body.refs, body.task, filters, body.signal or "", body.batch_only, by.name, body.full)
-        request = CancelRequest(*wish, within=by.within)
+        request = CancelRequest(*wish, within=by.within, inside=by.job)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
         return answer(done=outcome.done, errors=errors, **({"note": outcome.note} if outcome.note else {}))

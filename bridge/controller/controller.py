@@ -32,6 +32,7 @@ from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import DependencyTracker
 from overspan.bridge.controller.features.failover import Failover
+from overspan.bridge.controller.features.job_access import JobAccess
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
@@ -79,6 +80,8 @@ class ControllerParts:
     opener_of: OpenerOf | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for all work, by which it finds this daemon and its commands."""
+    access: JobAccess | None = None
+    """How commands inside jobs reach the daemon; None where nothing listens for them."""
     personal: bool = False
     """Whether there are several users, so that each cluster is to be reached as each of them."""
     take_jump: Callable[[], float] = lambda: 0.0
@@ -127,7 +130,7 @@ class Controller:
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
+        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access)
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
@@ -332,6 +335,15 @@ class Controller:
         told = [troubles[name].line for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
+
+    def find_live(self, number: int) -> JobEntry | None:
+        """The job of that number while it lives."""
+        entry = self.recorder.registry.get(number)
+        return None if entry is None or entry.job.over else entry
+
+    async def find_job(self, ref: str) -> Job:
+        """The facts of a job. NotFound, InvalidRequest."""
+        return (await self.directory.find(ref)).entry.job
 
     async def find_owner(self, ref: str) -> tuple[str, bool]:
         """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""

@@ -32,6 +32,7 @@ from overspan.bridge.controller.core.unit_of_work import (
     is_whole_cancel,
 )
 from overspan.bridge.controller.core.wakeups import Wakeup
+from overspan.bridge.controller.features.job_access import JobAccess
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
@@ -67,12 +68,14 @@ class Dispatcher:
         backoff: Backoff,
         limits: Mapping[str, ClusterSettings] | None = None,
         environment: Mapping[str, str] | None = None,
+        access: JobAccess | None = None,
     ) -> None:
         self.recorder = recorder
         self.locations = locations
         self.clusters = locations.clusters
         self.backoff = backoff
         self.environment = environment or {}
+        self.access = access
         self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
@@ -254,7 +257,7 @@ class Dispatcher:
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 # The cluster may have it already, so the call has to find it.
                 wanted = not self._is_cancelled(row.job_id)
-                launches.append((row, replace(self._make_launch(row.token, job), needs=needs, wanted=wanted)))
+                launches.append((row, replace(self._make_launch(row.token, job), needs=needs, wanted=wanted, access=self._describe_access(job, cluster.name))))
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
@@ -293,6 +296,9 @@ class Dispatcher:
         job = carry(job)
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
+
+    def _describe_access(self, job: Job, cluster: str) -> str:
+        return "" if self.access is None else self.access.describe(job, cluster)
 
     def _is_cancelled(self, job_id: int) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""
