@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable
@@ -114,6 +115,15 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
             **controller.describe(),
             formats=FORMATS,
         )
+
+    @router.get("/client", summary="The client application for commands inside jobs", response_class=Response)
+    async def client(by: AnyoneOrJob, have: Annotated[str, Query(max_length=64)] = "") -> Response:
+        from overspan.bridge.api.client_application import build_client
+
+        found = await asyncio.to_thread(build_client)
+        if have == found.digest:
+            return Response(status_code=304)
+        return Response(found.data, media_type="application/zip", headers={"X-Span-Client": found.digest})
 
     @router.post("/shutdown", summary="End the daemon; jobs go on")
     async def shutdown(by: Operator, body: Annotated[EmptyBody | None, Body()] = None) -> Response:

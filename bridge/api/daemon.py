@@ -36,7 +36,6 @@ from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanErr
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
-    from overspan.bridge.api.job_listener import JobServer, open_job_port
     from overspan.bridge.api.job_listener import JobPort, JobServer
     from overspan.bridge.api.server import UnixServer
     from overspan.bridge.controller.controller import Controller
@@ -137,6 +136,7 @@ class _Deployment:
 async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
     from overspan.bridge.api.authorization import Authenticator, JobAuthenticator, PeerAuthenticator
+    from overspan.bridge.api.job_listener import JobServer, open_job_port
     from overspan.bridge.api.server import UnixServer, bind_socket, remove_socket
     from overspan.bridge.controller.controller import Controller, ControllerParts
     from overspan.bridge.controller.core.clock import DaemonClock
@@ -150,7 +150,8 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
     timers = LoopTimers(clock)
     parts = ControllerParts(
         store, settings, paths.state, timers, clock, read,
-        environment=environment, personal=shared, access=job_port.access if job_port else None, take_jump=clock.take_jump,
+        environment=environment, access=job_port.access if job_port else None, personal=shared,
+        take_jump=clock.take_jump,
     )  # fmt: skip
     authenticator = PeerAuthenticator(settings.server.operators) if shared else Authenticator()
     controller = await Controller.open(parts)
@@ -187,9 +188,7 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
         await controller.close()
 
 
-async def _serve_all(
-    server: UnixServer, listener: socket.socket, jobs: JobServer | None, port: JobPort | None
-) -> None:
+async def _serve_all(server: UnixServer, listener: socket.socket, jobs: JobServer | None, port: JobPort | None) -> None:
     """Serve commands, and jobs where there is a port for them, until both are stopped."""
     serving = [server.serve([listener])]
     if jobs is not None and port is not None:

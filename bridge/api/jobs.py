@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, Owner, Reader, Viewer
+from overspan.bridge.api.authorization import AnyoneOrJob, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,

@@ -52,6 +52,7 @@ from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -130,7 +131,9 @@ class Controller:
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access)
+        self.dispatcher = Dispatcher(
+            self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
+        )
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))

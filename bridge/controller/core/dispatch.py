@@ -257,7 +257,17 @@ class Dispatcher:
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 # The cluster may have it already, so the call has to find it.
                 wanted = not self._is_cancelled(row.job_id)
-                launches.append((row, replace(self._make_launch(row.token, job), needs=needs, wanted=wanted, access=self._describe_access(job, cluster.name))))
+                launches.append(
+                    (
+                        row,
+                        replace(
+                            self._make_launch(row.token, job),
+                            needs=needs,
+                            wanted=wanted,
+                            access=self._describe_access(job, cluster.name),
+                        ),
+                    )
+                )
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
