@@ -17,6 +17,8 @@ import overspan
 _BRIDGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PACKAGES = ("cli", "client", "listings", "model")
 _FILES = ("config/__init__.py", "config/paths.py", "config/command_wrappers.py")
+_LEFT_OUT = frozenset(("cli/jobs/top.py", "client/executor.py", "client/call.py"))
+"""What needs other packages, or a daemon on the same machine."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -32,12 +34,12 @@ def build_client() -> ClientApplication:
     """Build it. Raises OSError."""
     head = f'"""Overspan, as far as commands inside jobs need it."""\n\n__version__ = "{overspan.__version__}"\n'
     sources = {"overspan/__init__.py": head.encode(), "overspan/bridge/__init__.py": b""}
-    paths = [*_FILES]
+    paths = list(_FILES)
     for package in _PACKAGES:
         for folder, _, names in os.walk(os.path.join(_BRIDGE, package)):
             inner = os.path.relpath(folder, _BRIDGE)
             paths += [f"{inner}/{name}" for name in names if name.endswith(".py")]
-    for path in paths:
+    for path in sorted({*paths} - _LEFT_OUT):
         with open(os.path.join(_BRIDGE, path), "rb") as file:
             sources[f"overspan/bridge/{path}"] = file.read()
     digest = hashlib.sha256()
