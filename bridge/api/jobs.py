@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.submission import Submission
+from overspan.bridge.runtime.core.job_access import ACCESS
 from overspan.bridge.store.records import TimelineRow
 
 Ref = Annotated[str, Path(max_length=300, description="N, N+k, N.task or CLUSTER:ID")]
@@ -61,9 +62,18 @@ def build_job_routes(controller: Controller) -> APIRouter:
 def _build_place(controller: Controller) -> Callable[[Submission, Requester], Submission]:
     def place(submission: Submission, by: Requester) -> Submission:
         entry = controller.find_live(by.job) if by.job else None
-        return submission if entry is None else replace(submission, job=by.job, home=entry.cluster)
+        return (
+            submission
+            if entry is None
+            else replace(submission, job=by.job, home=entry.cluster, environment=_leave_access(submission.environment))
+        )
 
     return place
+
+
+def _leave_access(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the way to the daemon: the new job has its own."""
+    return {name: value for name, value in environment.items() if name != ACCESS}
 
 
 def _add_submission(router: APIRouter, controller: Controller) -> None:

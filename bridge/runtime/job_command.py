@@ -20,11 +20,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.core.job_access import ACCESS
 
-ACCESS = "SPAN_JOB_ACCESS"
 SECONDS = 10.0
 MAX_BYTES = 16 << 20
 _NO_TIMES = 0x200000
@@ -160,24 +160,3 @@ def _unpack(client: Client, folder: str) -> str:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return path
-
-
-def find_wrapper(archive: str, python: str) -> bytes:
-    """The text of a script that is `span`, run from the application at that path."""
-    words = " ".join(f"'{word}'" for word in (python, "-I", "-S", archive, "command"))
-    return f'#!/bin/sh\nexec {words} "$@"\n'.encode()
-
-
-def write_command(folder: str, archive: str) -> Optional[str]:
-    """Make the folder with `span` for PATH; its path, or None where it cannot be written."""
-    path = os.path.join(folder, "span")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if not os.path.exists(path):
-            fresh = f"{path}.{os.getpid()}"
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
-                file.write(find_wrapper(archive, sys.executable))
-            os.replace(fresh, path)
-    except OSError:
-        return None
-    return folder

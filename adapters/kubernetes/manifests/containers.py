@@ -49,6 +49,7 @@ class Parts(NamedTuple):
     settings: Settings
     needs: Needs
     files: TaskFiles
+    plan: LaunchPlan
     shares: bool = False
     """Whether the pods take what they have in common from a ConfigMap."""
 
@@ -154,7 +155,7 @@ def _own_mounts(parts: Parts) -> Mounts:
         found.append(Mounts(({"name": _SCRIPT_VOLUME, "configMap": source},), (mount,)))
     found.append(render_volumes(parts.task, parts.settings, parts.files.workdir or "/"))
     found.append(parts.files.mounts)
-    found.append(mount_commands(parts.token, parts.job, parts.task, parts.settings))
+    found.append(mount_commands(parts.plan, parts.task, parts.settings))
     merged = merge_mounts(found)
     _check_paths(parts.task, merged)
     return merged

@@ -58,6 +58,7 @@ def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> by
             "cluster": cluster,
             "job": encode(job),
             "environment": dict(launch.environment) if shared else {},
+            **({"access": launch.access} if launch.access else {}),
         }
     )
 

@@ -31,6 +31,8 @@ class RunPlan(NamedTuple):
     job: Job
     environment: Mapping[str, str]
     cluster: str
+    access: str = ""
+    """How commands inside the job reach the daemon, with its token; empty where they cannot."""
 
 
 class Grant(NamedTuple):
@@ -79,7 +81,13 @@ class RunDirectory:
             job, token = decode(Job, document["job"]), str(document["token"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.file('plan.json')} holds no plan: {error!r}") from error
-        return RunPlan(token, job, document.get("environment", {}), str(document.get("cluster", "local")))
+        return RunPlan(
+            token,
+            job,
+            document.get("environment", {}),
+            str(document.get("cluster", "local")),
+            str(document.get("access", "")),
+        )
 
     def read_grant(self) -> Grant:
         """The grant; errors as for the plan."""
