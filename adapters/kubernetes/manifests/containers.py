@@ -9,6 +9,7 @@ from overspan.adapters.kubernetes.files import TaskFiles
 from overspan.adapters.kubernetes.logs.outputs import choose_outputs
 from overspan.adapters.kubernetes.manifests.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.manifests.hooks import render_hook
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain
 from overspan.adapters.kubernetes.manifests.resources import Needs
 from overspan.adapters.kubernetes.manifests.scripts import (
