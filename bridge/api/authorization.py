@@ -16,7 +16,7 @@ from fastapi import Depends, Path, Request
 
 from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.features.job_access import JobAccess
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.orders.rights import Requester, deny
 
 JOB_TOKEN = "job_token"

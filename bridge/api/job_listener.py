@@ -19,7 +19,7 @@ from overspan.bridge.api.authorization import JOB_TOKEN
 from overspan.bridge.api.certificates import DaemonCertificate, open_certificate
 from overspan.bridge.api.server import UnixServer
 from overspan.bridge.config.settings import Settings
-from overspan.bridge.controller.features.job_access import JobAccess
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.model.errors import OverspanError
 
 log = logging.getLogger(__name__)

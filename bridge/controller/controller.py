@@ -19,6 +19,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
 from overspan.bridge.controller.core.registry import JobEntry, Registry
@@ -32,7 +33,6 @@ from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import DependencyTracker
 from overspan.bridge.controller.features.failover import Failover
-from overspan.bridge.controller.features.job_access import JobAccess
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules

@@ -24,7 +24,8 @@ while True:
     for found in sorted(folder.glob("step-*")):
         if found.name not in done:
             done.add(found.name)
-            job = "name: eval-%s\\nresources: {cpus: 0.1, memory: 0.05}\\nrun: echo evaluated %s\\n" % (found.name, found.name)
+            job = "name: eval-NAME\\nresources: {cpus: 0.1, memory: 0.05}\\nrun: echo evaluated NAME\\n"
+            job = job.replace("NAME", found.name)
             said = subprocess.run(["span", "submit", "-", "--parsable"], input=job, text=True, capture_output=True)
             print("launched", found.name, said.stdout.strip(), said.stderr.strip(), flush=True)
             # The trainer of this story waits for it.
@@ -75,7 +76,7 @@ def train_and_evaluate(span: Span, folder: str, *words: str) -> int:
     group = span.submit(_GROUP.format(folder=folder, count=CHECKPOINTS), *words)
     span.until(group, "COMPLETED", timeout=120)
     told = span.log(group, "eval-watcher")
-    launched = re.findall(r"launched step-(\d+) (\d+) *$", told, re.MULTILINE)
+    launched = re.findall(r"launched step-(\d+) (\d+) ", told, re.MULTILINE)
     assert [int(step) for step, _ in launched] == list(range(CHECKPOINTS)), told
     for step, job in launched:
         ended = span.until(job, "COMPLETED", "CANCELLED", timeout=60)

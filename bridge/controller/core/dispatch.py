@@ -19,6 +19,7 @@ from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.bids import answer_bid, bid_of
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, time_call
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.job_limits import JobLimits, is_held_back
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
@@ -32,7 +33,6 @@ from overspan.bridge.controller.core.unit_of_work import (
     is_whole_cancel,
 )
 from overspan.bridge.controller.core.wakeups import Wakeup
-from overspan.bridge.controller.features.job_access import JobAccess
 from overspan.bridge.lifecycle.bids import find_launch
 from overspan.bridge.lifecycle.failover import list_next, word_refusals
 from overspan.bridge.lifecycle.lookup import find_attempt
