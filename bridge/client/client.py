@@ -16,7 +16,7 @@ from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_documen
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Unpack  # novm
 
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle

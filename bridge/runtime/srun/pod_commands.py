@@ -51,7 +51,7 @@ def main(words: Sequence[str], mounted: Mounted) -> int:
 
 def _ask(words: Sequence[str], mounted: Mounted) -> int:
     """Run a command that asks the daemon."""
-    from overspan.bridge.runtime.job_command import ACCESS
+    from overspan.bridge.runtime.core.job_access import ACCESS
     from overspan.bridge.runtime.job_command import main as become_client
 
     os.environ[ACCESS] = mounted.access
