@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -59,29 +58,18 @@ def build_job_routes(controller: Controller) -> APIRouter:
     return router
 
 
-def _build_place(controller: Controller) -> Callable[[Submission, Requester], Submission]:
-    def place(submission: Submission, by: Requester) -> Submission:
-        entry = controller.find_live(by.job) if by.job else None
-        return (
-            submission
-            if entry is None
-            else replace(submission, job=by.job, home=entry.cluster, environment=_leave_access(submission.environment))
-        )
-
-    return place
-
-
-def _leave_access(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the way to the daemon: the new job has its own."""
-    return {name: value for name, value in environment.items() if name != ACCESS}
+def _submit_within(controller: Controller, submission: Submission, by: Requester) -> Submission:
+    """The submission as one from inside the requesting job, if it is a job: its way to the daemon is not inherited."""
+    if not by.job:
+        return submission
+    environment = {name: value for name, value in submission.environment.items() if name != ACCESS}
+    return replace(submission, job=by.job, home=controller.find_cluster(by.job), environment=environment)
 
 
 def _add_submission(router: APIRouter, controller: Controller) -> None:
-    _place = _build_place(controller)
-
     @router.post("/jobs", summary="Submit a job")
     async def submit(body: SubmissionBody, by: AnyoneOrJob) -> Response:
-        return _accept(await controller.submit(_place(_submission(body, by), by)))
+        return _accept(await controller.submit(_submit_within(controller, _submission(body, by), by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
@@ -94,7 +82,7 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
     async def plan(body: SubmissionBody, by: AnyoneOrJob) -> Response:
-        text, notes = await controller.plan(_place(_submission(body, by), by))
+        text, notes = await controller.plan(_submit_within(controller, _submission(body, by), by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")

@@ -344,6 +344,11 @@ class Controller:
         entry = self.recorder.registry.get(number)
         return None if entry is None or entry.job.over else entry
 
+    def find_cluster(self, number: int) -> str:
+        """The cluster of a job in memory; empty for one that is not there."""
+        entry = self.recorder.registry.get(number)
+        return "" if entry is None else entry.cluster
+
     async def find_job(self, ref: str) -> Job:
         """The facts of a job. NotFound, InvalidRequest."""
         return (await self.directory.find(ref)).entry.job

@@ -33,7 +33,7 @@ _PREFIX = "client-"
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from overspan.bridge.cli.program import main; sys.exit(main())"
 
 
-class Client(NamedTuple):
+class FetchedClient(NamedTuple):
     """An answer of the daemon: the digest of its client, and the client unless it was there."""
 
     digest: str
@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", _RUN, found, *words])
 
 
-def fetch(path: str, have: str) -> Client:
+def fetch(path: str, have: str) -> FetchedClient:
     """The daemon's client, unless it is the one with the digest `have`. Raises NoDaemon."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -94,7 +94,7 @@ def fetch(path: str, have: str) -> Client:
         ) from None
 
 
-def _read(stream: Any) -> Client:
+def _read(stream: Any) -> FetchedClient:
     words = stream.readline(4096).split(None, 2)
     headers = {}
     while True:
@@ -105,12 +105,12 @@ def _read(stream: Any) -> Client:
         headers[name.lower()] = value.strip()
     data = stream.read(MAX_BYTES)
     if words[1:2] == [b"304"]:
-        return Client("", b"")
+        return FetchedClient("", b"")
     if words[1:2] != [b"200"]:
         raise NoDaemon(_word_refusal(data))
     if len(data) != int(headers.get("content-length") or -1):
         raise NoDaemon("the daemon went away before it answered")
-    return Client(headers.get("x-span-client", ""), data)
+    return FetchedClient(headers.get("x-span-client", ""), data)
 
 
 def _word_refusal(data: bytes) -> str:
@@ -144,7 +144,7 @@ def _find_client(folder: str) -> str:
     return max(found, key=lambda entry: entry.stat().st_mtime).path if found else ""
 
 
-def _unpack(client: Client, folder: str) -> str:
+def _unpack(client: FetchedClient, folder: str) -> str:
     digest = "".join(letter for letter in client.digest if letter.isalnum())
     path = os.path.join(folder, _PREFIX + digest)
     fresh = tempfile.mkdtemp(prefix=".new-", dir=folder)

@@ -16,8 +16,7 @@ import httpx2
 import pytest
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
-from tests.unit.api.test_app import BODY, run_job
-from tests.unit.controller.fakes import Bench, end, play, until
+from tests.unit.controller.fakes import Bench, begin, end, play, until
 
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.authorization import RIGHTS, Authenticator, JobAuthenticator
@@ -27,9 +26,19 @@ from overspan.bridge.api.job_listener import TokenReader, open_job_port
 from overspan.bridge.config.settings import ClusterSettings, ServerSettings, Settings
 from overspan.bridge.controller.core.job_access import JobAccess
 
+BODY: dict[str, Any] = {"kind": "script", "text": "one", "user": "me", "directory": "/tmp"}
 ACCESS = JobAccess(b"secret", "certificate", {"near": "login1"}, 7000)
 Ask = Callable[[int | str], httpx2.AsyncClient]
 Scene = Callable[[Bench, httpx2.AsyncClient, Ask], Awaitable[None]]
+
+
+async def run_job(bench: Bench, client: httpx2.AsyncClient) -> int:
+    """Submit a job and let it run."""
+    job_id = int((await client.post("/v1/jobs", json=BODY)).json()["id"])
+    await until(lambda: f"{job_id}.0" in bench.cluster.journals)
+    bench.cluster.tell(f"{job_id}.0", *begin(bench.job(job_id), bench.clock.now))
+    await until(lambda: bench.state(job_id) == "RUNNING")
+    return job_id
 
 
 def serve(scene: Scene) -> None:
