@@ -182,9 +182,12 @@ class Dispatch:
 
     def _enqueue(self, run: LocalLaunch) -> None:
         """Add a launch to the queue. An array element gets its reason later, when its throttle has been applied."""
-        self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
+        self._requeue(run)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
+
+    def _requeue(self, run: LocalLaunch) -> None:
+        self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
 
     def _fits(self, run: LocalLaunch) -> bool:
         return Bookings(self.bookings.capacity).fits(run.ticket.variants)
@@ -215,13 +218,18 @@ class Dispatch:
             self.queue.remove(run.handle)
             if is_damage(error):
                 await self.lose(run.place, word_damage(error))
-            else:
-                self._enqueue(run)
-                self.reports.set_reason(run, f"Resources: {error.strerror or error}")
-                self.stalled = True
+                continue
+            self._requeue(run)
+            reason = f"Resources: {error.strerror or error}"
+            # It is tried again each second, and told once.
+            if run.reason != reason:
+                _log.warning("launch %s cannot be granted: %s", run.handle, error)
+            self.reports.set_reason(run, reason)
+            self.stalled = True
         by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
             if run.booking is not None:
+                self.reports.drop_reason(run)
                 by_host.setdefault(run.host, []).append(run.place)
         for name, places in by_host.items():
             await self._hosts.hand(name, places)
@@ -234,7 +242,6 @@ class Dispatch:
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
-            self.reports.drop_reason(run)
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
@@ -558,6 +565,5 @@ def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tupl
         try:
             launches.write_grant(run, facts)
         except OSError as error:
-            _log.warning("launch %s cannot be granted: %s", run.handle, error)
             failed.append((run, error))
     return failed

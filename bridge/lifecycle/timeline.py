@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Union
 
-from overspan.bridge.lifecycle.readiness import MOST_WORDS, describe_readiness
+from overspan.bridge.lifecycle.execution import MOST_WORDS
+from overspan.bridge.lifecycle.readiness import describe_readiness
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event

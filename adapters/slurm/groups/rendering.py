@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overspan.adapters.contract import FORMAT, Launch, Node, Order
+from overspan.adapters.contract import FORMAT, Decider, Launch, Node, Order
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
@@ -66,6 +66,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     if part is not None and part.first:
         # What the group waited for was met before its start.
         own = replace(own, begin=None, dependency=Dependency())
+    decider = Decider.SUPERVISOR if part is None else Decider.DAEMON
     number, path = job.launch, "" if part is None else f"members/{part.task}/{part.first}/"
     setting = RenderContext(launch.token, name_needs(launch.needs), held=held or starts_together(launch))
     host = SupervisorHost(*_host_words(launch, settings, place), place_of_work, *default_options(job, settings))
@@ -73,7 +74,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     if not settings.shared_root:
         submission = replace(submission, notes=(*submission.notes, TRAVELS))
     files = [
-        (f"{path}plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
+        (f"{path}plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared, decider)),
         (f"{path}placement.{number}.json", render_placement_file(launch.token, plan, version)),
     ]
     if part is not None and part.order is not None:

@@ -14,10 +14,13 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
+from overspan.bridge.lifecycle.execution import place_members
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
-from overspan.bridge.model.spec import Start
+from overspan.bridge.model.spec import OnFailure, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.supervised_launch import SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
@@ -27,20 +30,19 @@ from overspan.bridge.runtime.slurm.member_locations import (
     render_locations,
 )
 from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, log, run_supervisor
-from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members
 
 START_SECONDS = 600
 """How long a job waits at the start gate where the job file says no `start_timeout`."""
 KEEP_SECONDS = 30
 """How long the nodes of a failed task are kept for its next attempt."""
 _GAVE_UP = 75  # EX_TEMPFAIL, sysexits.h
+_AGAIN = (Cause.RESTART, Cause.GROUP_RESTART)
 
 
 class SetSupervisor(Supervisor):
     """One native job of a set."""
 
     part = True
-    rules = RULES
 
     def __init__(self, directory: RunDirectory, environment: Mapping[str, str], task: str) -> None:
         super().__init__(directory, environment)
@@ -114,6 +116,39 @@ class SetSupervisor(Supervisor):
 
     def _judge(self, job: Job) -> int:
         return _GAVE_UP if self._gave_up else exit_of(job, self._task)
+
+
+def is_idle(job: Job, task: str) -> bool:
+    """Whether nothing of the task runs."""
+    return not job.task(task).live
+
+
+def keep_until(job: Job, task: str, seconds: float) -> Optional[float]:
+    """Until when an idle task's nodes are kept for another attempt; None where none was launched yet."""
+    attempt = job.task(task).current
+    if attempt is None or attempt.ended_at is None:
+        return None
+    if attempt.stop is not None:
+        return attempt.ended_at + (seconds if attempt.stop.cause in _AGAIN else 0)
+    if all(node.cause is Cause.SUCCESS for node in attempt.nodes):
+        return attempt.ended_at
+    kept = seconds if _may_try_again(job.spec_of(task)) else 0
+    return attempt.ended_at + max(kept, job.spec.hold_on_failure)
+
+
+def _may_try_again(spec: TaskSpec) -> bool:
+    """Whether any budget allows another attempt after an error; what was lost starts elsewhere."""
+    retry = spec.retry
+    restarts = not spec.primary and spec.on_failure is OnFailure.RESTART
+    return bool(retry.max_restarts_on_errors or retry.recover_on_exit_codes) or restarts
+
+
+def exit_of(job: Job, task: str) -> int:
+    """An exit status that tells how the task's newest attempt ended: of its failures the first."""
+    attempt = job.task(task).current
+    nodes = () if attempt is None else attempt.nodes
+    failed = sorted((node for node in nodes if node.exit_code or node.signal), key=lambda node: node.ended_at or 0.0)
+    return (failed[0].exit_code or 128 + failed[0].signal) if failed else 0
 
 
 @contextlib.contextmanager

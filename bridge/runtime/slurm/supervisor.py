@@ -26,7 +26,7 @@ from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.core.job_access import give_access
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
-from overspan.bridge.runtime.core.supervised_launch import DecisionRules, Services, SupervisedLaunch
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.addresses import AddressBook
 from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.placement import (
@@ -52,7 +52,6 @@ class Supervisor:
 
     part = False
     """Whether the allocation is for some of the job's tasks only."""
-    rules = DecisionRules()
     sees_files = True
     """Whether what the nodes have on their disks is seen here too."""
 
@@ -75,7 +74,7 @@ class Supervisor:
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
-        services = Services(self._grant, self._open_nodes, _wake, self.rules, self.sees_files)
+        services = Services(self._grant, self._open_nodes, _wake, self.sees_files)
         clock = JumpDetector()
         run = SupervisedLaunch(self._directory, services, time.time())
         try:
