@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
+from overspan.adapters.local.supervisor_names import SupervisorNames
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
@@ -40,8 +42,12 @@ _log = logging.getLogger(__name__)
 
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
-_PER_SHARED = 1000
-"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
+_GROUPS = "groups-"
+"""The prefix of the names of groups' supervisors."""
+_LIVE_GROUPS = 8
+"""Groups that share a supervisor at a time: it takes 5 MB, and its death interrupts all of them for a moment."""
+_PER_SUPERVISOR = 1000
+"""Launches that one supervisor serves in its life; then another one is started, so that inboxes stay short."""
 _CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
@@ -73,7 +79,8 @@ class Dispatch:
         self._boot_id = boot_id
         self._addresses = Addresses()
         self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
-        self._shared = self._given = 0
+        self._names = SupervisorNames(SHARED, _PER_SUPERVISOR, _PER_SUPERVISOR)
+        self._group_names = SupervisorNames(_GROUPS, _LIVE_GROUPS, _PER_SUPERVISOR)
         self._head = ""
         self._outdated = False
         """Whether an order has changed the estimated start of the first in the queue."""
@@ -120,8 +127,8 @@ class Dispatch:
                     self._note(run, [Refused(time.time(), NEVER_FITS)])
         names = {run.host for run in found}
         for name in names:
-            if name.startswith(SHARED):
-                self._shared = max(self._shared, int(name.removeprefix(SHARED)))
+            self._names.restore(name)
+            self._group_names.restore(name)
             await self._hosts.hand(name, self._list_hosted(name))
         await asyncio.to_thread(sweep_hosts, self._root, names)
         try:
@@ -243,6 +250,7 @@ class Dispatch:
 
     def _choose(self) -> list[LocalLaunch]:
         chosen: list[LocalLaunch] = []
+        live: Counter[str] | None = None
         while self.queue.head:
             run = self.runs[self.queue.head]
             run.booking = self.bookings.book(run.handle, run.ticket.variants)
@@ -252,15 +260,11 @@ class Dispatch:
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
-            run.host = run.handle if run.ticket.group else self._pick_shared()
+            live = live if live is not None else Counter(other.host for other in self._granted() if other is not run)
+            run.host = (self._group_names if run.ticket.group else self._names).pick(live)
+            live[run.host] += 1
             chosen.append(run)
         return chosen
-
-    def _pick_shared(self) -> str:
-        if self._given == _PER_SHARED:
-            self._shared, self._given = self._shared + 1, 0
-        self._given += 1
-        return f"{SHARED}{self._shared}"
 
     def _set_reasons(self) -> None:
         """Set the reasons of waiting launches: Resources for the first in the queue, Priority for the others."""
