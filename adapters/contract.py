@@ -61,6 +61,8 @@ class Launch:
     """For an array element, how many of its array may run at once. Only a `Throttle` adapter reads it."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
     """What the job still waits for; empty unless the adapter states `waits_for`."""
+    access: str = field(default="", kw_only=True)
+    """How the job's own commands reach the daemon, with its token (`JobAccess`). A secret; empty where they cannot."""
     wanted: bool = field(default=True, kw_only=True)
     """False where the job was cancelled: find what an earlier call created, else refuse with `NOT_HERE`.
 

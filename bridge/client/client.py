@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
@@ -16,6 +16,8 @@ from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_documen
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
+    from typing import Unpack  # novm
+
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
     from overspan.bridge.client.messages import (

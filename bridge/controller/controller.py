@@ -19,6 +19,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
 from overspan.bridge.controller.core.registry import JobEntry, Registry
@@ -53,6 +54,7 @@ from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -81,6 +83,8 @@ class ControllerParts:
     opener_of: OpenerOf | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for all work, by which it finds this daemon and its commands."""
+    access: JobAccess | None = None
+    """How commands inside jobs reach the daemon; None where nothing listens for them."""
     personal: bool = False
     """Whether there are several users, so that each cluster is to be reached as each of them."""
     take_jump: Callable[[], float] = lambda: 0.0
@@ -131,7 +135,9 @@ class Controller:
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
+        self.dispatcher = Dispatcher(
+            self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
+        )
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
@@ -339,6 +345,20 @@ class Controller:
         told = [troubles[name].line for name in dict.fromkeys(entry.places()) if name in troubles]
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
+
+    def find_live(self, number: int) -> JobEntry | None:
+        """The job of that number while it lives."""
+        entry = self.recorder.registry.get(number)
+        return None if entry is None or entry.job.over else entry
+
+    def find_cluster(self, number: int) -> str:
+        """The cluster of a job in memory; empty for one that is not there."""
+        entry = self.recorder.registry.get(number)
+        return "" if entry is None else entry.cluster
+
+    async def find_job(self, ref: str) -> Job:
+        """The facts of a job. NotFound, InvalidRequest."""
+        return (await self.directory.find(ref)).entry.job
 
     async def find_owner(self, ref: str) -> tuple[str, bool]:
         """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""

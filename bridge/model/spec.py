@@ -254,6 +254,8 @@ class Origin:
     text: str = ""
     """The job file or batch script as it was submitted."""
     umask: int = 0o022
+    job: int = 0
+    """The job from inside which it was submitted, by that job's token; 0 for all others."""
 
 
 @dataclass(frozen=True)

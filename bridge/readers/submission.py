@@ -51,6 +51,10 @@ class Submission:
     cluster: str = ""
     token: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    job: int = 0
+    """The job whose token sent it; 0 for a user's own command."""
+    home: str = ""
+    """The cluster of that job, which is the default in place of the daemon's."""
 
 
 def read_submission(submission: Submission, clusters: Mapping[str, str] | None = None, now: float = 0.0) -> JobSpec:
@@ -102,6 +106,7 @@ def _make_context(submission: Submission, clusters: Mapping[str, str] | None, no
             file=submission.file,
             text=submission.text,
             umask=submission.umask,
+            job=submission.job,
         ),
         clusters=clusters,
         cluster=submission.cluster,

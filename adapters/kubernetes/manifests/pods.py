@@ -49,7 +49,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
     owner = Owner(token, job, plan.environment, settings.name)
     shares = task.name in plan.shared
     variables = render_variables(owner, task, attempt, needs.gpus, shares=shares)
-    parts = Parts(token, job, task, settings, needs, files, shares)
+    parts = Parts(token, job, task, settings, needs, files, plan, shares)
     main, probe = render_main(parts)
     main["env"] = list(variables.common)
     spec: Document = {

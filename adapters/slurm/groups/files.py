@@ -60,6 +60,7 @@ def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool, decid
             "decider": decider.value,
             "job": encode(job),
             "environment": dict(launch.environment) if shared else {},
+            **({"access": launch.access} if launch.access else {}),
         }
     )
 

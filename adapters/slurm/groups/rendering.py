@@ -126,15 +126,17 @@ def default_options(job: Job, settings: Settings) -> tuple[dict[str, str], dict[
 def render_launch_file(launch: PartLaunch) -> bytes:
     """The file from which a replacement is made: the job with its secrets, and its daemon's environment."""
     document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
+    if launch.access:
+        document["access"] = launch.access
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
-    """The job and the environment in such a file. Raises ValueError for another format."""
+def read_launch_file(data: bytes) -> tuple[Job, dict[str, str], str]:
+    """The job, the environment and the way to the daemon in such a file. Raises ValueError for another format."""
     document = json.loads(data)
     if document.get("format") != FORMAT:
         raise ValueError(f"it has format {document.get('format')}; this version reads {FORMAT}")
-    return decode(Job, document["job"]), document["environment"]
+    return decode(Job, document["job"]), document["environment"], document.get("access", "")
 
 
 def inline_path(task: str, launch: int) -> str:

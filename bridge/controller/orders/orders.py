@@ -207,7 +207,7 @@ class JobOrders:
             entries = [e for e in self.recorder.registry if not e.job.over and request.filters.fits(e)]
             chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
-            allowed, refused = split_allowed(chosen, request.within)
+            allowed, refused = split_allowed(chosen, request.within, request.inside)
             outcome.errors.extend(refused if request.filters.users else ())
             return allowed
         found = []
@@ -217,7 +217,7 @@ class JobOrders:
                 outcome.errors.append((ref, targets))
             else:
                 found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
-        allowed, refused = split_allowed(found, request.within)
+        allowed, refused = split_allowed(found, request.within, request.inside)
         outcome.errors.extend(refused)
         strange = dict(_find_strangers(allowed, request.task))
         outcome.errors.extend(strange.items())

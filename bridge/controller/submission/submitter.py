@@ -206,7 +206,7 @@ class Submitter:
 
     async def _settle(self, reading: ParsedSubmission, submission: Submission) -> PreparedSubmission:
         self._check(reading.spec, submission)
-        spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
+        spec = fill_gpu_defaults(self._name_default(reading.spec, submission.home), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
@@ -226,8 +226,14 @@ class Submitter:
         unknown = await self.recorder.dependency_resolver.list_unknown(job.spec.dependency)
         return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
 
-    def _name_default(self, spec: JobSpec) -> JobSpec:
-        """The spec whose alternatives name the default cluster where they name none."""
+    def _name_default(self, spec: JobSpec, home: str = "") -> JobSpec:
+        """The spec whose alternatives name the default cluster where they name none.
+
+        What is submitted from inside a job goes to that job's own cluster, `home`.
+        """
+        if home and not spec.clusters and not any(task.cluster for task in spec.tasks):
+            spec = replace(spec, clusters=(home,))
+            return replace(spec, candidates=tuple(replace(each, cluster=home) for each in spec.candidates))
         if not spec.candidates or spec.clusters:
             return spec
         name = self.clusters.get("").name
@@ -246,6 +252,7 @@ class Submitter:
         passed: list[Departure] = []
         for number, candidate in places:
             cluster = self.clusters.get(candidate.cluster)
+            self._check_inside(cluster, submission)
             if cluster.name in down:
                 continue
             trouble = await cluster.find_trouble(self.recorder.clock()) if len(places) > 1 else ""
@@ -272,6 +279,11 @@ class Submitter:
         cluster, job = next(iter(down.values()))
         before = [departure for departure in passed if departure.refused]
         return cluster, _note_passed(job, before), _word_passed(passed, f"it waits for {cluster.name}")
+
+    def _check_inside(self, cluster: Cluster, submission: Submission) -> None:
+        """Keep a job's token to clusters that are open to jobs: a pod is no way to the daemon's own machine."""
+        if submission.job and cluster.name != submission.home and not self.clusters.is_open_to_jobs(cluster.name):
+            raise deny(f"from inside a job nothing is submitted to {cluster.name}, which has no `daemon_address`")
 
     async def _fit(self, spec: JobSpec, number: int, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
         """The job as it is for the place of that number. Rejected in the cluster's words, where it is to be asked."""
@@ -313,7 +325,9 @@ class Submitter:
     def _check(self, spec: JobSpec, submission: Submission) -> None:
         place = Place(submission.file) if submission.file else None
         if spec.parent is not None and spec.evaluation is None:
-            self._check_parent(spec.parent, submission.user, place)
+            self._check_parent(spec.parent, submission, place)
+        if submission.job and spec.cron is not None:
+            raise deny("a schedule outlives the job: make it where the job was submitted")
         if spec.later:
             raise _refuse_later(spec, place)
         if len(spec.tasks) > self.limits.max_tasks:
@@ -330,7 +344,10 @@ class Submitter:
         """Whether there are as many jobs as the settings allow."""
         return self.recorder.registry.live >= self.limits.max_live_jobs
 
-    def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
+    def _check_parent(self, parent: int, submission: Submission, place: Place | None) -> None:
+        user = submission.user
+        if submission.job not in (0, parent):
+            raise deny(f"from inside job {submission.job} a job can join that one alone")
         entry = self.recorder.registry.get(parent)
         if entry is None or entry.job.over or entry.job.ending is not None:
             raise InvalidRequest(

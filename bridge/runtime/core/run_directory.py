@@ -33,6 +33,8 @@ class RunPlan(NamedTuple):
     environment: Mapping[str, str]
     cluster: str
     decider: Decider = Decider.SUPERVISOR
+    access: str = ""
+    """How commands inside the job reach the daemon, with its token; empty where they cannot."""
 
 
 class Grant(NamedTuple):
@@ -84,7 +86,8 @@ class RunDirectory:
             decider = Decider(document.get("decider", default))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.file('plan.json')} holds no plan: {error!r}") from error
-        return RunPlan(token, job, document.get("environment", {}), str(document.get("cluster", "local")), decider)
+        cluster, access = str(document.get("cluster", "local")), str(document.get("access", ""))
+        return RunPlan(token, job, document.get("environment", {}), cluster, decider, access)
 
     def read_grant(self) -> Grant:
         """The grant; errors as for the plan."""

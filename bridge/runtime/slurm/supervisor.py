@@ -22,6 +22,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
+from overspan.bridge.runtime.core.job_access import give_access
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
@@ -138,12 +139,16 @@ class Supervisor:
         grant = make_grant(directory.read_plan().job, self._slots, book.find, time.time())
         return grant._replace(partition=self._environment.get("SLURM_JOB_PARTITION", ""))
 
+    def _give_access(self, access: str) -> dict[str, str]:
+        """Leave what `span` needs in the work to reach the daemon in the run directory; the variables that say so."""
+        return give_access(self._directory.path, access, own_program()) if access and self.sees_files else {}
+
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         self._nodes = RemoteNodes(
             LaunchContext(
                 files=self._files,
                 cluster=plan.cluster,
-                extra=plan.environment,
+                extra={**plan.environment, **self._give_access(plan.access)},
                 slots=self._slots,
                 components=self._components,
                 variables=prepare_srun(self._environment),

@@ -352,7 +352,7 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Parsed
         race="race" in words,
         failover_after=int(facts["after"]) if "after" in facts else None,
         later={"pool": {}} if "later" in words else {},
-        origin=Origin(user=submission.user, directory=submission.directory),
+        origin=Origin(user=submission.user, directory=submission.directory, job=submission.job),
     )
     return ParsedSubmission(spec, {"wait": False})
 
