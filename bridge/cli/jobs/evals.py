@@ -69,7 +69,7 @@ def format_table(watches: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         cells = (
             text.rjust(width) if column in _RIGHT else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+            for column, (text, width) in enumerate(zip(row, widths))
         )
         lines.append("  ".join(cells).rstrip() + "\n")
     return "".join(lines)

@@ -21,6 +21,7 @@ from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.core.job_access import give_access
 from overspan.bridge.runtime.core.node_runs import NodeRuns
@@ -141,7 +142,7 @@ class Supervisor:
 
     def _give_access(self, access: str) -> dict[str, str]:
         """Leave what `span` needs in the work to reach the daemon in the run directory; the variables that say so."""
-        return give_access(self._directory.path, access, own_program()) if access and self.sees_files else {}
+        return give_access(self._directory.path, access, own_program()) if access and self._files.seen else {}
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         self._nodes = RemoteNodes(
