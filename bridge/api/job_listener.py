@@ -7,6 +7,7 @@ daemon its start.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from overspan.bridge.api.authorization import JOB_TOKEN
 from overspan.bridge.api.certificates import DaemonCertificate, open_certificate
@@ -28,6 +30,8 @@ FOLDER, PORT_FILE = "job-access", "port"
 BACKLOG = 128
 MAX_CONNECTIONS = 1000
 """From here on a request is answered with 503: each connection costs a descriptor and some 100 KB."""
+REQUEST_SECONDS = 30.0
+"""From its first byte, or from the connection, a request has so long until it is here as a whole."""
 _BEARER = b"bearer "
 
 
@@ -57,13 +61,49 @@ def open_job_port(settings: Settings, state: str) -> JobPort | None:
     return JobPort(listener, certificate, JobAccess(certificate.secret, certificate.text, addresses, port))
 
 
+class JobProtocol(HttpToolsProtocol):
+    """HTTP that closes a connection whose request does not come to its end, so that none is held for ever."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._await_request()
+
+    def on_message_begin(self) -> None:
+        """Wait for the rest of it."""
+        super().on_message_begin()
+        self._await_request()
+
+    def on_message_complete(self) -> None:
+        """It is here; uvicorn itself closes a connection without a next one."""
+        super().on_message_complete()
+        self._forget_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave no timer behind."""
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class JobServer(UnixServer):
-    """Serves the same application to jobs. A connection that says nothing is closed."""
+    """Serves the same application to jobs."""
 
     def __init__(self, app: ASGIApp, port: JobPort) -> None:
         super().__init__(TokenReader(app))
         self.config = uvicorn.Config(
             TokenReader(app),
+            http=JobProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
