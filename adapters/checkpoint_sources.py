@@ -44,6 +44,15 @@ class CheckpointSource(Protocol):
 
 
 @runtime_checkable
+class FolderCheck(Protocol):
+    """A source that knows of a job that waits whether its folder can be looked at."""
+
+    def check_folder(self, job: Job, task: str, path: str) -> None:
+        """Raise InvalidRequest for a folder that nobody could look at."""
+        ...
+
+
+@runtime_checkable
 class CheckpointNews(Protocol):
     """A source that is told of changes: it is asked again at once, and only now and then besides."""
 

@@ -6,12 +6,25 @@ from dataclasses import replace
 
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import Rejected
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 
 def place_evaluation(template: JobSpec, source: str) -> JobSpec:
     """An evaluation's job with its clusters: one that names none runs where its checkpoints are."""
     return template if template.places else replace(template, clusters=(source,))
+
+
+def mount_folder(template: JobSpec, writer: TaskSpec, path: str) -> JobSpec:
+    """An evaluation's job whose tasks have the volume on which another task writes the checkpoints below `path`."""
+    volumes = {target: name for target, name in writer.volumes.items() if _is_above(target, path)}
+    if not volumes:
+        return template
+    tasks = (replace(task, volumes={**volumes, **task.volumes}) for task in template.tasks)
+    return replace(template, tasks=tuple(tasks))
+
+
+def _is_above(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def translate_path(clusters: Clusters, path: str, source: str, target: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from overspan.adapters.checkpoint_sources import CheckpointSource
-from overspan.bridge.controller.core.checkpoint_paths import place_evaluation, translate_path
+from overspan.adapters.checkpoint_sources import CheckpointSource, FolderCheck
+from overspan.bridge.controller.core.checkpoint_paths import mount_folder, place_evaluation, translate_path
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
@@ -21,21 +21,24 @@ async def check_evaluations(job: Job, cluster: Cluster, clusters: Clusters, try_
     """Notes on a job's evaluations. Raises what is wrong with one, with its name before it."""
     notes: list[str] = []
     for spec in job.spec.on_checkpoint:
-        notes += await check_evaluation(spec, cluster, clusters, try_job)
+        notes += await check_evaluation(spec, job, cluster, clusters, try_job)
     return tuple(notes)
 
 
 async def check_evaluation(
-    spec: EvaluationSpec, cluster: Cluster, clusters: Clusters, try_job: TryJob
+    spec: EvaluationSpec, job: Job, cluster: Cluster, clusters: Clusters, try_job: TryJob
 ) -> tuple[str, ...]:
-    """Notes on one watch of a cluster's folders; raises InvalidRequest and Rejected."""
+    """Notes on one watch of a job's folder on its cluster; raises InvalidRequest and Rejected."""
     template = place_evaluation(decode(JobSpec, dict(spec.template)), cluster.name)
+    template = mount_folder(template, job.spec.task(spec.task), spec.path)
     try:
         if not isinstance(cluster.adapter, CheckpointSource):
             raise Rejected(
                 f"checkpoints on the cluster {cluster.name} cannot be looked for",
                 remedy="`span sbatch` in the training script evaluates them without a watch",
             )
+        if isinstance(cluster.adapter, FolderCheck):
+            cluster.adapter.check_folder(job, spec.task, spec.path)
         for candidate in template.places:
             translate_path(clusters, spec.path, cluster.name, clusters.get(candidate.cluster).name)
         await try_job(template)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource, WatchedFolder
-from overspan.bridge.controller.core.checkpoint_paths import place_evaluation, translate_path
+from overspan.bridge.controller.core.checkpoint_paths import mount_folder, place_evaluation, translate_path
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -445,7 +445,8 @@ class Evaluations:
         )
         facts = evaluation.facts
         values = CheckpointValues(evaluation.checkpoint, path, facts.fields, facts.step)
-        return place_evaluation(make_evaluation_job(spec, of, values, watch.stored.job_id), watch.cluster)
+        made = place_evaluation(make_evaluation_job(spec, of, values, watch.stored.job_id), watch.cluster)
+        return mount_folder(made, watch.job.spec.task(spec.task), spec.path)
 
     def _retry(self, watch: CheckpointWatch) -> None:
         name = f"evaluations:{watch.stored.id}"

@@ -52,7 +52,7 @@ class EvaluationRequests:
         kinds, now = self._clusters.kinds(), self._submitter.recorder.clock()
         spec = read_watch_submission(submission, kinds, now, (tasks, primaries))
         cluster = self._clusters.get(entry.cluster)
-        notes = await check_evaluation(spec, cluster, self._clusters, self._submitter.try_evaluation)
+        notes = await check_evaluation(spec, job, cluster, self._clusters, self._submitter.try_evaluation)
         known = await self._evaluations.describe(job.id)
         if any(each["name"] == spec.name for each in known):
             raise Conflict(
