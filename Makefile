@@ -55,7 +55,8 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing \
 		bridge/model bridge/lifecycle bridge/runtime
-	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --backport typing \
+	@echo vermin: what the client inside jobs is made of
+	@$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --backport typing \
 		$(filter-out bridge/cli/jobs/top.py bridge/client/executor.py,$(shell find bridge/cli bridge/client bridge/listings -name '*.py'))
 
 soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)

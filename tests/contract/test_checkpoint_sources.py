@@ -1,4 +1,4 @@
-"""The suite of checkpoint sources on this machine: the local adapter's, Slurm's, and the scanner as it is sent."""
+"""The suite of checkpoint sources on this machine: those of all adapters, and the scanner as it is sent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.contract.checkpoint_sources import SourceConformance, look, names, request, run_list
+from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, make_writer
+from tests.unit.adapters.kubernetes.samples import configure
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local import checkpoints
@@ -75,6 +77,28 @@ class LoginRig(FolderRig):
         return asyncio.run(look())
 
 
+class PodRig(FolderRig):
+    """The source of a Kubernetes cluster, whose pods run their commands on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        volume = {"hostPath": {"path": str(folder)}, "path": str(folder)}
+        self.cluster = PodCluster(configure(volumes={"scratch": volume}))
+        self.job = make_writer({})
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        async def look() -> list[FolderListing]:
+            try:
+                return await self.cluster.source.list(folders)
+            finally:
+                await self.cluster.source.close()
+
+        return asyncio.run(look())
+
+    def folder(self, request: ListingRequest) -> WatchedFolder:
+        return WatchedFolder(request, self.job, "trainer", HANDLE)
+
+
 class TestLocalFolders(SourceConformance):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> Iterator[FolderRig]:
@@ -91,6 +115,22 @@ class TestSlurmFolders(SourceConformance):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> Iterator[LoginRig]:
         yield LoginRig(tmp_path)
+
+
+class TestFoldersOfPods(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[PodRig]:
+        yield PodRig(tmp_path)
+
+
+class TestFoldersOfWatcherPods(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[PodRig]:
+        rig = PodRig(tmp_path)
+        rig.job = make_writer({}, over=True)
+        # The first look makes the pod.
+        rig.list([rig.folder(request(rig))])
+        yield rig
 
 
 def test_an_answer_that_is_none_is_refused() -> None:

@@ -74,7 +74,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Rest:
+class SilentPod:
     """When a pod that did not answer is asked again (monotonic time), and the wait before that."""
 
     again_at: float
@@ -95,7 +95,7 @@ class KubernetesCheckpoints:
         """Images that have no python3 that could look."""
         self._watchers: dict[str, WatcherPods] = {}
         self._asking: dict[_Place, asyncio.Task[Mapping[str, FolderListing]]] = {}
-        self._rests: dict[_Place, _Rest] = {}
+        self._silent: dict[_Place, SilentPod] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
     async def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
@@ -181,10 +181,10 @@ class KubernetesCheckpoints:
     async def _ask_all(self, wanted: Mapping[_Place, Sequence[ListingRequest]]) -> Mapping[str, FolderListing]:
         """The listings by their keys. Raises Unreachable where no pod at all could be asked."""
         now = time.monotonic()
-        self._rests = {place: rest for place, rest in self._rests.items() if place in wanted}
+        self._silent = {place: silent for place, silent in self._silent.items() if place in wanted}
         for place, requests in wanted.items():
-            rest = self._rests.get(place)
-            if place not in self._asking and (rest is None or now >= rest.again_at):
+            silent = self._silent.get(place)
+            if place not in self._asking and (silent is None or now >= silent.again_at):
                 self._asking[place] = asyncio.create_task(self._ask(place, requests))
         asked = {place: self._asking[place] for place in wanted if place in self._asking}
         if asked:
@@ -215,9 +215,9 @@ class KubernetesCheckpoints:
         try:
             code, output = await self._connection.run(self._connection.execute, command, EXEC_SECONDS)
         except TimedOut:
-            rest = self._rests.get(place)
-            wait = REST_SECONDS if rest is None else min(2 * rest.wait, MOST_REST_SECONDS)
-            self._rests[place] = _Rest(time.monotonic() + wait, wait)
+            silent = self._silent.get(place)
+            wait = REST_SECONDS if silent is None else min(2 * silent.wait, MOST_REST_SECONDS)
+            self._silent[place] = SilentPod(time.monotonic() + wait, wait)
             return _fail_all(requests, f"the pod {place.pod} did not answer within {EXEC_SECONDS:g} s: a volume hangs")
         except CannotRun as error:
             _log.info("%s: %s", place.pod, error)
@@ -226,7 +226,7 @@ class KubernetesCheckpoints:
             raise
         except OverspanError as error:
             return _fail_all(requests, error.message)
-        self._rests.pop(place, None)
+        self._silent.pop(place, None)
         if code == _NO_PYTHON:
             self._without_python.add(place.image)
             return _fail_all(requests, f"{place.image} has no python3 (3.9 or newer): another pod is asked")

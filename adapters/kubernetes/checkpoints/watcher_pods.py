@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 WATCHER = DOMAIN + "watcher"
 """The label of watcher pods; its value is the installation."""
 LIFE_SECONDS = 3600
-UNUSED_SECONDS = 60.0
+UNUSED_SECONDS = 15.0
 """After so long without a question a watcher is deleted."""
 _WORDS = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 
@@ -74,10 +74,10 @@ class WatcherPods:
     async def sweep(self) -> None:
         """Delete those of this daemon, and of earlier ones of its installation, that are not used."""
         now = time.monotonic()
+        self._used = {name: at for name, at in self._used.items() if now - at < UNUSED_SECONDS}
         for found in await self._calls.list("Pod", f"{WATCHER}={self._installation}"):
             name = str(found["metadata"]["name"])
-            if now - self._used.get(name, -UNUSED_SECONDS) >= UNUSED_SECONDS:
-                self._used.pop(name, None)
+            if name not in self._used:
                 try:
                     await self._calls.discard(found, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}})
                 except OverspanError as error:
