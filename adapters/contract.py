@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from overspan.bridge.model.deciders import Decider as Decider
 from overspan.bridge.model.errors import TimedOut, Unreachable
@@ -264,6 +264,15 @@ class Adapter(Protocol):
         """Let go of connections and watchers; the work goes on."""
 
 
+class SharedFolder(NamedTuple):
+    """A folder as a cluster has it; `volume` is what the cluster's own settings say of it, None for nothing."""
+
+    path: str
+    volume: Any = None
+    here: bool = False
+    """Whether this machine has it too."""
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """One cluster of the configuration file: its name, kind and the kind's own settings."""
@@ -284,6 +293,8 @@ class ClusterConfig:
 
     For an adapter whose queue is in memory: it asks when it opens, before it answers its first call.
     """
+    paths: Mapping[str, SharedFolder] = field(default_factory=dict)
+    """Folders that the cluster shares with others, by the name that all of them use."""
 
 
 class Opener(Protocol):

@@ -21,7 +21,7 @@ from overspan.adapters.settings import (
     refuse_setting,
 )
 from overspan.bridge.model.durations import parse_wall_time
-from overspan.bridge.validation.models import DocumentModel, Mistake, Real, Switch, Whole, between, one_of
+from overspan.bridge.validation.models import DocumentModel, Mistake, Real, Switch, Whole, between, one_of, read_model
 
 AUTO, NATIVE, KUEUE, SOFT = "auto", "native", "kueue", "soft"
 GANGS = (AUTO, NATIVE, KUEUE, SOFT)
@@ -244,11 +244,31 @@ class Settings(DocumentModel):
 def read_settings(config: ClusterConfig) -> Settings:
     """Check and read the settings of one cluster; raises InvalidRequest that names the key and the remedy."""
     settings = read_cluster_settings(Settings, config)
+    shared = {name: _read_shared(config, settings, name) for name, each in config.paths.items() if each.volume}
+    if shared:
+        settings = settings.model_copy(update={"volumes": {**settings.volumes, **shared}})
     if config.root:
         settings = settings.model_copy(update={"root": _check_root(config, settings)})
     queues = [one.queue for one in settings.partitions.values() if one.queue]
     # The cluster's own is for partitions that name none.
     return settings if settings.queue or not queues else settings.model_copy(update={"queue": queues[0]})
+
+
+def _read_shared(config: ClusterConfig, settings: Settings, name: str) -> Volume:
+    """The volume of a folder that the cluster shares with others: every pod has it, at the folder's path."""
+    folder, keys = config.paths[name], ("paths", name, "volume")
+    if name in settings.volumes:
+        refuse_setting(config, "paths", f"{name!r} is the name of a volume in `volumes` too", "give it another name")
+    written = {"claim": folder.volume} if isinstance(folder.volume, str) else folder.volume
+    if not isinstance(written, Mapping) or {"path", "shared"} & written.keys():
+        refuse_setting(
+            config,
+            "paths",
+            f"the volume of {name!r} is not one source, as `volumes` has it",
+            "write the name of a claim, or a source as a pod has it, such as nfs or hostPath",
+        )
+    whole = {**written, "path": folder.path, "shared": folder.here}
+    return read_model(Volume, whole, config.positions.below(keys), ("clusters", config.name, *keys))
 
 
 def _check_root(config: ClusterConfig, settings: Settings) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
@@ -35,6 +35,8 @@ Mebibytes = Annotated[int, BeforeValidator(_read_memory)]
 """Memory, written in GB or with a unit."""
 
 _CLUSTERS = "clusters"
+_WITH_VOLUMES = "kubernetes"
+"""The kind of cluster whose work sees a folder where a volume is mounted."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
@@ -43,6 +45,28 @@ class GpuSettings(DocumentModel):
 
     cpus_per_gpu: Real = Field(default=4, ge=0, le=1024)
     memory_per_cpu: Mebibytes = Field(default=4096, ge=0)
+
+
+def _check_folder(path: str) -> str:
+    if not path.startswith("/") or path == "/" or "//" in path or ".." in path.split("/"):
+        raise ValueError(f"{path!r} is no absolute path of a folder; write one such as /scratch")
+    return path.rstrip("/")
+
+
+Folder = Annotated[str, Field(max_length=4096), AfterValidator(_check_folder)]
+FolderName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+class FolderSettings(DocumentModel):
+    """A folder as a cluster has it; `volume` is what pods mount there, as an entry of `volumes` has it."""
+
+    path: Folder
+    volume: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
 
 
 class ClusterSettings(DocumentModel):
@@ -54,6 +78,8 @@ class ClusterSettings(DocumentModel):
     root: str = Field(default="", max_length=4096)
     daemon_address: str = Field(default="", pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?)?$")
     """HOST or HOST:PORT where the cluster's jobs reach this daemon; empty where they cannot."""
+    paths: dict[FolderName, FolderSettings] = Field(default_factory=dict, max_length=100)
+    """What the cluster calls folders that it shares with others."""
     max_running: Whole | None = Field(default=None, ge=1, le=10_000_000)
     """How many of the daemon's jobs are on the cluster at once; the others wait in the daemon."""
     max_submitted: Whole | None = Field(default=None, ge=1, le=10_000_000)
@@ -97,6 +123,8 @@ class Settings(DocumentModel):
     """Everything a configuration file can say, with its defaults."""
 
     default_cluster: str = Field(default="", max_length=200)
+    paths: dict[FolderName, Folder] = Field(default_factory=dict, max_length=100)
+    """What this machine calls folders that it shares with clusters."""
     clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
     ticks: PollIntervals = PollIntervals()
     limits: DaemonLimits = DaemonLimits()
@@ -212,6 +240,13 @@ def _check_kinds(settings: Settings, positions: Positions, check_kind: Callable[
                 f"'clusters.{name}.kind' is missing",
                 remedy="add the key, such as `kind: local`",
                 place=positions.key(path),
+            )
+        volume = next((key for key, each in cluster.paths.items() if each.volume is not None), "")
+        if volume and cluster.kind != _WITH_VOLUMES:
+            raise InvalidRequest(
+                f"clusters.{name}.paths.{volume}: only pods have a volume",
+                remedy="leave `volume` out: write the path alone",
+                place=positions.key((*path, "paths", volume, "volume")),
             )
         if check_kind is not None:
             try:

@@ -29,9 +29,11 @@ def _is_above(folder: str, path: str) -> bool:
 
 def translate_path(clusters: Clusters, path: str, source: str, target: str) -> str:
     """The path as the cluster `target` has what `source` has at `path`. Rejected where it has no such folder."""
-    if source == target:
-        return path
+    found = path if source == target else clusters.shared_paths.translate(path, source, target)
+    if found is not None:
+        return found
     raise Rejected(
         f"the cluster {target} does not see {path} of {source}, so an evaluation there cannot read the checkpoint",
-        remedy=f"run the evaluation on {source}: `cluster: {source}` in `on_checkpoint`",
+        remedy=f"run the evaluation on {source} (`cluster: {source}` in `on_checkpoint`), or say in the configuration "
+        f"what both call the folder: `paths` of {source} and of {target}",
     )

@@ -6,14 +6,15 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.abilities import Located, StartGates, Written
-from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, Opener
+from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, Opener, SharedFolder
 from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
@@ -295,6 +296,7 @@ class Clusters:
             )
             for config in configs
         }
+        self.shared_paths = _read_shared_paths(settings, self._clusters.values())
         self._open = frozenset(name for name, each in settings.clusters.items() if each.daemon_address)
         self.default = _choose_default(settings, self._clusters)
 
@@ -418,7 +420,24 @@ def _configure(settings: Settings, state_dir: str, personal: bool) -> Iterator[C
         found.setdefault(LOCAL, (LOCAL, {}, ""))
     for name, (kind, own, root) in found.items():
         state = os.path.join(state_dir, "clusters", name)
-        yield ClusterConfig(name, kind, own, root, state, personal, settings.find_positions(name))
+        paths = _list_folders(settings, name)
+        yield ClusterConfig(name, kind, own, root, state, personal, settings.find_positions(name), paths=paths)
+
+
+def _list_folders(settings: Settings, name: str) -> dict[str, SharedFolder]:
+    part = settings.clusters.get(name)
+    folders = part.paths if part is not None else {}
+    return {key: SharedFolder(each.path, each.volume, key in settings.paths) for key, each in folders.items()}
+
+
+def _read_shared_paths(settings: Settings, clusters: Iterable[Cluster]) -> SharedPaths:
+    """What this machine and each cluster call the folders that they share; the local cluster is this machine."""
+    here = dict(settings.paths)
+    roots: dict[str, Mapping[str, str]] = {HERE: here}
+    for cluster in clusters:
+        own = {name: folder.path for name, folder in cluster.config.paths.items()}
+        roots[cluster.name] = {**here, **own} if is_this_machine(cluster.config.kind) else own
+    return SharedPaths(roots)
 
 
 def _choose_default(settings: Settings, clusters: Mapping[str, Cluster]) -> str:

@@ -261,7 +261,7 @@ class Dispatcher:
                     (
                         row,
                         replace(
-                            self._make_launch(row.token, job),
+                            self._make_launch(row.token, job, cluster.name),
                             needs=needs,
                             wanted=wanted,
                             access=self._describe_access(job, cluster.name),
@@ -298,12 +298,15 @@ class Dispatcher:
         for handle, job_id in registry.watched(name).items():
             entry = registry.get(job_id)
             if entry is not None and entry.handle == handle and entry.job.granted_at is None:
-                found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job))
+                found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job, name))
         return found
 
-    def _make_launch(self, token: str, job: Job) -> Launch:
-        """A launch to send. Held, where an order is owed that is to hold or cancel it, it cannot start before that."""
-        job = carry(job)
+    def _make_launch(self, token: str, job: Job, cluster: str) -> Launch:
+        """A launch to send, with paths as its cluster has them.
+
+        Held, where an order is owed that is to hold or cancel it, it cannot start before that.
+        """
+        job = self.clusters.shared_paths.move(carry(job), cluster)
         job = replace(job, spec=job.spec.without_evaluations()) if job.spec.on_checkpoint else job
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))

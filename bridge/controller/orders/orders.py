@@ -136,7 +136,8 @@ class JobOrders:
         if entry.job.over or not isinstance(adapter, Admission):
             return
         try:
-            refusal = await adapter.admit(amend(entry.job, values))
+            amended = self.clusters.shared_paths.move(amend(entry.job, values), entry.cluster)
+            refusal = await adapter.admit(amended)
         except Unreachable:
             return
         if refusal is not None and not refusal.transient:

@@ -30,7 +30,9 @@ async def check_evaluation(
 ) -> tuple[str, ...]:
     """Notes on one watch of a job's folder on its cluster; raises InvalidRequest and Rejected."""
     template = place_evaluation(decode(JobSpec, dict(spec.template)), cluster.name)
-    template = mount_folder(template, job.spec.task(spec.task), spec.path)
+    path = clusters.shared_paths.locate(spec.path, cluster.name)
+    if all(candidate.cluster == cluster.name for candidate in template.places):
+        template = mount_folder(template, job.spec.task(spec.task), path)
     try:
         if not isinstance(cluster.adapter, CheckpointSource):
             raise Rejected(
@@ -38,9 +40,9 @@ async def check_evaluation(
                 remedy="`span sbatch` in the training script evaluates them without a watch",
             )
         if isinstance(cluster.adapter, FolderCheck):
-            cluster.adapter.check_folder(job, spec.task, spec.path)
+            cluster.adapter.check_folder(clusters.shared_paths.move(job, cluster.name), spec.task, path)
         for candidate in template.places:
-            translate_path(clusters, spec.path, cluster.name, clusters.get(candidate.cluster).name)
+            translate_path(clusters, path, cluster.name, clusters.get(candidate.cluster).name)
         await try_job(template)
     except (InvalidRequest, Rejected) as error:
         raise _name_evaluation(error, spec.name) from error

@@ -199,6 +199,7 @@ class Submitter:
         if not isinstance(adapter, Plan):
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
+        job = self.clusters.shared_paths.move(job, cluster.name)
         return describe_conditions(job) + await asyncio.to_thread(render_plan, adapter, job), job.spec.notes
 
     async def _prepare(self, submission: Submission) -> PreparedSubmission:
@@ -210,7 +211,7 @@ class Submitter:
         cluster, job, notes = await self._choose(spec, submission)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
-        standing = list_standing(job, cluster)
+        standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
         notes = (*notes, *await check_evaluations(job, cluster, self.clusters, self.try_evaluation))
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
@@ -303,7 +304,8 @@ class Submitter:
         if choice and spec.array is None:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
-            await _admit(cluster, job, submission.kind, trial=self._is_sent_later(job, cluster))
+            moved = self.clusters.shared_paths.move(job, cluster.name)
+            await _admit(cluster, moved, submission.kind, trial=self._is_sent_later(job, cluster))
             if "," in spec.partition and default_partition is not None:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job

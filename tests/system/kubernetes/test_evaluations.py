@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.rigs.kube import KubeRig
@@ -50,13 +48,6 @@ def volume(tmp_path: Path) -> Path:
     return folder
 
 
-def list_evaluations(span: KubeSpan, job: int) -> list[dict[str, Any]]:
-    """The evaluations of a job's only watch."""
-    (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
-    found: list[dict[str, Any]] = watch["evaluations"]
-    return found
-
-
 @pytest.mark.parametrize("image", [PYTHON, SHELL], ids=["in the trainer's pod", "by a watcher pod"])
 def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daemon(
     kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str, volume: Path, image: str
@@ -70,7 +61,7 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     job = kube.submit(TRAIN)
 
     def count_ended() -> int:
-        return sum(each["ended_at"] is not None for each in list_evaluations(kube, job))
+        return sum(each["ended_at"] is not None for each in kube.list_evaluations(job))
 
     kube.wait_until(lambda: count_ended() == 2, 60, "two evaluations")
     assert kube.job(job)["state"] == "RUNNING"
@@ -81,7 +72,7 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     (volume / "go").touch()
     kube.until(job, "COMPLETED", timeout=60)
     kube.wait_until(lambda: count_ended() == 3, 90, "the last evaluation")
-    found = [(each["checkpoint"], each["state"], each["score"]) for each in list_evaluations(kube, job)]
+    found = [(each["checkpoint"], each["state"], each["score"]) for each in kube.list_evaluations(job)]
     assert found == [(f"step_{step}", "COMPLETED", step / 10) for step in (1, 2, 3)]
     evaluated = sorted((volume / "run.evaluated").read_text().split("\n"))
     assert evaluated == ["", *(f"{FOLDER}/step_{step} {step}" for step in (1, 2, 3))]

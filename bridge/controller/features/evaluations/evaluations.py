@@ -315,7 +315,9 @@ class Evaluations:
 
     def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
         owner = f"{watch.stored.job_id}.{watch.stored.id}"
-        return WatchedFolder(watch.request(owner), watch.job, watch.spec.task, watch.handle)
+        request = watch.request(owner)
+        request = replace(request, path=self.clusters.shared_paths.locate(request.path, watch.cluster))
+        return WatchedFolder(request, watch.job, watch.spec.task, watch.handle)
 
     async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
         try:
@@ -432,7 +434,8 @@ class Evaluations:
     def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> JobSpec:
         spec = watch.spec
         (target, *_) = place_evaluation(decode(JobSpec, dict(spec.template)), watch.cluster).places
-        path = f"{spec.path.rstrip('/')}/{evaluation.checkpoint}"
+        folder = self.clusters.shared_paths.locate(spec.path, watch.cluster)
+        path = f"{folder.rstrip('/')}/{evaluation.checkpoint}"
         path = translate_path(self.clusters, path, watch.cluster, target.cluster)
         of = EvaluationOf(
             watch.stored.job_id,
@@ -446,7 +449,8 @@ class Evaluations:
         facts = evaluation.facts
         values = CheckpointValues(evaluation.checkpoint, path, facts.fields, facts.step)
         made = place_evaluation(make_evaluation_job(spec, of, values, watch.stored.job_id), watch.cluster)
-        return mount_folder(made, watch.job.spec.task(spec.task), spec.path)
+        elsewhere = target.cluster != watch.cluster
+        return made if elsewhere else mount_folder(made, watch.job.spec.task(spec.task), folder)
 
     def _retry(self, watch: CheckpointWatch) -> None:
         name = f"evaluations:{watch.stored.id}"
