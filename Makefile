@@ -39,14 +39,14 @@ rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is com
 		echo "Kubernetes is not compiled: tests that need it are skipped by name" >&2
 
 test: setup rigs ## the gate: what has to pass before a change lands
-	$(QUIET) $(BIN)/pytest -n 3 --gate --bar 720
+	$(QUIET) $(BIN)/pytest -n 4 --gate --bar 960
 
 test-all: setup rigs ## run every test
-	$(QUIET) $(BIN)/pytest -n 3
+	$(QUIET) $(BIN)/pytest -n 4
 
 # PART is 1 to 8: `.ci/run` takes another one for each commit.
 test-part: setup rigs
-	$(QUIET) $(BIN)/pytest -n 3 --part $(PART) --bar 600
+	$(QUIET) $(BIN)/pytest -n 4 --part $(PART) --bar 600
 
 check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/ruff format --check .
@@ -55,6 +55,9 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing \
 		bridge/model bridge/lifecycle bridge/runtime
+	@echo vermin: what the client inside jobs is made of
+	@$(BIN)/vermin --quiet --no-tips --target=3.9- --violations --backport typing \
+		$(filter-out bridge/cli/jobs/top.py bridge/client/executor.py,$(shell find bridge/cli bridge/client bridge/listings -name '*.py'))
 
 soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)
 	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \

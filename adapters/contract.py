@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from overspan.bridge.model.deciders import Decider as Decider
 from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
@@ -30,15 +30,6 @@ MOST_WORDS = 1000
 """Characters of a cluster's message that are kept as a pending job's reason; columns show Slurm's word alone."""
 _GROUP_LIMIT = "AssocGrp"
 """Prefix of Slurm's reasons for limits that several jobs share; quotas use them too."""
-
-
-class Decider(StrEnum):
-    """Who decides about the jobs of a cluster while they run."""
-
-    SUPERVISOR = "supervisor"
-    """A supervisor beside the work; its journal's events are copied."""
-    DAEMON = "daemon"
-    """The daemon; the adapter carries out single decisions."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +61,8 @@ class Launch:
     """For an array element, how many of its array may run at once. Only a `Throttle` adapter reads it."""
     needs: tuple[Unmet, ...] = field(default=(), kw_only=True)
     """What the job still waits for; empty unless the adapter states `waits_for`."""
+    access: str = field(default="", kw_only=True)
+    """How the job's own commands reach the daemon, with its token (`JobAccess`). A secret; empty where they cannot."""
     wanted: bool = field(default=True, kw_only=True)
     """False where the job was cancelled: find what an earlier call created, else refuse with `NOT_HERE`.
 

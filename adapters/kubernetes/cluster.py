@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, Trace
+from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -30,6 +31,8 @@ from overspan.adapters.contract import (
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.api.connection import Connection, open_connection
 from overspan.adapters.kubernetes.api.discovery import find_backend
+from overspan.adapters.kubernetes.checkpoints.mounts import find_mount
+from overspan.adapters.kubernetes.checkpoints.source import KubernetesCheckpoints
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
@@ -63,6 +66,7 @@ from overspan.adapters.kubernetes.planning import list_notes, render_kept, rende
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.traits import Traits
+from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -98,6 +102,10 @@ class KubernetesCluster:
         self._observer = LaunchObserver(self.launches, self._live, self._logs, self._outputs.holds)
         self._node_cache = NodeCache(lambda: ask_sizes(self._connection, self._settings))
         self._preflight = Preflight(self._connection)
+        self._checkpoints = KubernetesCheckpoints(
+            self._connection, self.launches, self._settings, lambda: min(self._installations, default="")
+        )
+        self._swept = False
         self._installations: set[str] = set()
         """Those of this daemon, as seen in its calls."""
         self.traits = Traits(
@@ -186,6 +194,10 @@ class KubernetesCluster:
         self._releaser.begin()
         namespace = await self._find_namespace()
         await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
+        if not self._swept:
+            # Those that an earlier daemon has left; later ones are swept by their source.
+            self._swept = True
+            await self._checkpoints.sweep(namespace)
 
     async def longest_time(self, handle: str, task: str) -> int | None:
         """The longest wall time that a task's pods leave room for; they end by themselves some time after theirs."""
@@ -215,6 +227,7 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
+        await self._checkpoints.close()
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
@@ -296,6 +309,15 @@ class KubernetesCluster:
         watched = await self.launches.find(parse_handle(request.handle))
         pods = self.launches.pods(watched) if watched is not None else []
         return enter_pod(request, pods, self._settings)
+
+    async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        """What is in folders on volumes of pods where checkpoints appear."""
+        self._check_open()
+        return await self._checkpoints.list(folders)
+
+    def check_folder(self, job: Job, task: str, path: str) -> None:
+        """Raise InvalidRequest for a folder on no volume that outlives the task's pods."""
+        find_mount(job, task, path, settle_partition(self._settings, job.spec.partition))
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 

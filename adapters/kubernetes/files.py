@@ -86,6 +86,9 @@ def pack_files(job: Job, settings: Settings, *, write: bool = True) -> dict[str,
             if not source or source in found or find_shared(source, settings) is not None:
                 continue
             is_workdir = source == task.workdir
+            if job.spec.origin.job:
+                _refuse_inside(job, task, source)
+                continue
             if os.path.exists(source):
                 found[source] = _pack(source, settings, is_workdir, write)
             elif not is_workdir or _is_below(source, job.spec.origin.directory):
@@ -94,6 +97,15 @@ def pack_files(job: Job, settings: Settings, *, write: bool = True) -> dict[str,
                     remedy="see `workdir` and `file_mounts`",
                 )
     return found
+
+
+def _refuse_inside(job: Job, task: TaskSpec, source: str) -> None:
+    """Files of the daemon's machine do not travel for a pod, which has others; a workdir may be the image's."""
+    if source != task.workdir or _is_below(source, job.spec.origin.directory):
+        raise InvalidRequest(
+            f"{task.name}: {source} is in a pod, from where no files travel",
+            remedy="have it on a volume that both mount (`volumes`), or in the image",
+        )
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -223,6 +223,8 @@ class Settings(DocumentModel):
     default_time: Annotated[int, BeforeValidator(_parse_life)] = DEFAULT_LIFE
     """How long a pod without a wall time lives at most."""
     cluster_domain: Annotated[Text, AfterValidator(_check_domain)] = "cluster.local"
+    checkpoint_image: Text = ""
+    """The image, with python3, of pods that look for checkpoints where no pod of the job can; empty: `image`."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
     step_port: Annotated[Whole, between(1024, 65535)] = 6818

@@ -53,12 +53,12 @@ def describe_misfit(job: Job, capacity: Capacity) -> str:
 
 def _describe_cpus(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
     wanted = max(sum(need.cpu_milli for need in phase) for phase in phases)
-    return _compare(f"{wanted / MILLI:g} CPUs", f"{capacity.cpu_milli / MILLI:g}", wanted > capacity.cpu_milli)
+    return _compare(wanted / MILLI, "CPU", f"{capacity.cpu_milli / MILLI:g}", wanted > capacity.cpu_milli)
 
 
 def _describe_memory(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
     wanted = max(sum(need.memory_mib or 0 for need in phase) for phase in phases)
-    return _compare(f"{wanted} MiB of memory", str(capacity.memory_mib), wanted > capacity.memory_mib)
+    return _compare(wanted, "MiB of memory", str(capacity.memory_mib), wanted > capacity.memory_mib)
 
 
 def _describe_gpus(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> str:
@@ -66,12 +66,16 @@ def _describe_gpus(phases: Iterable[Sequence[NodeNeed]], capacity: Capacity) -> 
     wanted = sum(need.gpu_milli for need in most)
     kinds = sorted({need.gpu_kind for need in most if need.gpu_milli and need.gpu_kind})
     fitting = [device for device in capacity.gpus if not kinds or any(is_kind(kind, device) for kind in kinds)]
-    label = " ".join([f"{wanted / MILLI:g}", *kinds, "GPUs"])
-    return _compare(label, str(len(fitting) or "none"), wanted > len(fitting) * MILLI)
+    return _compare(
+        wanted / MILLI, " ".join([*kinds, "GPU"]), str(len(fitting) or "none"), wanted > len(fitting) * MILLI
+    )
 
 
-def _compare(wanted: str, there: str, too_little: bool) -> str:
-    return f"{wanted} are wanted, {name_machine()} has {there}" if too_little else ""
+def _compare(wanted: float, unit: str, there: str, too_little: bool) -> str:
+    if not too_little:
+        return ""
+    plural = "s" if unit.endswith("PU") and wanted > 1 else ""
+    return f"{wanted:.15g} {unit}{plural} {'are' if wanted > 1 else 'is'} wanted, {name_machine()} has {there}"
 
 
 def name_machine() -> str:

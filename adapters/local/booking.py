@@ -1,8 +1,9 @@
 """Resource accounting of this machine, and the queue of waiting jobs. Pure.
 
-A job is booked as a whole or not at all. The tasks of a pipeline run one after the other, so it is booked for the
-largest. The queue is strict, in the order of `Rank`: no job overtakes one ahead of it, so small jobs never starve a
-large one. A task that shares another's node still books its own CPUs, because all nodes are this one machine.
+A launch is booked as a whole or not at all. Where its tasks run one after the other (a pipeline that starts together;
+those of others are launches of their own) it is booked for the largest. The queue is strict, in the order of `Rank`: no
+job overtakes one ahead of it, so small jobs never starve a large one. A task that shares another's node still books its
+own CPUs, because all nodes are this one machine.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant,
 
 
 def _is_pipeline(tasks: Sequence[TaskSpec]) -> bool:
-    """Whether each task starts only after the one before it has ended, so that they never need resources together."""
+    """Whether each task starts only after the end of the one before it: they never need resources at the same time."""
     return all(
         any(need.task == before.name and need.kind in _AFTER_THE_END for need in task.needs)
         for before, task in itertools.pairwise(tasks)
@@ -159,7 +160,10 @@ class Bookings:
         return sum(MILLI - left for left in self._free_gpu_milli)
 
     def book(self, key: str, variants: Iterable[Variant]) -> Booking | None:
-        """Book the first variant that fits; None if none fits now. Raises ValueError for a key with a booking."""
+        """Book the first variant that fits beside what is booked; returns what it holds, None if none fits now.
+
+        `key` names the launch for `release`. Raises ValueError for one with a booking.
+        """
         if key in self._bookings:
             raise ValueError(f"{key} is booked already")
         for members in variants:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, Step
+from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -24,6 +25,7 @@ from overspan.adapters.contract import (
 from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
+from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake
@@ -35,6 +37,7 @@ from overspan.adapters.local.planning import render_launch, render_plan
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.steps import list_steps
 from overspan.adapters.traits import Traits
+from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
@@ -76,6 +79,7 @@ class LocalCluster:
         self._wake = Wake(f"{self._root}/wake", self._note_growth)
         self._capacity: Capacity | None = None
         self._lock = asyncio.Lock()
+        self._checkpoints = LocalCheckpoints()
         self._packer = RunPacker(self._root, self._lock, lambda: self._dispatch.live_jobs)
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
@@ -159,9 +163,18 @@ class LocalCluster:
         first = self._settings.default_partition
         return [self._make_node(partition, partition is first) for partition in self._settings.partitions.values()]
 
+    async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        """What is in folders of this machine where checkpoints appear."""
+        return await self._checkpoints.list(folders)
+
+    async def await_changes(self, folders: Sequence[WatchedFolder], timeout: float) -> bool:
+        """Wait until something changes there, by inotify where it tells all."""
+        return await self._checkpoints.wait(folders, timeout)
+
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""
         self._closed = True
+        self._checkpoints.close()
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
         async with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from overspan.adapters.local import journals, launches
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
-from overspan.adapters.local.booking import Bookings, fit_gpu_defaults
+from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
@@ -29,6 +30,7 @@ from overspan.adapters.local.observation import Reports
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
+from overspan.adapters.local.supervisor_names import SupervisorNames
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
@@ -40,8 +42,12 @@ _log = logging.getLogger(__name__)
 
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
-_PER_SHARED = 1000
-"""Launches for one shared supervisor; then another one is started, so that inboxes stay short."""
+_GROUPS = "groups-"
+"""The prefix of the names of groups' supervisors."""
+_LIVE_GROUPS = 8
+"""Groups that share a supervisor at a time: it takes 5 MB, and its death interrupts all of them for a moment."""
+_PER_SUPERVISOR = 1000
+"""Launches that one supervisor serves in its life; then another one is started, so that inboxes stay short."""
 _CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
@@ -73,7 +79,8 @@ class Dispatch:
         self._boot_id = boot_id
         self._addresses = Addresses()
         self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
-        self._shared = self._given = 0
+        self._names = SupervisorNames(SHARED, _PER_SUPERVISOR, _PER_SUPERVISOR)
+        self._group_names = SupervisorNames(_GROUPS, _LIVE_GROUPS, _PER_SUPERVISOR)
         self._head = ""
         self._outdated = False
         """Whether an order has changed the estimated start of the first in the queue."""
@@ -107,16 +114,21 @@ class Dispatch:
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
+        # Most jobs ask for the same.
+        fits: dict[tuple[Variant, ...], bool] = {}
         for start in range(0, len(waiting), _TAKEN_AT_ONCE):
             part = waiting[start : start + _TAKEN_AT_ONCE]
             for run in await asyncio.to_thread(self._make_waiting, part):
                 self._enter(run)
-                if not self._fits(run):
+                variants = run.ticket.variants
+                if variants not in fits:
+                    fits[variants] = self._fits(run)
+                if not fits[variants]:
                     self._note(run, [Refused(time.time(), NEVER_FITS)])
         names = {run.host for run in found}
         for name in names:
-            if name.startswith(SHARED):
-                self._shared = max(self._shared, int(name.removeprefix(SHARED)))
+            self._names.restore(name)
+            self._group_names.restore(name)
             await self._hosts.hand(name, self._list_hosted(name))
         await asyncio.to_thread(sweep_hosts, self._root, names)
         try:
@@ -133,7 +145,9 @@ class Dispatch:
         ]
 
     def _make_run(self, place: LaunchFiles, launch: Launch) -> LocalLaunch:
-        launch = replace(launch, job=fit_gpu_defaults(launch.job, self.bookings.capacity))
+        job = fit_gpu_defaults(launch.job, self.bookings.capacity)
+        if job is not launch.job:
+            launch = replace(launch, job=job)
         return launches.make_run(place, launch, self.bookings.capacity)
 
     async def submit(self, wanted: Sequence[Launch]) -> list[Accepted | Refusal]:
@@ -182,9 +196,12 @@ class Dispatch:
 
     def _enqueue(self, run: LocalLaunch) -> None:
         """Add a launch to the queue. An array element gets its reason later, when its throttle has been applied."""
-        self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
+        self._requeue(run)
         if run.array is None:
             self.reports.set_reason(run, "Priority")
+
+    def _requeue(self, run: LocalLaunch) -> None:
+        self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
 
     def _fits(self, run: LocalLaunch) -> bool:
         return Bookings(self.bookings.capacity).fits(run.ticket.variants)
@@ -215,38 +232,39 @@ class Dispatch:
             self.queue.remove(run.handle)
             if is_damage(error):
                 await self.lose(run.place, word_damage(error))
-            else:
-                self._enqueue(run)
-                self.reports.set_reason(run, f"Resources: {error.strerror or error}")
-                self.stalled = True
+                continue
+            self._requeue(run)
+            reason = f"Resources: {error.strerror or error}"
+            # It is tried again each second, and told once.
+            if run.reason != reason:
+                _log.warning("launch %s cannot be granted: %s", run.handle, error)
+            self.reports.set_reason(run, reason)
+            self.stalled = True
         by_host: dict[str, list[LaunchFiles]] = {}
         for run in chosen:
             if run.booking is not None:
+                self.reports.drop_reason(run)
                 by_host.setdefault(run.host, []).append(run.place)
         for name, places in by_host.items():
             await self._hosts.hand(name, places)
 
     def _choose(self) -> list[LocalLaunch]:
         chosen: list[LocalLaunch] = []
+        live: Counter[str] | None = None
         while self.queue.head:
             run = self.runs[self.queue.head]
             run.booking = self.bookings.book(run.handle, run.ticket.variants)
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
-            self.reports.drop_reason(run)
             run.addresses = tuple(
                 self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
             )
-            run.host = run.handle if run.ticket.group else self._pick_shared()
+            live = live if live is not None else Counter(other.host for other in self._granted() if other is not run)
+            run.host = (self._group_names if run.ticket.group else self._names).pick(live)
+            live[run.host] += 1
             chosen.append(run)
         return chosen
-
-    def _pick_shared(self) -> str:
-        if self._given == _PER_SHARED:
-            self._shared, self._given = self._shared + 1, 0
-        self._given += 1
-        return f"{SHARED}{self._shared}"
 
     def _set_reasons(self) -> None:
         """Set the reasons of waiting launches: Resources for the first in the queue, Priority for the others."""
@@ -558,6 +576,5 @@ def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tupl
         try:
             launches.write_grant(run, facts)
         except OSError as error:
-            _log.warning("launch %s cannot be granted: %s", run.handle, error)
             failed.append((run, error))
     return failed

@@ -9,18 +9,22 @@ from overspan.bridge.model.job import Job
 
 
 def limit_run(job: Job) -> float | None:
-    """Seconds from the grant to the job's end by its time limits; None if a primary has none, or a task has needs."""
+    """Seconds from the grant to the job's end by its time limits.
+
+    None if a task by whose end the job ends has none, or a task has needs.
+    """
     if any(spec.needs for spec in job.spec.tasks):
         return None
+    lasting = job.lasting
     limits = [
         spec.time if task.time is None else task.time
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
-        if spec.primary
+        if spec in lasting
     ]
     known = [limit for limit in limits if limit]
     if len(known) < len(limits):
         return None
-    delays = [spec.termination_delay for spec in job.spec.tasks if not spec.primary]
+    delays = [spec.termination_delay for spec in job.spec.tasks if spec not in lasting]
     return float(max(known) + max(delays, default=0))
 
 

@@ -1,6 +1,6 @@
 """Starts, watches and restarts supervisors, and finds those of an earlier daemon.
 
-A group has a supervisor of its own; single jobs share one. Each serves a folder ROOT/hosts/NAME:
+Single jobs share a supervisor, and so do a few groups. Each serves a folder ROOT/hosts/NAME:
 
     lock          locked by flock while the supervisor lives; contains its pid, start time and boot id
     inbox.jsonl   the launches to serve; appended under a flock on the file

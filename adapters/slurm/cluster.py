@@ -26,6 +26,7 @@ from overspan.adapters.abilities import (
     Trace,
     Written,
 )
+from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -51,6 +52,7 @@ from overspan.adapters.slurm.commands.job_steps import JobSteps
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
+from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.groups.handles import find_decider
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
@@ -85,6 +87,7 @@ from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.adapters.traits import ArraySizes, Traits
+from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
@@ -128,6 +131,7 @@ class SlurmCluster:
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
         self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
+        self._checkpoints = SlurmCheckpoints(self._paced, self._settings.python, self._queries.timeout)
         self.traits = replace(
             _TRAITS,
             decider_of=find_decider,
@@ -293,7 +297,7 @@ class SlurmCluster:
 
     def find_obstacle(self, job: Job) -> str:
         """Why a job cannot wait at a set's start gate; empty where it can."""
-        return find_obstacle(job) if self._relays is None else "its nodes share no folder, which a set needs"
+        return find_obstacle(job)
 
     def waits_for(self, job: Job, needs: Sequence[Unmet]) -> bool:
         """Whether Slurm itself can wait for all of these."""
@@ -318,9 +322,15 @@ class SlurmCluster:
         await self._queries.site()
         return await self._queries.nodes()
 
+    async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        """What is in folders of the cluster where checkpoints appear, as the login node sees them."""
+        self._check_open()
+        return await self._checkpoints.list(folders)
+
     async def close(self) -> None:
         """Close the connection; the jobs go on."""
         self._closed = True
+        await self._checkpoints.close()
         await self.watch.close()
         await self._submitter.late_commits.close()
         if self._relays is not None:

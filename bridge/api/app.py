@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from fastapi.responses import Response
 import overspan
 from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.allocations import build_allocation_routes
-from overspan.bridge.api.authorization import Anyone, Authenticator, Operator
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, Authenticator, Operator
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
 from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
+from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.schedules import build_schedule_routes
@@ -52,6 +54,7 @@ def build_app(
     app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller))
+    app.include_router(build_evaluation_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_access_routes(controller.access))
     app.include_router(build_allocation_routes(controller.allocations))
@@ -106,7 +109,7 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
     router = APIRouter(prefix="/v1")
 
     @router.get("/ping", summary="Who answers")
-    async def ping(by: Anyone) -> Response:
+    async def ping(by: AnyoneOrJob) -> Response:
         return answer(
             version=overspan.__version__,
             pid=os.getpid(),
@@ -114,6 +117,15 @@ def _build_daemon_routes(controller: Controller, stop: Callable[[], None] | None
             **controller.describe(),
             formats=FORMATS,
         )
+
+    @router.get("/client", summary="The client application for commands inside jobs", response_class=Response)
+    async def client(by: AnyoneOrJob, have: Annotated[str, Query(max_length=64)] = "") -> Response:
+        from overspan.bridge.api.client_application import build_client
+
+        found = await asyncio.to_thread(build_client)
+        if have == found.digest:
+            return Response(status_code=304)
+        return Response(found.data, media_type="application/zip", headers={"X-Span-Client": found.digest})
 
     @router.post("/shutdown", summary="End the daemon; jobs go on")
     async def shutdown(by: Operator, body: Annotated[EmptyBody | None, Body()] = None) -> Response:

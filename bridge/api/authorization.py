@@ -16,8 +16,11 @@ from fastapi import Depends, Path, Request
 
 from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.orders.rights import Requester, deny
 
+JOB_TOKEN = "job_token"
+"""Where the port for jobs leaves the token of a request, be it empty."""
 PEER = "peer_uid"
 """Where the server leaves the number of the user who connected."""
 _REF = Annotated[str, Path(max_length=300)]
@@ -51,6 +54,29 @@ class PeerAuthenticator(Authenticator):
         return Requester(name, uid, operator=uid == 0 or name in self._operators)
 
 
+class JobAuthenticator(Authenticator):
+    """Knows jobs by their tokens, and users as another authenticator does."""
+
+    def __init__(self, users: Authenticator, access: JobAccess, controller: Controller) -> None:
+        super().__init__()
+        self._users = users
+        self._access = access
+        self._controller = controller
+
+    async def identify(self, state: dict[str, Any]) -> Requester:
+        """The requester. Raises Denied for a token that is nobody's, or of a job that is over."""
+        token = state.get(JOB_TOKEN)
+        if token is None:
+            return await self._users.identify(state)
+        number = self._access.find_job(token)
+        if number is None:
+            raise deny("the daemon does not know this token: the job is of another daemon, or of a lost certificate")
+        entry = self._controller.find_live(number)
+        if entry is None:
+            raise deny(f"job {number} is over, and its token with it")
+        return Requester(entry.user, entry.job.spec.origin.uid, job=number)
+
+
 def own_name() -> str:
     """The name of the user whose daemon this is."""
     try:
@@ -64,6 +90,17 @@ async def _identify(request: Request) -> Requester:
     return await authenticator.identify(request.scope.get("state") or {})
 
 
+async def _identify_user(requester: Annotated[Requester, Depends(_identify)]) -> Requester:
+    requester.check_user()
+    return requester
+
+
+async def _check_inside(request: Request, ref: str, requester: Requester) -> None:
+    if requester.job:
+        controller: Controller = request.app.state.controller
+        requester.check_job(await controller.find_job(ref))
+
+
 async def _find_owner(request: Request, ref: str) -> tuple[str, bool]:
     controller: Controller = request.app.state.controller
     return await controller.find_owner(ref)
@@ -72,6 +109,7 @@ async def _find_owner(request: Request, ref: str) -> tuple[str, bool]:
 async def _identify_viewer(
     request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
 ) -> Requester:
+    await _check_inside(request, ref, requester)
     if requester.within:
         owner, listed = await _find_owner(request, ref)
         if not listed:
@@ -82,6 +120,7 @@ async def _identify_viewer(
 async def _identify_owner(
     request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
 ) -> Requester:
+    await _check_inside(request, ref, requester)
     if requester.within:
         requester.check_order((await _find_owner(request, ref))[0])
     return requester
@@ -90,6 +129,7 @@ async def _identify_owner(
 async def _identify_reader(
     request: Request, ref: _REF, requester: Annotated[Requester, Depends(_identify)]
 ) -> Requester:
+    await _check_inside(request, ref, requester)
     if not requester.alone:
         requester.check_files((await _find_owner(request, ref))[0])
     return requester
@@ -100,8 +140,10 @@ async def _identify_operator(requester: Annotated[Requester, Depends(_identify)]
     return requester
 
 
-Anyone = Annotated[Requester, Depends(_identify)]
-"""Everybody who has an account."""
+Anyone = Annotated[Requester, Depends(_identify_user)]
+"""Everybody who has an account; no job."""
+AnyoneOrJob = Annotated[Requester, Depends(_identify)]
+"""Everybody who has an account, and jobs by their tokens: the route itself keeps a job to what is its own."""
 Viewer = Annotated[Requester, Depends(_identify_viewer)]
 """Everybody while the queue has the job of the path, its owner and operators afterwards."""
 Owner = Annotated[Requester, Depends(_identify_owner)]
@@ -110,4 +152,4 @@ Reader = Annotated[Requester, Depends(_identify_reader)]
 """The owner of the job in the path, and root."""
 Operator = Annotated[Requester, Depends(_identify_operator)]
 """Operators of the daemon."""
-RIGHTS = (_identify, _identify_viewer, _identify_owner, _identify_reader, _identify_operator)
+RIGHTS = (_identify, _identify_user, _identify_viewer, _identify_owner, _identify_reader, _identify_operator)

@@ -76,6 +76,14 @@ class SubmissionBody(RequestBody):
     hold: bool = False
     cluster: Name | None = None
     token: Name = ""
+    files: Annotated[dict[Word, Annotated[str, Field(max_length=MAX_BODY)]], Field(max_length=128)] = {}
+
+
+class EvaluationRunBody(RequestBody):
+    """A checkpoint to evaluate once more; an empty evaluation means all that watch the job."""
+
+    checkpoint: Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul)]
+    evaluation: Name = ""
 
 
 class FilterBody(BaseModel):

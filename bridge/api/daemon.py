@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanErr
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
+    from overspan.bridge.api.job_listener import JobPort, JobServer
     from overspan.bridge.api.server import UnixServer
     from overspan.bridge.controller.controller import Controller
     from overspan.bridge.store.store import Store
@@ -105,6 +107,8 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
     lease_path = os.path.join(paths.state, "daemon.lease")
     before = read_lease(lease_path)
     lease = take_lease(lease_path, identify(paths.socket), time.time())
+    # What is made before the daemon listens lives as long as the process, all but a little.
+    gc.disable()
     try:
         start_records(paths.log, foreground)
         log.info("%s", _word_lease(lease, before))
@@ -118,6 +122,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
         finally:
             store.close()
     finally:
+        gc.enable()
         release_lease(lease_path, lease, time.time())
     log.info("the daemon has ended; jobs go on")
 
@@ -133,7 +138,8 @@ class _Deployment:
 
 async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
-    from overspan.bridge.api.authorization import Authenticator, PeerAuthenticator
+    from overspan.bridge.api.authorization import Authenticator, JobAuthenticator, PeerAuthenticator
+    from overspan.bridge.api.job_listener import JobServer, open_job_port
     from overspan.bridge.api.server import UnixServer, bind_socket, remove_socket
     from overspan.bridge.controller.controller import Controller, ControllerParts
     from overspan.bridge.controller.core.clock import DaemonClock
@@ -141,12 +147,14 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
     from overspan.bridge.controller.submission.parsing import read
 
     paths, settings, shared = place.paths, place.settings, place.shared
+    job_port = open_job_port(settings, paths.state)
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)
     clock = DaemonClock()
     timers = LoopTimers(clock)
     parts = ControllerParts(
         store, settings, paths.state, timers, clock, read,
-        environment=environment, personal=shared, take_jump=clock.take_jump,
+        environment=environment, access=job_port.access if job_port else None, personal=shared,
+        take_jump=clock.take_jump,
     )  # fmt: skip
     authenticator = PeerAuthenticator(settings.server.operators) if shared else Authenticator()
     controller = await Controller.open(parts)
@@ -156,8 +164,14 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
             # First the streams and long polls, which would keep the server.
             controller.end_waits()
             server.stop()
+            if jobs is not None:
+                jobs.stop()
 
-        server = UnixServer(build_app(controller, stop, authenticator))
+        if job_port is not None:
+            authenticator = JobAuthenticator(authenticator, job_port.access, controller)
+        app = build_app(controller, stop, authenticator)
+        server = UnixServer(app)
+        jobs = JobServer(app, job_port) if job_port is not None else None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
@@ -168,13 +182,21 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
         try:
             _freeze()
             log.info("listening on %s, pid %d", paths.socket, os.getpid())
-            await server.serve([listener])
+            await _serve_all(server, listener, jobs, job_port)
         finally:
             remove_socket(paths.socket, inode)
             beating.cancel()
             watching.cancel()
     finally:
         await controller.close()
+
+
+async def _serve_all(server: UnixServer, listener: socket.socket, jobs: JobServer | None, port: JobPort | None) -> None:
+    """Serve commands, and jobs where there is a port for them, until both are stopped."""
+    serving = [server.serve([listener])]
+    if jobs is not None and port is not None:
+        serving.append(jobs.serve([port.listener]))
+    await asyncio.gather(*serving)
 
 
 def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
@@ -236,6 +258,9 @@ def _share_arena() -> None:
 
 
 def _freeze() -> None:
-    """Spare the collector what lives as long as the process."""
-    gc.collect()
+    """Spare the collector what lives as long as the process: modules, and the jobs that were loaded.
+
+    They are not collected before: that would take as long as loading them, for the little that is rubbish.
+    """
     gc.freeze()
+    gc.enable()

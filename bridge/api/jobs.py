@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from overspan.bridge.api.authorization import Anyone, Owner, Reader, Viewer
+from overspan.bridge.api.authorization import AnyoneOrJob, Owner, Reader, Viewer
 from overspan.bridge.api.bodies import (
     CancelBody,
     EmptyBody,
@@ -29,6 +30,7 @@ from overspan.bridge.controller.views.listing import check_states
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.submission import Submission
+from overspan.bridge.runtime.core.job_access import ACCESS
 from overspan.bridge.store.records import TimelineRow
 
 Ref = Annotated[str, Path(max_length=300, description="N, N+k, N.task or CLUSTER:ID")]
@@ -56,10 +58,18 @@ def build_job_routes(controller: Controller) -> APIRouter:
     return router
 
 
+def _submit_within(controller: Controller, submission: Submission, by: Requester) -> Submission:
+    """The submission as one from inside the requesting job, if it is a job: its way to the daemon is not inherited."""
+    if not by.job:
+        return submission
+    environment = {name: value for name, value in submission.environment.items() if name != ACCESS}
+    return replace(submission, job=by.job, home=controller.find_cluster(by.job), environment=environment)
+
+
 def _add_submission(router: APIRouter, controller: Controller) -> None:
     @router.post("/jobs", summary="Submit a job")
-    async def submit(body: SubmissionBody, by: Anyone) -> Response:
-        return _accept(await controller.submit(_submission(body, by)))
+    async def submit(body: SubmissionBody, by: AnyoneOrJob) -> Response:
+        return _accept(await controller.submit(_submit_within(controller, read_submission_body(body, by), by)))
 
     @router.post("/jobs/{ref}/resubmit", summary="Submit a job again as a new one")
     async def resubmit(ref: Ref, by: Owner, body: Annotated[ResubmitBody | None, Body()] = None) -> Response:
@@ -71,12 +81,12 @@ def _add_submission(router: APIRouter, controller: Controller) -> None:
         return answer(values=await controller.list_resubmit_values(ref))
 
     @router.post("/plan", summary="Show what would be sent, with no effect")
-    async def plan(body: SubmissionBody, by: Anyone) -> Response:
-        text, notes = await controller.plan(_submission(body, by))
+    async def plan(body: SubmissionBody, by: AnyoneOrJob) -> Response:
+        text, notes = await controller.plan(_submit_within(controller, read_submission_body(body, by), by))
         return answer(text=text, notes=list(notes))
 
     @router.get("/schema", summary="The JSON Schema of a job file")
-    async def schema(by: Anyone) -> Response:
+    async def schema(by: AnyoneOrJob) -> Response:
         from overspan.bridge.readers.job_file_schema import job_file_schema
 
         return answer(schema=job_file_schema())
@@ -96,7 +106,7 @@ def _accept(done: Submitted) -> Response:
     )
 
 
-def _submission(body: SubmissionBody, by: Requester) -> Submission:
+def read_submission_body(body: SubmissionBody, by: Requester) -> Submission:
     """The submission; whose it is the client may say only where there is but one user."""
     user, uid = (body.user or by.name, body.uid) if by.alone else (by.name, by.uid)
     return Submission(
@@ -118,6 +128,7 @@ def _submission(body: SubmissionBody, by: Requester) -> Submission:
         name=body.name or "",
         hold=body.hold,
         cluster=body.cluster or "",
+        files=body.files,
         token=body.token,
     )
 
@@ -189,7 +200,7 @@ def _add_output(router: APIRouter, controller: Controller) -> None:
 
 def _add_cancel(router: APIRouter, controller: Controller) -> None:
     @router.post("/cancel", summary="End or signal jobs")
-    async def cancel(body: CancelBody, by: Anyone) -> Response:
+    async def cancel(body: CancelBody, by: AnyoneOrJob) -> Response:
         part = body.filters
         filters = Filters(
             states=check_states(part.states),
@@ -204,7 +215,7 @@ def _add_cancel(router: APIRouter, controller: Controller) -> None:
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
         wish = (body.refs, body.task, filters, body.signal or "", body.batch_only, by.name, body.full)
-        request = CancelRequest(*wish, within=by.within)
+        request = CancelRequest(*wish, within=by.within, inside=by.job)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
         return answer(done=outcome.done, errors=errors, **({"note": outcome.note} if outcome.note else {}))

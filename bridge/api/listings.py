@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from overspan.bridge.api.authorization import Anyone
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob
 from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.jobs import row_document
 from overspan.bridge.api.query_parameters import ChangesFilter, HistoryFilter, QueueFilter
@@ -38,9 +38,9 @@ def build_listing_routes(controller: Controller) -> APIRouter:
         return kept[0].write(chosen)
 
     @router.get("/queue", summary="Live jobs")
-    async def queue(wanted: Annotated[QueueFilter, Query()], by: Anyone) -> Response:
-        chosen = wanted.select()
-        found = write_lines(chosen) if wanted.lines and not chosen.steps else None
+    async def queue(wanted: Annotated[QueueFilter, Query()], by: AnyoneOrJob) -> Response:
+        chosen = replace(wanted.select(), inside=by.job)
+        found = write_lines(chosen) if wanted.lines and not by.job and not chosen.steps else None
         if found is None:
             found = await controller.queue_with_steps(chosen, by.within) if chosen.steps else controller.queue(chosen)
         return Response(found, media_type=JSON)
@@ -51,9 +51,9 @@ def build_listing_routes(controller: Controller) -> APIRouter:
         return Response(found, media_type=JSON)
 
     @router.get("/history", summary="Jobs of any age, newest last")
-    async def history(wanted: Annotated[HistoryFilter, Query()], by: Anyone) -> Response:
+    async def history(wanted: Annotated[HistoryFilter, Query()], by: AnyoneOrJob) -> Response:
         chosen = wanted.select()
-        parts = controller.history(replace(chosen, users=by.narrow(chosen.users)))
+        parts = controller.history(replace(chosen, users=by.narrow(chosen.users), inside=by.job))
         # Awaited here: an error before the first row is answered like any other error.
         first = await anext(parts)
         return StreamingResponse(_follow(first, parts), media_type=JSON)

@@ -36,6 +36,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "requeue": CommandEntry("jobs.orders", "end jobs and queue them again", _JOBS),
     "restart": CommandEntry("jobs.orders", "start a task, or a job, again in place", _JOBS),
     "resubmit": CommandEntry("jobs.resubmit", "submit a job, or what failed of an array, again", _JOBS),
+    "evals": CommandEntry("jobs.evals", "evaluations of a job's checkpoints: scores, runs, watches", _JOBS),
     "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
     "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
     "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),
@@ -67,8 +68,7 @@ COMMANDS: dict[str, CommandEntry] = {
 }
 
 _EXAMPLES = """\
-Examples (`span help COMMAND` tells more):
-  span submit rlhf.yaml   span logs -f 42 trainer   span sbatch --wrap 'hostname'
+Examples: span submit rlhf.yaml   span sbatch --wrap 'hostname'   span logs -f 42   span help COMMAND
 """
 
 
@@ -107,8 +107,7 @@ def help_page() -> str:
     for group in (_JOBS, _SLURM, _SITE):
         lines.append(f"{group}:")
         lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items() if command.group == group]
-    lines.append("")
-    return "\n".join(lines) + _EXAMPLES
+    return "\n".join((*lines, _EXAMPLES))
 
 
 def _dispatch(call: Invocation) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
@@ -16,6 +16,8 @@ from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_documen
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
+    from typing import Unpack  # novm
+
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
     from overspan.bridge.client.messages import (
@@ -277,6 +279,33 @@ class Client(DaemonTransport):
             outcome = Outcome(**fields)
             if outcome.over or (end is not None and time.monotonic() >= end):
                 return outcome
+
+    # --- evaluations --------------------------------------------------------------------------------------------------
+
+    def evals(self, ref: str) -> list[dict[str, Any]]:
+        """What is evaluated of a job's checkpoints: each watch with its evaluations, their states and scores."""
+        watches = self._get(f"/v1/jobs/{quote_part(ref)}/evaluations")["watches"]
+        return [dict(watch) for watch in watches]
+
+    def run_evaluation(self, ref: str, checkpoint: str, evaluation: str = "") -> list[dict[str, Any]]:
+        """Evaluate a checkpoint once more, by all evaluations of a job or the named one; the new ones."""
+        body = {"checkpoint": checkpoint, "evaluation": evaluation}
+        answer = self._post(f"/v1/jobs/{quote_part(ref)}/evaluations/run", body)
+        return [dict(made) for made in answer["evaluations"]]
+
+    def watch_checkpoints(self, ref: str, watch: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Evaluate the checkpoints of a job that exists; `watch` has the keys of `on_checkpoint`.
+
+        Gives the evaluation's name, and notes. Raises InvalidRequest for what is wrong with it, Conflict where the job
+        has an evaluation of that name.
+        """
+        from overspan.bridge.client.messages import Submission
+        from overspan.bridge.client.submission import submission_document
+
+        text = json.dumps({"on_checkpoint": dict(watch)})
+        body = submission_document(Submission(kind="job_file", text=text, file="options"), self.environment)
+        answer = self._post(f"/v1/jobs/{quote_part(ref)}/evaluations/watch", body)
+        return str(answer["name"]), tuple(map(str, answer["notes"]))
 
     # --- changing jobs ------------------------------------------------------------------------------------------------
 

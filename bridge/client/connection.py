@@ -77,14 +77,10 @@ class HttpResponse:
 class HttpConnection:
     """One connection to the daemon. Raises OSError where the socket does."""
 
-    def __init__(self, path: str, timeout: float) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.settimeout(timeout)
-            self._socket.connect(path)
-        except BaseException:
-            self._socket.close()
-            raise
+    def __init__(self, path: str, timeout: float, opened: socket.socket | None = None, headers: str = "") -> None:
+        """Connect to the socket at the path, or take one that is connected; `headers` go with each request."""
+        self._socket = opened or _connect(path, timeout)
+        self._headers = headers
         self._stream = self._socket.makefile("rb")
 
     def request(self, method: str, target: str, body: bytes = b"", *, timeout: float) -> HttpResponse:
@@ -94,7 +90,7 @@ class HttpConnection:
         TimeoutError when it is silent.
         """
         self._socket.settimeout(timeout)
-        head = f"{method} {target} HTTP/1.1\r\nHost: span\r\nX-Span-Format: 1\r\n"
+        head = f"{method} {target} HTTP/1.1\r\nHost: span\r\nX-Span-Format: 1\r\n{self._headers}"
         if body or method == "POST":
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         try:
@@ -134,6 +130,17 @@ class HttpConnection:
                 raise ConnectionClosed("the answer was cut short")
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
+
+
+def _connect(path: str, timeout: float) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(timeout)
+        opened.connect(path)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def _parse_size(line: bytes) -> int:

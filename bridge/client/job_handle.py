@@ -55,6 +55,10 @@ class JobHandle:
         for _, data in self._client.logs(str(self.id), wish):
             yield data.decode(errors="replace")
 
+    def evals(self) -> list[dict[str, Any]]:
+        """What is evaluated of the job's checkpoints, with states and scores."""
+        return self._client.evals(str(self.id))
+
     def cancel(self, task: str = "", signal: str = "") -> None:
         """Cancel the job, or one task of it, or only send a signal. Ending what has ended is fine."""
         result = self._client.cancel(CancelOrder(refs=(str(self.id),), task=task, signal=signal))

@@ -5,7 +5,7 @@ No future import here: NamedTuple would compile each annotation.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, Optional, TypedDict
 
 from overspan.bridge.client.records import JobFilter
 
@@ -38,6 +38,8 @@ class Submission(NamedTuple):
     env: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
     test_only: bool = False
+    files: Mapping[str, str] = {}
+    """Texts of files that the text names, by absolute path; None are looked for where these are given."""
 
 
 class Accepted(NamedTuple):
@@ -55,7 +57,7 @@ class Accepted(NamedTuple):
     text: str = ""
     schedule: int = 0
     """The schedule that was made of a file with `cron`; there is no job then, and `id` is 0."""
-    next_due: float | None = None
+    next_due: Optional[float] = None
 
 
 class Outcome(NamedTuple):
@@ -99,8 +101,8 @@ class StreamKey(NamedTuple):
     """Which log of a job: None and empty mean the only one or the newest; `stream` is output or error."""
 
     task: str = ""
-    node: int | None = None
-    attempt: int | None = None
+    node: Optional[int] = None
+    attempt: Optional[int] = None
     stream: str = "output"
     job: str = ""
 
@@ -118,7 +120,7 @@ class Stream(NamedTuple):
     path: str = ""
     size: int = 0
     job: str = ""
-    marks: tuple[tuple[float, int], ...] | None = None
+    marks: Optional[tuple[tuple[float, int], ...]] = None
 
 
 def stream_from_document(document: Mapping[str, Any]) -> Stream:
@@ -149,7 +151,7 @@ class LogSearch(NamedTuple):
     pattern: str
     invert: bool = False
     begin: int = 0
-    end: int | None = None
+    end: Optional[int] = None
     limit: int = 1000
 
 
@@ -196,13 +198,13 @@ class LogWish(NamedTuple):
     """
 
     task: str = ""
-    node: int | None = None
-    attempt: int | None = None
+    node: Optional[int] = None
+    attempt: Optional[int] = None
     stream: str = ""
-    tail: int | None = None
+    tail: Optional[int] = None
     follow: bool = False
     times: bool = False
-    since: float | None = None
+    since: Optional[float] = None
 
 
 class Transition(NamedTuple):

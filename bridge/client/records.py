@@ -4,7 +4,7 @@ No future import here: NamedTuple would compile each annotation, which costs eve
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from overspan.bridge.listings.rows import WHOLE, JobRow, StepRow
 
@@ -68,10 +68,10 @@ class JobFilter(NamedTuple):
     qos: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     tasks: bool = False
-    finished_within: int | None = None
-    since: float | None = None
-    until: float | None = None
-    limit: int | None = None
+    finished_within: Optional[int] = None
+    since: Optional[float] = None
+    until: Optional[float] = None
+    limit: Optional[int] = None
     extent: str = WHOLE
     steps: bool = False
     """Whether the steps of the jobs are told too."""

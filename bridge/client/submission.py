@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.client.messages import Submission, SubmitOptions
 from overspan.bridge.model.errors import InvalidRequest, Place
 
+_NAMES_FILE = re.compile(
+    r"""(?:^|[\s{,.\[])"?(?:job|on_checkpoint)"?\s*[:=]\s*(?:"([^"\n]+)"|'([^'\n]+)'|([^\s,{}\[\]#"']+))""",
+    re.MULTILINE,
+)
+"""A key whose value may be the file of an evaluation, in YAML, JSON, --set and `#SPAN` lines."""
+_MAX_FILES = 64
 _MAX_TEXT = 4 << 20
 """Bytes of a job file or script: Slurm's own limit (max_script_size) is 4 MiB."""
 
@@ -76,6 +83,7 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
         directory = os.getcwd()
     except OSError:
         raise InvalidRequest("the current directory does not exist any more", remedy="cd to one that does") from None
+    files = submission.files or find_files(submission, directory)
     return {
         "kind": submission.kind,
         "text": submission.text,
@@ -96,7 +104,36 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
         "name": submission.name or None,
         "hold": submission.hold,
         "cluster": submission.cluster or None,
+        # A daemon of an earlier version refuses a key that it does not know.
+        **({"files": dict(files)} if files else {}),
     }
+
+
+def find_files(submission: Submission, directory: str) -> dict[str, str]:
+    """The texts of the files that a submission names for its evaluations, by absolute path.
+
+    The command reads them: they are the submitter's, and the daemon may be another user's. One that is not there is
+    left out, and the daemon says where it was wanted.
+    """
+    words = [submission.text, *submission.overrides]
+    if not any("on_checkpoint" in word for word in words):
+        return {}
+    named = [next(filter(None, match.groups())) for word in words for match in _NAMES_FILE.finditer(word)]
+    found: dict[str, str] = {}
+    for name in named[:_MAX_FILES]:
+        path = os.path.join(directory, os.path.expanduser(name))
+        try:
+            if path not in found and os.path.isfile(path):
+                found[path] = read_text(path)
+        except InvalidRequest:
+            continue
+    for text in list(found.values()):
+        # A watch's own file may name its job's.
+        for match in _NAMES_FILE.finditer(text):
+            path = os.path.join(directory, os.path.expanduser(next(filter(None, match.groups()))))
+            if path not in found and os.path.isfile(path):
+                found[path] = read_text(path)
+    return found
 
 
 def submission_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -134,7 +134,10 @@ class DaemonTransport:
 
     def _open(self) -> HttpConnection:
         if self._connection is None:
-            if self.server:
+            access = self.environment.get("SPAN_JOB_ACCESS")
+            if access:
+                self._connection = _open_from_job(access, self.timeout)
+            elif self.server:
                 self._connection = self._open_server()
             elif self.autostart:
                 self._connection = autostart.ensure_daemon(self.paths, self.environment, self.timeout)
@@ -152,6 +155,12 @@ class DaemonTransport:
                 remedy="whoever looks after this machine starts it; SPAN_SERVER= before a command uses your own",
             )
         return connection
+
+
+def _open_from_job(path: str, timeout: float) -> HttpConnection:
+    from overspan.bridge.client.job_connection import JobConnection, read_access
+
+    return JobConnection(read_access(path), timeout)
 
 
 def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:

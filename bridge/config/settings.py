@@ -52,6 +52,8 @@ class ClusterSettings(DocumentModel):
 
     kind: str = Field(default="", pattern=r"^([a-z][a-z0-9_-]{0,62})?$")
     root: str = Field(default="", max_length=4096)
+    daemon_address: str = Field(default="", pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?)?$")
+    """HOST or HOST:PORT where the cluster's jobs reach this daemon; empty where they cannot."""
     max_running: Whole | None = Field(default=None, ge=1, le=10_000_000)
     """How many of the daemon's jobs are on the cluster at once; the others wait in the daemon."""
     max_submitted: Whole | None = Field(default=None, ge=1, le=10_000_000)
@@ -83,8 +85,10 @@ class DaemonLimits(DocumentModel):
 
 
 class ServerSettings(DocumentModel):
-    """Settings of a daemon with several users; a single user's daemon ignores them."""
+    """Settings of the server. `operators` are for a daemon with several users; a single user's ignores them."""
 
+    job_port: Whole = Field(default=0, ge=0, le=65535)
+    """Where the daemon listens for commands inside jobs; 0 is a free port, which is kept."""
     operators: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(default=(), max_length=1000)
     """Names of users who may give orders for all users' jobs, as root may."""
 

@@ -19,6 +19,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
 from overspan.bridge.controller.core.registry import JobEntry, Registry
@@ -31,6 +32,8 @@ from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import DependencyTracker
+from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
+from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
@@ -51,6 +54,7 @@ from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -79,6 +83,8 @@ class ControllerParts:
     opener_of: OpenerOf | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for all work, by which it finds this daemon and its commands."""
+    access: JobAccess | None = None
+    """How commands inside jobs reach the daemon; None where nothing listens for them."""
     personal: bool = False
     """Whether there are several users, so that each cluster is to be reached as each of them."""
     take_jump: Callable[[], float] = lambda: 0.0
@@ -88,8 +94,8 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of ten ports: `access`, `allocations`, `crontabs`, `feed`, `health`, `logs`,
-    `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
+    The API calls its methods and those of eleven ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -125,9 +131,13 @@ class Controller:
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
+        self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
+        self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.dispatcher = Dispatcher(self.recorder, self.locations, backoff, settings.clusters, parts.environment)
+        self.dispatcher = Dispatcher(
+            self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
+        )
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
@@ -152,6 +162,7 @@ class Controller:
             self.failover.follow,
             self.allocations.follow,
             self.schedules.follow,
+            self.checkpoints.follow,
             self.dispatcher.follow,
             self.releases.follow,
         )
@@ -188,6 +199,7 @@ class Controller:
         self.observer.start()
         await self.releases.start()
         await self.schedules.start()
+        await self.checkpoints.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
@@ -213,6 +225,7 @@ class Controller:
         self.end_waits()
         if self._forgetting is not None:
             self._forgetting.cancel()
+        await self.checkpoints.close()
         await self.dispatcher.close()
         await self.observer.close()
         await self.releases.close()
@@ -333,6 +346,20 @@ class Controller:
         facts |= {"obstacle": self.obstacles.describe(entry), "configured": cluster is not None or entry.job.over}
         return {**facts, "notes": [*(facts.get("notes") or ()), *told]} if told else facts
 
+    def find_live(self, number: int) -> JobEntry | None:
+        """The job of that number while it lives."""
+        entry = self.recorder.registry.get(number)
+        return None if entry is None or entry.job.over else entry
+
+    def find_cluster(self, number: int) -> str:
+        """The cluster of a job in memory; empty for one that is not there."""
+        entry = self.recorder.registry.get(number)
+        return "" if entry is None else entry.cluster
+
+    async def find_job(self, ref: str) -> Job:
+        """The facts of a job. NotFound, InvalidRequest."""
+        return (await self.directory.find(ref)).entry.job
+
     async def find_owner(self, ref: str) -> tuple[str, bool]:
         """Whose job it is, and whether it is in memory as squeue's are. NotFound, InvalidRequest."""
         entry = (await self.directory.find(ref)).entry
@@ -434,6 +461,7 @@ class Controller:
                 count = await self.parts.repository.forget(before)
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
+                await self.parts.repository.forget_watches()
                 await self.clusters.forget(before)
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)

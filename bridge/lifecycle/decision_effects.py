@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.execution import begin_attempt, stop_attempt
 from overspan.bridge.lifecycle.failover import is_withdrawal, withdraw
 from overspan.bridge.lifecycle.lookup import find_attempt, find_task, put_node
 from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_task
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
-from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop
+from overspan.bridge.model.job import Ending, Job, NodeRun
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State, move
 
@@ -20,11 +21,8 @@ def _launch(job: Job, event: events.Launch) -> Optional[Job]:
         return None
     if job.granted_at is None or job.ending is not None:
         return None
-    # A batch script's other nodes run the step daemon.
-    nodes = tuple(NodeRun(index) for index in range(job.spec_of(task.name).num_nodes))
-    attempt = Attempt(event.attempt, State.CONFIGURING, event.at, nodes)
     task = replace(task, state=move(task.state, State.CONFIGURING), reason="None", next_start=None, ready_at=None)
-    return put_task(job, replace(task, attempts=(*task.attempts, attempt)))
+    return put_task(job, replace(task, attempts=(*task.attempts, begin_attempt(job, event))))
 
 
 def _node_relaunch(job: Job, event: events.NodeRelaunch) -> Optional[Job]:
@@ -63,7 +61,7 @@ def _terminate(job: Job, event: events.Terminate) -> Optional[Job]:
     cause = find_cause(event.cause)
     if cause is None or attempt.stop is not None:
         return None
-    attempt = replace(attempt, state=State.COMPLETING, stop=Stop(cause, event.at, event.kill_at))
+    attempt = stop_attempt(attempt, cause, event)
     task = put_attempt(replace(task, state=move(task.state, State.COMPLETING)), attempt)
     if any(node.live for node in attempt.nodes):
         return put_task(job, task)

@@ -6,8 +6,8 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, wait_task
-from overspan.bridge.lifecycle.settlement import reset
-from overspan.bridge.lifecycle.stages import is_carried, leave_stage, list_carried
+from overspan.bridge.lifecycle.settlement import reset, settle
+from overspan.bridge.lifecycle.stages import dooms_primary, is_carried, leave_stage, list_carried
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.documents import decode
@@ -24,6 +24,9 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
         return None
     if job.ending is None or job.ending.requeues:
         ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True, grace=event.grace)
+        if event.done:
+            # As if the primaries had ended by themselves.
+            ending = replace(ending, cause=Cause.PRIMARIES_DONE, state=State.COMPLETED, reason=event.done)
         return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
         return None
@@ -38,6 +41,16 @@ def _cancel_task(job: Job, event: events.Cancel) -> Optional[Job]:
     if task.live:
         return put_task(job, replace(task, wanted=Cause.CANCEL))
     return end_task(job, task, Cause.CANCEL, event.at)
+
+
+def is_fatal(job: Job, event: events.Cancel) -> bool:
+    """Whether the cancel of a task ends a job with stages by what it means for later ones: a primary never starts."""
+    task = find_task(job, event.task)
+    if task is None or task.over or job.stage is None or job.ending is not None:
+        return False
+    if is_carried(job, task.name):
+        return not job.spec_of(task.name).primary and dooms_primary(job.spec, task.name)
+    return settle(end_task(job, task, Cause.CANCEL, event.at), event.at).ending is not None
 
 
 def _is_closing(job: Job, task: Task) -> bool:

@@ -115,7 +115,8 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
             return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", failed.ended_at or at)
         if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
             return _fail_job(job, Cause.PRIMARY_FAILED, state, reason, at)
-        if all(_is_done(job, other) for other in job.spec.tasks if other.primary):
+        followed = job.stage is not None and job.stage.followed
+        if not followed and all(_is_done(job, other) for other in job.spec.tasks if other.primary):
             return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED))
     elif state not in (State.COMPLETED, State.CANCELLED) and spec.on_failure is not OnFailure.IGNORE:
         return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", at)

@@ -1,26 +1,21 @@
-"""Readiness: which task waits for which, the probe's answers, and the time by which a task must be ready.
-
-A probe's answer is text of a user's program, so it is kept as one line without control characters.
-"""
+"""Readiness: which task waits for which, the probe's answers, and the time by which a task must be ready."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.execution import read_probe
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.needs import list_unmet_needs
 from overspan.bridge.lifecycle.outcomes import put_task
 from overspan.bridge.lifecycle.probes import describe_probe
 from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
-from overspan.bridge.model.job import Job, Probe, Task
-from overspan.bridge.model.names import one_line
+from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import Need, NeedKind, TaskSpec
 from overspan.bridge.model.states import State
 
-MOST_WORDS = 120
-"""Characters of a probe's answer that are kept."""
 _UNTIL = {
     NeedKind.STARTED: "to start",
     NeedKind.OK: "to succeed",
@@ -98,7 +93,7 @@ def _probed(job: Job, event: events.Probed) -> Optional[Job]:
     task = find_task(job, event.task)
     if task is None or not task.live or len(task.attempts) - 1 != event.attempt or task.ready_at is not None:
         return None
-    probe = Probe(event.attempt, event.tries, one_line(event.answer, MOST_WORDS))
+    probe = read_probe(event)
     return None if probe == task.probe else put_task(job, replace(task, probe=probe))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from overspan.bridge.lifecycle.execution import end_node, place_members, start_node
 from overspan.bridge.lifecycle.lookup import find_node, find_task, name_nodes, put_node
 from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attempt, put_task
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
@@ -34,20 +35,13 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
         return None
     placements = tuple(Placement(*member) for member in event.members)
     if job.granted_at is not None:
-        return _move_members(job, placements)
+        moved = place_members(job, placements)
+        return None if moved.placements == job.placements else moved
     # Where the stages before it ran stays known.
     placements = (*(place for place in job.placements if not is_carried(job, place.task)), *placements)
     # The cluster that granted the resources runs the job; the other bids end here.
     granted = replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
     return replace(granted, partition=event.partition) if event.partition else granted
-
-
-def _move_members(job: Job, placements: tuple[Placement, ...]) -> Optional[Job]:
-    """Apply a later grant, which names the new nodes of members that were restarted elsewhere."""
-    places = {(place.task, place.index): place for place in (*job.placements, *placements)}
-    order = {task.name: number for number, task in enumerate(job.spec.tasks)}
-    moved = tuple(sorted(places.values(), key=lambda place: (order.get(place.task, len(order)), place.index)))
-    return None if moved == job.placements else replace(job, placements=moved)
 
 
 def _refused(job: Job, event: events.Refused) -> Optional[Job]:
@@ -62,12 +56,10 @@ def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:
     if found is None or found[2].started_at is not None:
         return None
     task, attempt, node = found
-    attempt = put_node(attempt, replace(node, started_at=event.at))
-    if attempt.started_at is None and all(node.started_at is not None for node in attempt.nodes):
-        attempt = replace(attempt, started_at=max(node.started_at or 0.0 for node in attempt.nodes))
-        if attempt.stop is None:
-            attempt = replace(attempt, state=State.RUNNING)
-            task = replace(task, state=move(task.state, State.RUNNING), reason="None")
+    running = attempt.state is State.RUNNING
+    attempt = start_node(attempt, node, event.at)
+    if attempt.state is State.RUNNING and not running:
+        task = replace(task, state=move(task.state, State.RUNNING), reason="None")
     return put_task(job, put_attempt(task, attempt))
 
 
@@ -76,18 +68,10 @@ def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
     if found is None:
         return None
     task, attempt, node = found
-    cause = _cause_of(event)
+    node = end_node(node, event)
     if not event.cause and attempt.stop is None and runs_daemon(job.spec_of(task.name), node.index):
         # A step daemon runs until it is ended. If it ended by itself, its node is lost.
-        cause = Cause.NODE
-    node = replace(
-        node,
-        ended_at=event.at,
-        exit_code=event.exit_code,
-        signal=event.signal,
-        cause=cause,
-        detail=event.detail or ("the step daemon ended" if cause is Cause.NODE else ""),
-    )
+        node = replace(node, cause=Cause.NODE, detail=node.detail or "the step daemon ended")
     if node.cause is not Cause.SUCCESS and attempt.stop is None and job.ending is None:
         task, node = _retry_node(job, task, node)
     attempt = put_node(attempt, node)
@@ -145,14 +129,14 @@ def _live_starts(job: Job) -> list[float]:
 
 
 def _find_payer(job: Job) -> TaskSpec:
-    """The task charged for a lost launch: a primary that ran, else any task that ran, else the first primary.
+    """The task charged for a lost launch: a primary that ran, else any that ran, else the first primary or task.
 
     A lost launch does not show which task was hit.
     """
     carried = [spec for spec in job.spec.tasks if is_carried(job, spec.name)]
     ran = [spec for spec in carried if job.task(spec.name).live]
     primaries = [spec for spec in carried if spec.primary]
-    return next((spec for spec in ran if spec.primary), (ran or primaries)[0])
+    return next((spec for spec in ran if spec.primary), (ran or primaries or carried)[0])
 
 
 def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:
@@ -199,18 +183,6 @@ def _resolved(job: Job, event: events.Resolved) -> Optional[Job]:
     if job.over or known or not 0 <= event.place < len(job.dependency.needs):
         return None
     return replace(job, resolved=(*job.resolved, Resolution(event.place, event.met_at)))
-
-
-def _cause_of(event: events.NodeEnded) -> Cause:
-    cause = find_cause(event.cause)
-    if cause is not None:
-        return cause
-    if event.signal:
-        return Cause.SIGNAL
-    if event.exit_code:
-        return Cause.EXIT
-    # A later version wrote this cause. It is certainly not a success.
-    return Cause.NODE if event.cause else Cause.SUCCESS
 
 
 HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {

@@ -20,7 +20,7 @@ def settle(job: Job, at: float) -> Job:
     if job.ending is None and not job.over:
         job = _skip(job, at)
     if job.ending is None and not job.over:
-        job = move_on(job, at)
+        job = _end_part(move_on(job, at), at)
     if job.ending is not None:
         job = _close_waiting(end_suspension(job, at), job.ending, at)
         if not any(task.live for task in job.tasks):
@@ -47,6 +47,13 @@ def _skip(job: Job, at: float) -> Job:
                 job = end_task(job, task, Cause.DEPENDENCY, at)
                 found = True
     return job
+
+
+def _end_part(job: Job, at: float) -> Job:
+    """The end of a stage that is carried alone and that primaries follow: all of its tasks have ended."""
+    if job.stage is None or not job.stage.followed or not all(task.over for task in job.tasks):
+        return job
+    return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED))
 
 
 def reset(job: Job) -> Job:

@@ -1,7 +1,8 @@
-"""Stages: the tasks of a pipeline take turns, and each stage is a launch of its own.
+"""Stages: tasks that wait for the end of others take turns, and each stage is a launch of its own.
 
-A stage asks its cluster for resources when the one before it has succeeded; until then it holds nothing. Between two
-stages the job waits in the queue as its next launch. The cluster is chosen by the first stage: what it leaves is there.
+A stage asks its cluster for resources when all tasks of the one before it have ended; until then it holds nothing.
+Between two stages the job waits in the queue as its next launch. The cluster is chosen by the first stage: what it
+leaves is there.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Optional
 from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.job import EndedStage, Job, Stage, Task, list_stages
 from overspan.bridge.model.records import replace
-from overspan.bridge.model.spec import Start
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, OnFailure, Start, TaskSpec
 from overspan.bridge.model.states import State, move
+
+_NEVER_MET = (NeedKind.OK, NeedKind.STARTED, NeedKind.READY)
+"""Needs of a task that is skipped."""
 
 
 def is_carried(job: Job, name: str) -> bool:
@@ -31,33 +35,62 @@ def waits_its_turn(job: Job, name: str) -> bool:
 
 
 def is_under_way(job: Job) -> bool:
-    """Whether a stage has ended and another is to follow: the rest of the pipeline stays on its cluster."""
+    """Whether a stage has ended and another is to follow: the rest of the job stays on its cluster."""
     return (
         job.stage is not None
         and not job.over
-        and any(task.over for task in job.tasks if not is_carried(job, task.name))
+        and any(task.over and task.attempts for task in job.tasks if not is_carried(job, task.name))
     )
 
 
 def carry(job: Job) -> Job:
-    """The job as its present launch carries it: with the tasks of the stage alone, which start together."""
+    """The job as its present launch carries it: with the tasks of the stage alone.
+
+    Whoever decides beside the work knows nothing of the later tasks, so what they mean for those of the stage is said:
+    that primaries follow, and which auxiliaries they cannot do without.
+    """
     stage = job.stage
     if stage is None or len(stage.tasks) == len(job.spec.tasks):
         return job
-    specs = tuple(
-        replace(spec, needs=tuple(need for need in spec.needs if need.task in stage.tasks))
-        for spec in job.spec.tasks
-        if spec.name in stage.tasks
-    )
+    gang = job.spec.start is Start.TURNS or len(stage.tasks) == 1
     return replace(
         job,
-        spec=replace(job.spec, tasks=specs, start=Start.TOGETHER),
+        spec=replace(
+            job.spec,
+            tasks=tuple(_carry_task(job.spec, spec, stage) for spec in job.spec.tasks if spec.name in stage.tasks),
+            start=Start.TOGETHER if gang else job.spec.start,
+        ),
         tasks=list_carried(job),
+        stage=replace(stage, followed=any(_is_later_primary(job, spec) for spec in job.spec.tasks)),
         placements=tuple(place for place in job.placements if place.task in stage.tasks),
         racers=() if is_under_way(job) else job.racers,
         unstarted=job.unstarted + stage.restarts,
         ended_stages=(),
     )
+
+
+def _carry_task(spec: JobSpec, task: TaskSpec, stage: Stage) -> TaskSpec:
+    needs = tuple(need for need in task.needs if need.task in stage.tasks)
+    task = replace(task, needs=needs)
+    if task.primary or task.on_failure is not OnFailure.IGNORE or not dooms_primary(spec, task.name):
+        return task
+    return replace(task, on_failure=OnFailure.FAIL_GROUP)
+
+
+def _is_later_primary(job: Job, spec: TaskSpec) -> bool:
+    return spec.primary and waits_its_turn(job, spec.name)
+
+
+def dooms_primary(spec: JobSpec, name: str) -> bool:
+    """Whether some primary task can never start once that task has failed."""
+    skipped: list[TaskSpec] = []
+    while True:
+        names = {task.name for task in skipped}
+        lost = {Need(name, NeedKind.OK), *(Need(other, kind) for other in names for kind in _NEVER_MET)}
+        found = [task for task in spec.tasks if task.name not in names and not lost.isdisjoint(task.needs)]
+        if not found:
+            return any(task.primary for task in skipped)
+        skipped += found
 
 
 def split_stages(job: Job) -> tuple[Job, ...]:
@@ -109,10 +142,11 @@ def find_ended(job: Job, name: str) -> Optional[EndedStage]:
 
 
 def find_next_stage(job: Job) -> Optional[tuple[str, ...]]:
-    """The tasks of the first stage that has not ended; None where all have."""
+    """The tasks of the first stage that has not ended, without those that are skipped; None where all have ended."""
     for names in list_stages(job.spec):
-        if not all(job.task(name).over for name in names):
-            return names
+        left = tuple(name for name in names if not job.task(name).over)
+        if left:
+            return left
     return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Union
 
-from overspan.bridge.lifecycle.readiness import MOST_WORDS, describe_readiness
+from overspan.bridge.lifecycle.execution import MOST_WORDS
+from overspan.bridge.lifecycle.readiness import describe_readiness
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
@@ -57,7 +58,8 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
             told = _tell_task(new, event, text)
             rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
     if after.stage is not None and before.stage not in (None, after.stage) and not before.over:
-        text = f"{', '.join(after.stage.tasks)} is next"
+        names = after.stage.tasks
+        text = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} next"
     if before.state is not after.state or (before.reason != after.reason and not after.over):
         # A job with several tasks names the task.
         task = getattr(event, "task", "") if len(after.tasks) > 1 else ""

@@ -75,7 +75,7 @@ def write_summaries(array: Any, summaries: list[ElementSummary]) -> list[str]:
     ]
     rows = [_HEADER, *cells]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADER))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]
     failed = failed_indices(summaries)
     return [*lines, "", f"failed: {failed}; `span resubmit {array} --failed` runs these again"] if failed else lines
 

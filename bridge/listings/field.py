@@ -4,7 +4,7 @@ No future import here: NamedTuple would compile each annotation, which costs eve
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from overspan.bridge.listings.rows import WHOLE, JobRow
 
@@ -30,9 +30,9 @@ class Field(NamedTuple):
     """Unique; what this project calls it."""
     header: str = ""
     text: RowText = _no_text
-    value: RowValue | None = None
+    value: Optional[RowValue] = None
     """Its value in JSON documents."""
-    sort: RowValue | None = None
+    sort: Optional[RowValue] = None
     """The key that squeue -S sorts by, where it can."""
     extent: str = WHOLE
     letter: str = ""
@@ -49,10 +49,10 @@ class Field(NamedTuple):
     sacct: str = ""
     sacct_width: int = 10
     """A negative width is left-justified."""
-    sacct_text: LineText | None = None
+    sacct_text: Optional[LineText] = None
     """Without one, a job has `text` and a step nothing."""
     sacct_json: str = ""
-    sacct_value: LineValue | None = None
+    sacct_value: Optional[LineValue] = None
     """Without one, the document has `value`."""
 
 

@@ -24,13 +24,13 @@ def fit_queue(rows: Sequence[JobRow], now: float, room: int) -> Layout:
     widths = [max([len(field.header), *(len(field.text(row, now)) for row in rows)]) for field in fields]
     least = [
         min(width, max(field.width, len(field.header))) if field.name in _CUT else width
-        for field, width in zip(fields, widths, strict=True)
+        for field, width in zip(fields, widths)
     ]
     if room:
         # A blank stands before each column but the first.
         widths = cut_widths(widths, least, room - len(fields) + 1)
     *first, last = (queue_column(field) for field in fields)
-    chosen = [LayoutField(column, width, True, " ") for column, width in zip(first, widths, strict=False)]
+    chosen = [LayoutField(column, width, True, " ") for column, width in zip(first, widths)]
     return Layout("", (*chosen, LayoutField(last, 0, False, "")))
 
 

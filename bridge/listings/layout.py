@@ -108,7 +108,7 @@ def render(layout: Layout, rows: Sequence[Any], now: float, header: bool = True)
     line = layout.prefix.replace("%", "%%") + "".join(map(_directive, layout.fields))
     lines = [write_header(layout)] if header else []
     if layout.fields:
-        lines += [line % cells for cells in zip(*texts, strict=True)]
+        lines += [line % cells for cells in zip(*texts)]
     else:
         lines += [layout.prefix] * len(rows)
     return "".join([text + "\n" for text in lines])

@@ -5,7 +5,7 @@ NamedTuples, without a future import, which would compile each annotation: datac
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 
 class JobRow(NamedTuple):
@@ -15,7 +15,7 @@ class JobRow(NamedTuple):
     """
 
     id: int = 0
-    task_offset: int | None = None
+    task_offset: Optional[int] = None
     raw_id: int = 0
     name: str = ""
     group: str = ""
@@ -27,23 +27,23 @@ class JobRow(NamedTuple):
     nodes: int = 1
     cpus: int = 1
     node_list: str = ""
-    submitted_at: float | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    time_limit: int | None = None
+    submitted_at: Optional[float] = None
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    time_limit: Optional[int] = None
     """Seconds; None is no limit."""
-    priority: int | None = None
-    begin: float | None = None
-    array_id: int | None = None
+    priority: Optional[int] = None
+    begin: Optional[float] = None
+    array_id: Optional[int] = None
     """N for an element `N_i` and for the row of an array's pending elements."""
-    array_index: int | None = None
+    array_index: Optional[int] = None
     array_waiting: str = ""
     """The indices, with the throttle, that an array's row stands for: `3-9%2`."""
     paused: float = 0
     """Seconds for which what runs, or ran, was suspended before; they count neither as time used nor to the limit."""
-    paused_at: float | None = None
+    paused_at: Optional[float] = None
     """Since when it is suspended."""
-    expected_start: float | None = None
+    expected_start: Optional[float] = None
     """When its cluster thinks that the pending job starts, at the latest."""
     account: str = ""
     qos: str = ""
@@ -61,28 +61,28 @@ class JobRow(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     tasks: int = 1
-    uid: int | None = None
-    ended_by_uid: int | None = None
-    end_limit: float | None = None
+    uid: Optional[int] = None
+    ended_by_uid: Optional[int] = None
+    end_limit: Optional[float] = None
     """When the time limit will end it."""
     nice: int = 0
-    parent: int | None = None
+    parent: Optional[int] = None
     """The group that the job has joined."""
     stdin: str = ""
     submit_line: str = ""
-    deadline: float | None = None
+    deadline: Optional[float] = None
     requeue: bool = True
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    cpus_per_task: int | None = None
-    memory_per_cpu: int | None = None
+    ntasks: Optional[int] = None
+    ntasks_per_node: Optional[int] = None
+    cpus_per_task: Optional[int] = None
+    memory_per_cpu: Optional[int] = None
     gpu_kind: str = ""
     host: str = ""
-    gid: int | None = None
+    gid: Optional[int] = None
     batch: bool = True
     options: Mapping[str, Any] = {}
     """Options of sbatch that only Slurm knows, by their long names."""
-    array_throttle: int | None = None
+    array_throttle: Optional[int] = None
 
     @property
     def ref(self) -> str:
@@ -102,12 +102,12 @@ class StepRow(NamedTuple):
     """
 
     job_id: int = 0
-    task_offset: int | None = None
+    task_offset: Optional[int] = None
     number: int = 0
-    component: int | None = None
+    component: Optional[int] = None
     name: str = ""
     started_at: float = 0
-    ended_at: float | None = None
+    ended_at: Optional[float] = None
     running: bool = False
     exit_code: int = 0
     signal: int = 0
@@ -147,7 +147,7 @@ def find_missing(columns: Sequence[str], extent: str = WHOLE) -> tuple[str, ...]
 def steps_from_document(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[StepRow]:
     """Read the rows of steps; columns of a newer daemon are left out."""
     known = frozenset(StepRow._fields)
-    found = (zip(columns, row, strict=True) for row in rows)
+    found = (zip(columns, row) for row in rows)
     return [StepRow(**{name: value for name, value in pairs if name in known}) for pairs in found]
 
 

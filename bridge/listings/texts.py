@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -52,7 +51,7 @@ def _as_steps(indices: str) -> str:
         return ""
     numbers = [int(number) for number in indices.split(",")]
     step = numbers[1] - numbers[0]
-    regular = all(after - before == step for before, after in itertools.pairwise(numbers))
+    regular = all(after - before == step for before, after in zip(numbers, numbers[1:]))
     return f"{numbers[0]}-{numbers[-1]}:{step}" if regular and numbers[-1] - numbers[0] > 2 * _MANY_STEPS else ""
 
 

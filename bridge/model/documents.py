@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import deque
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,8 @@ Decoder = Callable[[Any], Any]
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _decoders: dict[Any, Decoder] = {}
 _fields: dict[type, dict[str, Any]] = {}
+_shared: deque[dict[str, str]] = deque(maxlen=4)
+"""The mappings of texts that were shared last."""
 
 
 def encode(value: Any) -> Any:
@@ -48,11 +51,17 @@ def decode(kind: type[T], document: Any) -> T:
 
 
 def share_texts(texts: Any) -> dict[str, str]:
-    """A mapping with the same texts, each of which is one object in all mappings.
+    """A mapping with the same texts, each of which is one object in all mappings; not to be changed.
 
-    Jobs submitted from one shell carry the same variables, which are most of the memory that a job takes.
+    Jobs submitted from one shell carry the same variables, which are most of the memory that a job takes and of the
+    time to read it: one that equals a mapping shared lately is that mapping.
     """
-    return {_share(key): _share(text) for key, text in texts.items()}
+    for known in _shared:
+        if known == texts:
+            return known
+    made = {_share(key): _share(text) for key, text in texts.items()}
+    _shared.appendleft(made)
+    return made
 
 
 def _share(text: str) -> str:

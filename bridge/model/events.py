@@ -130,12 +130,14 @@ class Cancel(NamedTuple):
     """End the job, or one task of it, for good.
 
     `grace` is the seconds between TERM and KILL where the tasks' own do not count; it is for the whole job only.
+    With `done`, a reason in one word, the whole job ends as COMPLETED: it has reached what it is for (`stop_when`).
     """
 
     at: float
     task: str = ""
     by: str = ""
     grace: Optional[int] = None
+    done: str = ""
 
 
 class Hold(NamedTuple):

@@ -239,11 +239,14 @@ class Stage:
     """What the present launch carries of a job whose tasks take turns: some of its tasks.
 
     `launch` is the number of the first launch that carried them, `restarts` how often the job had been put back before.
+    `followed` is set where a launch is carried alone: primary tasks follow in a later stage, so the success of its own
+    does not end the job, and it ends when all its tasks have.
     """
 
     tasks: tuple[str, ...]
     launch: int = 0
     restarts: int = 0
+    followed: bool = False
 
 
 class EndedStage(NamedTuple):
@@ -349,6 +352,12 @@ class Job:
         return max(self.launch, self.newest) + 1
 
     @property
+    def lasting(self) -> tuple[TaskSpec, ...]:
+        """The tasks by whose ends it ends: the primary ones, and in a stage that primary ones follow all."""
+        followed = self.stage is not None and self.stage.followed
+        return tuple(task for task in self.spec.tasks if task.primary or followed)
+
+    @property
     def live(self) -> bool:
         """Whether the job holds resources."""
         return self.state in LIVE
@@ -367,7 +376,7 @@ class Job:
 
 def list_stages(spec: JobSpec) -> tuple[tuple[str, ...], ...]:
     """The names of the tasks of each stage, in turn; empty for a job that is launched as a whole."""
-    return list_turns(spec.tasks, spec.group, spec.start)
+    return list_turns(spec.tasks, spec.start)
 
 
 def first_stage(spec: JobSpec, launch: int = 0) -> Optional[Stage]:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Optional
 
 from overspan.bridge.model.errors import Place
+from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, StopWhen
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
@@ -229,10 +230,14 @@ class Candidate:
 
 
 class Start(str, Enum):
-    """Whether a group's members start as a gang."""
+    """Whether a group's members start as a gang, and for which of them resources are asked for at once."""
 
+    TURNS = "turns"
+    """The tasks of one stage start as a gang; each stage asks for its resources at its turn."""
     TOGETHER = "together"
+    """All tasks are launched as one, and start as a gang."""
     INDEPENDENT = "independent"
+    """As `turns`, but the tasks of one stage start each as it can."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +254,8 @@ class Origin:
     text: str = ""
     """The job file or batch script as it was submitted."""
     umask: int = 0o022
+    job: int = 0
+    """The job from inside which it was submitted, by that job's token; 0 for all others."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +300,11 @@ class JobSpec:
     """The cluster's own id of a job that was there before: it is watched, and never submitted."""
     parent: Optional[int] = None
     """The group that the job has joined: it is shown under it and ends with it."""
+    on_checkpoint: tuple[EvaluationSpec, ...] = ()
+    """What is evaluated of the checkpoints that the job writes."""
+    stop_when: Optional[StopWhen] = None
+    evaluation: Optional[EvaluationOf] = None
+    """Of an evaluation: the checkpoint that it evaluates. It outlives the group that it joined."""
     cron: Optional[Schedule] = None
     """In a submission: makes a schedule of it. In a job: the schedule that it is a run of."""
     partition: str = ""
@@ -342,7 +354,11 @@ class JobSpec:
     def public(self) -> JobSpec:
         """The spec with its secrets' values blanked, for every eye but the work's own."""
         tasks = tuple(replace(task, secrets=_blank(task.secrets)) if task.secrets else task for task in self.tasks)
-        return replace(self, tasks=tasks)
+        return replace(self, tasks=tasks).without_evaluations()
+
+    def without_evaluations(self) -> JobSpec:
+        """The spec as clusters are given it: evaluations are the daemon's alone, and their jobs may have secrets."""
+        return replace(self, on_checkpoint=(), stop_when=None) if self.on_checkpoint else self
 
 
 def demand_of(task: TaskSpec) -> Demand:

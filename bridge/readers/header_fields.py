@@ -8,6 +8,7 @@ from typing import Any
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.spec import RestartScope, Start
 from overspan.bridge.readers.dependencies import parse_dependency
+from overspan.bridge.readers.evaluation_fields import ON_CHECKPOINT, STOP_WHEN
 from overspan.bridge.readers.field_types import (
     Effect,
     Record,
@@ -42,40 +43,7 @@ def _parse_array(value: Any) -> ArraySpec:
     return parse_array(str(value))
 
 
-def _parse_select(value: Any) -> str:
-    if value not in ("all", "latest"):
-        raise ValueError(f"{value!r} is none of all, latest, or every: N")
-    return str(value)
-
-
-def _parse_checkpoint_ready(value: Any) -> str:
-    if value not in ("marker", "quiet"):
-        raise ValueError(f"{value!r} is none of marker, quiet")
-    return str(value)
-
-
 _TEXT = {"type": "string"}
-
-ON_CHECKPOINT = Record(
-    "on_checkpoint",
-    {
-        "path": TableKey(text(4096), "Folder or URL where checkpoints appear.", required=True),
-        "pattern": TableKey(text(), "Pattern of a checkpoint's name."),
-        "ready": TableKey(
-            checked(_parse_checkpoint_ready, {"enum": ["marker", "quiet"]}), "How a checkpoint is known to be complete."
-        ),
-        "select": TableKey(
-            by_form(
-                scalar=checked(_parse_select, {"enum": ["all", "latest"]}),
-                table=Record("select", {"every": TableKey(integer(1, 10**9), "Every Nth.", required=True)}).as_type(),
-            ),
-            "Which checkpoints: all, latest, or every: N.",
-        ),
-        "max_parallel": TableKey(integer(1, 10_000), "Evaluations at the same time."),
-        "job": TableKey(text(4096), "Task or job file that evaluates one checkpoint.", required=True),
-        "timeout": TableKey(delay(), "Longest time of one evaluation."),
-    },
-)
 
 JOB_NEEDS = list_of(
     by_form(
@@ -105,7 +73,10 @@ _GROUP: dict[str, TableKey] = {
 JOB: dict[str, TableKey] = {
     "failover_after": TableKey(delay(), "How long to wait for a cluster before the next one is tried."),
     "race": TableKey(boolean(), "Whether to queue on all clusters and take the first that starts."),
-    "start": TableKey(choice(Start), "together: all tasks start, or none. independent: each as it can."),
+    "start": TableKey(
+        choice(Start),
+        "turns: the tasks of a stage start, or none. together: those of all stages. independent: each as it can.",
+    ),
     "start_timeout": TableKey(delay(), "How long a start may take before what is held is given back."),
     "array": TableKey(checked(_parse_array, {"type": ["string", "integer"]}), "Indices of a job array: 0-99%10."),
     "begin": TableKey(checked(str, _TEXT), "When the job may start: now+1hour, 16:00, 2030-01-31T12:00."),
@@ -115,7 +86,10 @@ JOB: dict[str, TableKey] = {
     "priority": TableKey(integer(-PRIORITY_LIMIT, PRIORITY_LIMIT), "Priority among waiting jobs; higher starts first."),
     "hold": TableKey(boolean(), "Whether the job waits for a release."),
     "hold_on_failure": TableKey(delay(), "How long a failed job keeps its nodes, to look around."),
-    "on_checkpoint": TableKey(ON_CHECKPOINT.as_type(), "A job for every checkpoint."),
+    "on_checkpoint": TableKey(
+        list_of(ON_CHECKPOINT.as_type(), single=True), "Evaluations: a job for each checkpoint; one or a list."
+    ),
+    "stop_when": TableKey(STOP_WHEN.as_type(), "A score that ends the job as done."),
 }
 
 _SHARED: dict[str, TableKey] = {

@@ -13,8 +13,10 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.model.stages import list_turns
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
+from overspan.bridge.readers.evaluations import EvaluationContext, read_evaluations, read_stop_when
 from overspan.bridge.readers.field_types import take_plain
 from overspan.bridge.readers.group_checks import (
     MAX_TASKS,
@@ -40,7 +42,7 @@ from overspan.bridge.validation.yaml_nodes import Items, Scalar, Table, place_in
 
 Values = dict[str, Any]
 
-LATER_KEYS = ("on_checkpoint", "pool")
+LATER_KEYS = ("pool",)
 """Header keys that are checked here and carried out by a later version."""
 
 
@@ -68,8 +70,14 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
     `file` names it in messages. Every fault is reported at once: InvalidRequest with the first one's position and
     remedy, the others as further lines of its message.
     """
+    origin = replace(context.origin, file=context.origin.file or file, text=context.origin.text or text)
+    return read_job_tables(read_tables(text, file), file, replace(context, origin=origin))
+
+
+def read_job_tables(tables: list[Table], file: str, context: ReadContext) -> JobSpec:
+    """Read the documents of a job file; raises as `read_job_file`."""
     _check_context(context)
-    layout = _arrange(read_tables(text, file))
+    layout = _arrange(tables)
     if len(layout.tasks) > MAX_TASKS:
         refuse(f"the job has {len(layout.tasks)} tasks; the limit is {MAX_TASKS}", layout.tasks[MAX_TASKS].place)
     header, tasks = apply_overrides(layout.header, layout.tasks, context.overrides)
@@ -86,15 +94,17 @@ def read_job_file(text: str, file: str, *, context: ReadContext) -> JobSpec:
     spec = _make_job(layout, values, parsed_tasks, context, found)
     found.raise_any()
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
+    # Without turns the two mean the same, and builds before this one read the other.
+    together = spec.start is Start.TURNS and not list_turns(placed, Start.TURNS)
     return replace(
-        replace(spec, tasks=placed).take(spec.candidates[0]),
+        replace(spec, tasks=placed, start=Start.TOGETHER if together else spec.start).take(spec.candidates[0]),
         name=job_name,
         candidates=spec.candidates if differ(spec.candidates) else (),
         later={**spec.later, **later},
         mount_places={source: place for parsed in parsed_tasks for source, place in parsed.mount_places.items()},
         later_places={**_later_places(layout, spec, parsed_tasks), **_collect_places(parsed_tasks)},
         notes=tuple(found.notes),
-        origin=replace(context.origin, file=context.origin.file or file, text=context.origin.text or text),
+        origin=context.origin,
     )
 
 
@@ -235,8 +245,12 @@ def _make_job(
     partitions = {options.get("slurm", {}).get("partition", "") for options in written}
     partition = partitions.pop() if len(partitions) == 1 else ""
     candidates = list_candidates(placed.clusters, [parsed.candidates for parsed in parsed_tasks], partition, found)
+    primaries = read_primaries(layout.header, values, names, Diagnostics())
+    evaluations = read_evaluations(
+        layout.top, values, EvaluationContext(context, tuple(names), primaries, read_job_tables), found
+    )
     inter_connection = values.get("inter_connection", True)
-    together = layout.single or (layout.group and inter_connection)
+    start = Start.TOGETHER if layout.single else Start.TURNS if layout.group and inter_connection else Start.INDEPENDENT
     made = {
         "name": "",
         "tasks": tuple(
@@ -245,7 +259,7 @@ def _make_job(
         "candidates": candidates,
         "group": layout.group,
         "clusters": placed.clusters,
-        "start": values.get("start", Start.TOGETHER if together else Start.INDEPENDENT),
+        "start": values.get("start", start),
         "restart": None if layout.single else values.get("restart"),
         "priority": _read_priority(values, top, parsed_tasks, found),
         "hold": values.get("hold", False) or context.hold,
@@ -256,6 +270,8 @@ def _make_job(
         "native": native,
         "array": _read_array(layout, values, found),
         "dependency": _read_dependency(layout, values, found),
+        "on_checkpoint": evaluations,
+        "stop_when": read_stop_when(layout.top, values, evaluations, found),
         "later": {**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
     }
     job = JobSpec(**{**take_plain(JobSpec, values), **made})

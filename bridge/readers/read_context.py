@@ -13,7 +13,8 @@ class ReadContext:
     """The surroundings of one submission.
 
     `directory` resolves relative paths; `environment` is the submitter's. `env` and `secrets` are the values given
-    with --env and --secret, for every task. `overrides` are the words of --set. `clusters` maps names to kinds
+    with --env and --secret, for every task. `files` are the texts of further files that the submission names, by path.
+    `overrides` are the words of --set. `clusters` maps names to kinds
     (local, slurm, kubernetes); None when they are not known, and then names are not checked. `cluster` and `name`
     are --cluster and --name: they replace what the file says. `now` is in seconds since the epoch.
     """
@@ -29,6 +30,7 @@ class ReadContext:
     name: str = ""
     hold: bool = False
     now: float = 0.0
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.evaluations import EvaluationSpec
 from overspan.bridge.model.spec import JobSpec, Origin
-from overspan.bridge.readers.job_file import read_job_file
+from overspan.bridge.readers.evaluations import EvaluationContext, read_watch
+from overspan.bridge.readers.job_file import read_job_file, read_job_tables
 from overspan.bridge.readers.parent_group import read_parent
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch.arguments import parse_sbatch
@@ -25,7 +27,8 @@ class Submission:
     after the verb, read for scripts only. `environment`, `directory`, `umask`, `user`, `uid`, `host` and `command`
     are the submitter's. `overrides`, `env` and `secrets` are --set, --env and --secret. `cluster`, `name` and `hold`
     replace what the text says; `test_only` submits nothing. `token` is drawn for each submission, so that one that is
-    sent again is known; empty for none.
+    sent again is known; empty for none. `files` are the texts of files that the text names (`on_checkpoint.job`), by
+    their absolute paths: only the submitter's own commands read the submitter's files.
     """
 
     kind: str
@@ -47,6 +50,11 @@ class Submission:
     hold: bool = False
     cluster: str = ""
     token: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    job: int = 0
+    """The job whose token sent it; 0 for a user's own command."""
+    home: str = ""
+    """The cluster of that job, which is the default in place of the daemon's."""
 
 
 def read_submission(submission: Submission, clusters: Mapping[str, str] | None = None, now: float = 0.0) -> JobSpec:
@@ -71,6 +79,17 @@ def read_submission(submission: Submission, clusters: Mapping[str, str] | None =
     return read_batch_script(text, file, call=call, context=context)
 
 
+def read_watch_submission(
+    submission: Submission, clusters: Mapping[str, str], now: float, tasks: tuple[Sequence[str], Collection[str]]
+) -> EvaluationSpec:
+    """Read what `span evals watch` sends: a document with one entry of `on_checkpoint`.
+
+    `tasks` are those of the watched job, and its primaries. Raises InvalidRequest.
+    """
+    context = _make_context(submission, clusters, now)
+    return read_watch(submission.text, submission.file or "stdin", EvaluationContext(context, *tasks, read_job_tables))
+
+
 def _make_context(submission: Submission, clusters: Mapping[str, str] | None, now: float) -> ReadContext:
     return ReadContext(
         directory=submission.directory,
@@ -87,10 +106,12 @@ def _make_context(submission: Submission, clusters: Mapping[str, str] | None, no
             file=submission.file,
             text=submission.text,
             umask=submission.umask,
+            job=submission.job,
         ),
         clusters=clusters,
         cluster=submission.cluster,
         name=submission.name,
         hold=submission.hold,
         now=now,
+        files=submission.files,
     )

@@ -20,6 +20,8 @@ ENTRIES: Mapping[str, str] = {
     # Run by the local adapter.
     "forkserver": "local.forkserver",
     "shell": "shell",
+    # `span` inside a job whose daemon is elsewhere.
+    "command": "job_command",
     # Slurm's commands inside jobs that are not Slurm's.
     "salloc": "srun.salloc",
     "sattach": "srun.sattach",

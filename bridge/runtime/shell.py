@@ -15,7 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.execution import place_members
+from overspan.bridge.lifecycle.rules import RULES
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_name
@@ -38,7 +39,6 @@ from overspan.bridge.runtime.slurm.node_folders import make_folder
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
 from overspan.bridge.runtime.slurm.placement import read_placement
 from overspan.bridge.runtime.slurm.shell_folder import read_native
-from overspan.bridge.runtime.slurm.task_reduction import place_members, reduce_task
 from overspan.bridge.runtime.slurm.variables import merge_variables
 
 MARK = "OVERSPAN_SHELL"
@@ -65,7 +65,7 @@ def main(words: Sequence[str]) -> int:
         path, launch, part, task, number, *command = words
         directory, node = RunDirectory(path, int(launch), part), int(number)
         plan = directory.read_plan()
-        job = replay(directory, plan.job)
+        job = replay(directory, plan)
         job = place_others(directory, job, task) if part else job
         folder = make_folder(("/tmp", os.environ.get("TMPDIR", "")))
     except (OSError, ValueError) as error:
@@ -81,15 +81,15 @@ def main(words: Sequence[str]) -> int:
         folder.remove()
 
 
-def replay(directory: RunDirectory, job: Job) -> Job:
+def replay(directory: RunDirectory, plan: RunPlan) -> Job:
     """The job's facts by its journal, of which the last line may be half written. Raises OSError and ValueError."""
-    apply = reduce_task if directory.own != directory.path else reduce
+    job, reduce = plan.job, RULES[plan.decider].reduce
     with open(directory.file("journal.jsonl"), "rb") as file:
         data = file.read()
     for line in data[: data.rfind(b"\n") + 1].splitlines():
         document = json.loads(line)
         if "event" in document:
-            job = apply(job, event_from_document(document))
+            job = reduce(job, event_from_document(document))
     return job
 
 

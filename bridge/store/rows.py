@@ -143,9 +143,14 @@ def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
     specs: dict[int, JobSpec] = {}
     found: list[StoredJob] = []
     damages: list[Damage] = []
+    text = None
     for row in rows:
         try:
+            if found and row.document == text:
+                # A loop of submissions makes many jobs of one spec.
+                specs[row.spec_id] = found[-1].job.spec
             found.append(stored_job(row, specs))
+            text = row.document
         except Unreadable as error:
             texts = [each if isinstance(each, str) else "" for each in (row.cluster, row.handle)]
             array = row.array_id if isinstance(row.array_id, int) else 0

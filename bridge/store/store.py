@@ -15,6 +15,7 @@ from typing import Any
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
+from overspan.bridge.store.evaluations import EvaluationMethods
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -40,8 +41,8 @@ _DECODE_HERE = 20
 """Rows that are decoded on the event loop; more of them would delay other requests."""
 
 
-class Store(ScheduleMethods):
-    """Jobs, outbox, timeline, schedules and single values in one database, behind one writer thread."""
+class Store(ScheduleMethods, EvaluationMethods):
+    """Jobs, outbox, timeline, schedules, evaluations and single values in one database, behind one writer thread."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

@@ -6,7 +6,7 @@ the spec hardly ever.
 
 from __future__ import annotations
 
-from sqlalchemy import Index, Text
+from sqlalchemy import Index, Text, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 
@@ -125,8 +125,41 @@ class ReceiptTable(SQLModel, table=True):
     schedule_id: int
 
 
+class WatchTable(SQLModel, table=True):
+    """What is evaluated of a job's checkpoints, an entry each; an id is never used twice."""
+
+    __tablename__ = "watch"
+    __table_args__ = (UniqueConstraint("job_id", "name"), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, primary_key=True)
+    job_id: int
+    name: str
+    user: str
+    closed: bool
+    """Whether nothing is looked for any more, and all its evaluations are over."""
+    facts: str = Field(sa_type=Text)
+
+
+class EvaluationTable(SQLModel, table=True):
+    """The evaluations of a watch: one for each checkpoint, version of it and run by hand."""
+
+    __tablename__ = "evaluation"
+    __table_args__ = (UniqueConstraint("watch_id", "checkpoint", "content", "run"), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, primary_key=True)
+    watch_id: int
+    checkpoint: str
+    content: str
+    """The version of the checkpoint's content; empty where its name alone counts."""
+    run: int
+    """0 for the one that the watch made; others were asked for by hand."""
+    job_id: int
+    """0 until it is submitted."""
+    over: bool
+    facts: str = Field(sa_type=Text)
+
+
 metadata = SQLModel.metadata
-TABLES = tuple(
-    metadata.tables[name] for name in ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt")
-)
-job, spec, outbox, timeline, meta, schedule, crontab, receipt = TABLES
+_NAMES = ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt", "watch", "evaluation")
+TABLES = tuple(metadata.tables[name] for name in _NAMES)
+job, spec, outbox, timeline, meta, schedule, crontab, receipt, watch, evaluation = TABLES

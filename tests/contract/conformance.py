@@ -87,9 +87,16 @@ class Follower:
         """Cancel a launch; what cannot be carried out yet is ordered again, as the daemon does."""
         order = Order(token, handle, Cancel(time.time()))
         deadline = time.monotonic() + DEADLINE
-        while (answer := (await self.adapter.order([order]))[0]) is not None:
+        while (answer := await self._ask(order)) is not None:
             assert answer.transient and time.monotonic() < deadline, answer
             await self.step(0.5)
+
+    async def _ask(self, order: Order) -> Refusal | None:
+        """The answer; a refusal for now where there is none yet."""
+        try:
+            return (await self.adapter.order([order]))[0]
+        except SomeUnanswered:
+            return Refusal(order.token, "not answered yet", True)
 
     async def until(self, fact: Callable[[], bool], what: str) -> None:
         """Follow until something is so."""

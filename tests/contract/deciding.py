@@ -22,6 +22,7 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
     Report,
+    SomeUnanswered,
 )
 from overspan.adapters.kubernetes.cluster import KubernetesCluster
 from overspan.adapters.traits import Traits
@@ -154,6 +155,9 @@ class DaemonSide:
             while not call.done():
                 await self._look((), LOOK_SECONDS)
             return call.result()
+        except SomeUnanswered as some:
+            late = {order.token: Refusal(order.token, "not answered yet", True) for order in owed}
+            return [{**late, **some.answers}[order.token] for order in owed]
         finally:
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)

@@ -83,7 +83,7 @@ class ScriptedDays:
         name = f"job-{number}"
         codes = [chance.choice((0, 0, 0, 3)) for _ in range(chance.choice((1, 1, 2)))]
         words = [f"{chance.choice((0.0, 0.5, 7.0))}:{code}" for code in codes]
-        words += ["chain"] * (len(codes) > 1 and chance.random() < 0.5)
+        words += [chance.choice(("chain", "chain", "fan", "prepare", "", ""))] * (len(codes) > 1)
         words += [word for word in ("hold", "begin", "retry", "list") if chance.random() < 0.15]
         await self.orders.submit(Submission("script", " ".join(words), user="me", name=name))
         await self.orders.meddle()
@@ -135,11 +135,12 @@ class ScriptedDays:
 
 
 def check_turns(job: Job) -> None:
-    """No stage was granted anything before the one before it had succeeded."""
-    for before, task in itertools.pairwise(job.tasks):
-        if task.attempts and task.over:
-            assert before.state is State.COMPLETED, f"job {job.id}: {task.name} began after {before.state}"
-            assert task.attempts[-1].launched_at >= (before.ended_at or 0.0)
+    """No task was granted anything before those that it needs had succeeded."""
+    for task in job.tasks:
+        for before in (job.task(need.task) for need in job.spec_of(task.name).needs):
+            if task.attempts and task.over:
+                assert before.state is State.COMPLETED, f"job {job.id}: {task.name} began after {before.state}"
+                assert task.attempts[-1].launched_at >= (before.ended_at or 0.0)
 
 
 def plain(job: Job) -> tuple[object, ...]:
@@ -148,7 +149,10 @@ def plain(job: Job) -> tuple[object, ...]:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
-    """`SECONDS:CODE` for each task, then chain: a pipeline, hold, begin, retry, list: two clusters."""
+    """`SECONDS:CODE` for each task, then chain: a pipeline, hold, begin, retry, list: two clusters.
+
+    fan: a group whose tasks need the success of the first one; prepare: the same, and that one is auxiliary.
+    """
     words = submission.text.split()
     retry = RetryPolicy(max_restarts_on_errors=2, max_restarts=5, backoff=Backoff(first=1.0, limit=5.0))
     tasks = tuple(
@@ -170,6 +174,10 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Parsed
             *(replace(task, needs=(Need(before.name, NeedKind.OK),)) for before, task in itertools.pairwise(tasks)),
         )
         spec = replace(spec, tasks=chained, group=False, start=Start.INDEPENDENT)
+    elif "fan" in words or "prepare" in words:
+        first = replace(tasks[0], primary="fan" in words)
+        followers = (replace(task, needs=(Need(first.name, NeedKind.OK),)) for task in tasks[1:])
+        spec = replace(spec, tasks=(first, *followers), start=Start.TURNS)
     if "list" in words:
         spec = replace(spec, clusters=("local", "far"), failover_after=2)
     return ParsedSubmission(replace(spec, origin=Origin(user="me", directory="/")))

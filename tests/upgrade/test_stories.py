@@ -60,6 +60,38 @@ run: WORK
 """
 
 
+FOLLOWED = """
+---
+name: NAME
+execution: parallel
+---
+name: trainer
+resources: {cpus: 1}
+run: |
+  echo training
+  until [ -e GATE ]; do sleep 0.1; done  # hang
+---
+name: judge
+resources: {cpus: 1}
+needs: [ok:trainer]
+run: echo judged
+"""
+
+
+FOLLOWED_ON_SLURM = """
+---
+name: followed
+execution: parallel
+---
+name: fit
+run: gate GATE
+---
+name: judge
+needs: [ok:fit]
+run: sleep 0.1
+"""
+
+
 @pytest.fixture
 def span(old: OldVersion, tmp_path: Path) -> Iterator[Installation]:
     """An installation of the old version; nothing of it is left afterwards."""
@@ -100,12 +132,47 @@ def test_a_group_of_this_machine_is_adopted_signalled_and_ends_by_its_rules(span
     assert list_accounts(span, job) == [[f"{job}+0", "COMPLETED", "0:0"], [f"{job}+1", "COMPLETED", "0:0"]]
 
 
+@pytest.mark.parametrize("cluster", ["local", "pods"])
+def test_a_group_that_has_booked_all_its_turns_keeps_them(span: Installation, cluster: str) -> None:
+    """The old version books all tasks at the start; its launch carries them all to the end, and no second one is made.
+
+    One that waited then is launched as it was submitted; one that is submitted now takes turns.
+    """
+    on = ("-M", cluster)
+    text = FOLLOWED.replace("GATE", str(span.root / "gate"))
+    runs = span.submit("runs", text.replace("NAME", "runs"), *on)
+    waits = span.submit("waits", text.replace("NAME", "waits"), "--hold", *on)
+    span.until(runs, "RUNNING")
+    wait_until(lambda: "training" in span.log(runs), 20, "its first line")
+    before = list_starts(span, runs)
+    change(span)
+    span.run("release", str(waits))
+    new = span.submit("new", text.replace("NAME", "new"), *on)
+    for job in (runs, waits, new):
+        span.until(job, "RUNNING")
+        wait_until(lambda job=job: "training" in span.log(job), 20, "its first line")  # type: ignore[misc]
+    assert list_starts(span, runs) == before
+    asks = [
+        span.run("squeue", "-h", "--groups", "-j", str(job), "-o", "%C").stdout.split() for job in (runs, waits, new)
+    ]
+    assert asks == [["2"], ["2"], ["1"]]
+    (span.root / "gate").touch()
+    for job in (runs, waits, new):
+        assert span.until(job, "COMPLETED", "FAILED", "CANCELLED")["state"] == "COMPLETED"
+        assert [len(task["attempts"]) for task in span.show(job)["tasks"]] == [1, 1]
+        assert sorted(span.log(job).splitlines()) == ["judge-0   | judged", "trainer-0 | training"]
+    told = [span.run("timeline", str(job)).stdout.count("judge is next") for job in (runs, waits, new)]
+    assert told == [0, 0, 1]
+
+
 def test_work_on_slurm_is_adopted_ends_by_itself_and_is_cancelled(span: Installation) -> None:
     on = ("-M", "slurm")
     ends = span.submit("ends", SLURM.replace("NAME", "ends").replace("WORK", f"gate {span.root / 'gate'}"), *on)
     cancelled = span.submit("cancelled", SLURM.replace("NAME", "cancelled").replace("WORK", "hang"), *on)
     members = SLURM.replace("NAME", "members").replace("WORK", "hang").replace("primary", "restart: task\nprimary")
     jobs = (ends, cancelled, span.submit("members", members, *on), span.batch("hang", "-J", "single", *on))
+    followed = span.submit("followed", FOLLOWED_ON_SLURM.replace("GATE", str(span.root / "gate")), *on)
+    span.until(followed, "RUNNING")
     for job in jobs:
         span.until(job, "RUNNING")
     before = list_starts(span, *jobs)
@@ -114,6 +181,10 @@ def test_work_on_slurm_is_adopted_ends_by_itself_and_is_cancelled(span: Installa
     assert {span.show(job)["state"] for job in jobs} == {"RUNNING"}
     (span.root / "gate").touch()
     assert span.until(ends, "COMPLETED", "FAILED")["state"] == "COMPLETED"
+    # The allocation of both is kept to the end, and its supervisor starts the second task.
+    assert span.until(followed, "COMPLETED", "FAILED")["state"] == "COMPLETED"
+    assert [len(task["attempts"]) for task in span.show(followed)["tasks"]] == [1, 1]
+    assert "judge is next" not in span.run("timeline", str(followed)).stdout
     span.run("scancel", *map(str, jobs[1:]))
     for job in jobs[1:]:
         span.until(job, "CANCELLED", timeout=60)

@@ -156,7 +156,7 @@ class Calls:
         body = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": seconds}}
         path = self._path("Pod", pod.name)
         answer = await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
-        if answer.status not in (*_MISSING, 409, 422):
+        if answer.status not in (*_MISSING, 422) and not _is_other(answer):
             _document(answer, f"change pod {pod.name}")
 
     async def drop_pod(self, pod: PodRecord) -> None:
@@ -218,8 +218,13 @@ class Calls:
 
 
 def _is_other(answer: ApiAnswer) -> bool:
-    """Whether an object of that name is another one: its uid was given and is not the same."""
-    return answer.status == 409 or (answer.status == 422 and "uid" in answer.message and "immutable" in answer.message)
+    """Whether an object of that name is another one: its uid was given and is not the same.
+
+    A 409 of another kind is a change that lost against others' and has to be made again.
+    """
+    if answer.status == 409:
+        return "UID in precondition" in answer.message
+    return answer.status == 422 and "uid" in answer.message and "immutable" in answer.message
 
 
 def _document(answer: ApiAnswer, doing: str) -> dict[str, Any]:

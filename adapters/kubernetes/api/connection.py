@@ -150,13 +150,16 @@ class Connection:
 
         Raises the error of a refusal, and Unreachable and TimedOut when the end is unknown; the process may go on then.
         """
-        command = ExecCommand(namespace, pod, container, words)
-        done = run_command(self._open_socket(command), timeout)
+        return self.execute(ExecCommand(namespace, pod, container, words), timeout)
+
+    def execute(self, command: ExecCommand, timeout: float) -> tuple[int, str]:
+        """`exec` of a command that reads input, or prints much. Raises CannotRun too."""
+        done = run_command(self._open_socket(command), command, timeout)
         if isinstance(done, ApiAnswer) and done.status == 401:
             self._renew(self._headers)
-            done = run_command(self._open_socket(command), timeout)
+            done = run_command(self._open_socket(command), command, timeout)
         if isinstance(done, ApiAnswer):
-            raise to_error(done, f"run {words[0]} in pod {pod}")
+            raise to_error(done, f"run {command.words[0]} in pod {command.pod}")
         return done
 
     async def call(self, method: str, path: str, **options: Any) -> ApiAnswer:

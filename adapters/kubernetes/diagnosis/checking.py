@@ -15,8 +15,9 @@ from overspan.adapters.kubernetes.api.discovery import Right, find_backend, may
 from overspan.adapters.kubernetes.api.quantities import read_amounts
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 from overspan.adapters.kubernetes.api.rights import judge_rights, list_extras, list_rights
-from overspan.adapters.kubernetes.diagnosis.trial import render_pod, try_names
+from overspan.adapters.kubernetes.diagnosis.trial import DEADLINE, LABEL, try_names
 from overspan.adapters.kubernetes.launches.gang import GangBackend
+from overspan.adapters.kubernetes.manifests.small_pods import SmallPod, render_small_pod
 from overspan.adapters.kubernetes.observation.nodes import ask_nodes
 from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.adapters.kubernetes.settings import Settings
@@ -122,7 +123,7 @@ def _check_rights(connection: Connection, backend: GangBackend, namespace: str, 
 def _check_submit(connection: Connection, settings: Settings, namespace: str) -> list[Finding]:
     """A pod that is judged and not made: admission rules, limits and quotas; its time is the server's clock."""
     name = f"span-check-{secrets.token_hex(4)}"
-    body = render_pod(name, settings, ["/bin/sh", "-c", ":"])
+    body = render_small_pod(name, settings, SmallPod(["/bin/sh", "-c", ":"], DEADLINE, {LABEL: name}))
     before = time.time()
     answer = connection.request("POST", f"/api/v1/namespaces/{namespace}/pods", query={"dryRun": "All"}, body=body)
     after = time.time()

@@ -12,12 +12,10 @@ from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import MERGE_PATCH, Connection
 from overspan.adapters.kubernetes.api.refusals import AS_SOMEBODY, find_remedy
 from overspan.adapters.kubernetes.manifests.names import MANAGED_BY, MANAGER
-from overspan.adapters.kubernetes.manifests.overlay import lay_over
-from overspan.adapters.kubernetes.manifests.scripts import escape
-from overspan.adapters.kubernetes.manifests.security import restrict_pod
+from overspan.adapters.kubernetes.manifests.small_pods import SmallPod, render_small_pod
 from overspan.adapters.kubernetes.observation.evidence import explain_waiting
 from overspan.adapters.kubernetes.observation.records import DOMAIN, MAIN, PodRecord, read_pod
-from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 
 HOST = "task-0"
@@ -46,7 +44,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do [ -n "$told" ] && break; sleep 1; done
 exit $code
 """
 """Looks its own name up, and waits a moment for a signal, which comes by exec as those of jobs do."""
-_DEADLINE = 60
+DEADLINE = 60
 SIGNAL = ("/bin/sh", "-c", "kill -s USR1 1")
 
 
@@ -57,43 +55,11 @@ class TrialTimes(NamedTuple):
     pause: float = 0.25
 
 
-def render_pod(name: str, settings: Settings, words: list[str]) -> dict[str, Any]:
-    """A small pod that goes where jobs go, with the cluster's own overlay. Raises InvalidRequest for a wrong one."""
-    labels = {**settings.labels, MANAGED_BY: MANAGER, LABEL: name}
-    small, large = {"cpu": "10m", "memory": "16Mi"}, {"cpu": "1", "memory": "128Mi"}
-    container = {
-        "name": MAIN,
-        "image": settings.image or "image",
-        "command": [escape(word) for word in words],
-        "resources": {"requests": small, "limits": large},
-    }
-    spec: dict[str, Any] = {
-        "hostname": HOST,
-        "subdomain": name,
-        "restartPolicy": "Never",
-        "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
-        "activeDeadlineSeconds": _DEADLINE,
-        "terminationGracePeriodSeconds": 1,
-        "nodeSelector": dict(settings.node_selector),
-        "tolerations": [dict(one) for one in settings.tolerations],
-        "imagePullSecrets": [{"name": one} for one in settings.image_pull_secrets],
-        "containers": [container],
-    }
-    if settings.service_account:
-        spec["serviceAccountName"] = settings.service_account
-    if settings.scheduler:
-        spec["schedulerName"] = settings.scheduler
-    metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    pod = lay_over(pod, settings.kubernetes, "kubernetes of the cluster")
-    return restrict_pod(pod) if settings.security == RESTRICTED else pod
-
-
 def render_trial(name: str, settings: Settings) -> list[dict[str, Any]]:
     """The headless Service and the pod that looks its name up."""
-    pod = render_pod(name, settings, ["/bin/sh", "-c", _SCRIPT, "trial", f"{HOST}.{name}"])
     selector = {LABEL: name}
+    words = ["/bin/sh", "-c", _SCRIPT, "trial", f"{HOST}.{name}"]
+    pod = render_small_pod(name, settings, SmallPod(words, DEADLINE, selector, hostname=HOST, subdomain=name))
     port = {"name": "none", "port": 9, "protocol": "TCP"}
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector, "ports": [port]}
     metadata = {"name": name, "labels": {MANAGED_BY: MANAGER, **selector}}
@@ -164,7 +130,7 @@ def _try_signal(connection: Connection, pod: PodRecord) -> Finding:
 
 def _try_deadline(connection: Connection, path: str) -> Finding:
     """Lower the pod's deadline as those of auxiliaries are, without effect: policies may forbid it to who may patch."""
-    body, query = {"spec": {"activeDeadlineSeconds": _DEADLINE - 1}}, {"dryRun": "All"}
+    body, query = {"spec": {"activeDeadlineSeconds": DEADLINE - 1}}, {"dryRun": "All"}
     answer = connection.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
     if answer.works:
         return Finding("deadlines", True, "a pod's deadline may be lowered")

@@ -133,7 +133,7 @@ def count_pods(job: Job) -> int:
 
 def count_gang(job: Job) -> int:
     """How many pods start as one."""
-    return count_pods(job) if job.spec.start is Start.TOGETHER else 1
+    return count_pods(job) if job.spec.start is not Start.INDEPENDENT else 1
 
 
 def choose_backend(job: Job, best: GangBackend, templates: Sequence[Document]) -> BackendChoice:

@@ -1,6 +1,8 @@
 """Carrying out decisions on pods, by actions that may be repeated.
 
-One lock for each launch: its orders are carried out one after the other, those of different launches concurrently.
+One lock for each launch: its orders are carried out one after the other, those of different launches concurrently. A
+launch whose orders take long, say because a node hangs, delays the answers to others by WAIT_SECONDS at most: its own
+are kept until the daemon asks again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakValueDictionary
 
-from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.contract import Order, Refusal, SomeUnanswered
 from overspan.adapters.first_observation import await_first_observation
 from overspan.adapters.kubernetes.api.answers import is_there, is_transient
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
@@ -50,9 +52,13 @@ from overspan.bridge.model.events import Event
 
 _log = logging.getLogger(__name__)
 
+WAIT_SECONDS = 2.0
+"""Seconds for which the orders of all launches wait for the slowest."""
 _REMEMBERED = 2000
 _EXECS = 8
-"""Commands in pods at the same time; a node that hangs has each of its threads for the whole timeout."""
+"""Commands in pods at the same time."""
+_EXECS_A_NODE = 4
+"""Of these on one node, which may hang and then has each of its threads for the whole timeout."""
 _EXEC_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 3.0
 _PLACE_SECONDS = 5.0
@@ -82,37 +88,66 @@ class Orderer:
         self._launches = launches
         self._follow = follow_to_end
         self._settings = settings
-        self._done: OrderedDict[str, None] = OrderedDict()
-        """Tokens of what was carried out: a signal is not sent twice for a repeated call."""
+        self._done: OrderedDict[str, Refusal | None] = OrderedDict()
+        """Final answers by token: a signal is not sent twice for a repeated call."""
+        self._late: OrderedDict[str, Refusal | None] = OrderedDict()
+        """Answers by token that came when their caller no longer waited."""
+        self._working: set[asyncio.Task[None]] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By handle; a lock lives as long as it is held or waited for."""
+        self._nodes: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By node; commands in its pods."""
         self._threads = ThreadPoolExecutor(_EXECS, thread_name_prefix="exec")
         self._opener = GateOpener(launches.connection, self._threads)
 
     async def close(self) -> None:
-        """Wait for the start gates that are being opened, and end the threads."""
+        """Wait for the start gates that are being opened, and end the orders under way and the threads."""
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
         await self._opener.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        """Carry out each; answers in order. Raises Unreachable where a call was not answered."""
+        """Carry out each; answers in order.
+
+        Raises Unreachable where a call was not answered, and SomeUnanswered while the orders of a launch take long.
+        """
         by_handle: dict[str, list[Order]] = {}
         for order in orders:
             by_handle.setdefault(order.handle, []).append(order)
-        answers: dict[int, Refusal | None] = {}
-        began = time.monotonic()
+        answers: dict[str, Refusal | None] = {}
+        began, left = time.monotonic(), asyncio.Event()
 
         async def work(handle: str, mine: list[Order]) -> None:
             async with self._locks.setdefault(handle, asyncio.Lock()):
                 for order in mine:
-                    answers[id(order)] = await self._carry_out(order, began)
+                    answer = self._late.pop(order.token) if order.token in self._late else None
+                    answer = answer or await self._carry_out(order, began)
+                    (self._late if left.is_set() else answers)[order.token] = answer
+            _limit(self._late)
 
-        await finish_all(work(*item) for item in by_handle.items())
-        return [answers[id(order)] for order in orders]
+        tasks = [asyncio.create_task(work(*item)) for item in by_handle.items()]
+        self._working.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._forget)
+        if tasks:
+            await asyncio.wait(tasks, timeout=WAIT_SECONDS)
+        left.set()
+        await finish_all(task for task in tasks if task.done())
+        if any(not task.done() for task in tasks):
+            raise SomeUnanswered(dict(answers))
+        return [answers[order.token] for order in orders]
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        # One that nobody waits for any more is made again, and fails again where the cluster does.
+        if not task.cancelled() and task.exception() is not None:
+            _log.debug("orders of a launch: %s", task.exception())
 
     async def _carry_out(self, order: Order, began: float) -> Refusal | None:
         if order.token in self._done:
-            return None
+            return self._done[order.token]
         try:
             handle = parse_handle(order.handle)
         except NotFound:
@@ -127,20 +162,20 @@ class Orderer:
             # Without the cursor, an end that is stored already looks like a pod that was never created.
             return Refusal(order.token, "the launch has not been looked at yet", True)
         watched.busy += 1
+        answer: Refusal | None = None
         try:
             await self._dispatch(order.event, watched)
         except RetryLater as error:
             return Refusal(order.token, str(error), True, error.reason)
         except (ValueError, NotCarriedOut) as error:
-            return Refusal(order.token, str(error))
+            answer = Refusal(order.token, str(error))
         finally:
             watched.busy -= 1
             watched.dirty = True
             self._launches.changed.set()
-        self._done[order.token] = None
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
-        return None
+        self._done[order.token] = answer
+        _limit(self._done)
+        return answer
 
     async def _dispatch(self, event: Event, watched: WatchedLaunch) -> None:
         if isinstance(event, events.Hold):
@@ -223,7 +258,8 @@ class Orderer:
     async def _exec(self, pod: PodRecord, words: Sequence[str], timeout: float) -> tuple[int, str]:
         place = pod.namespace, pod.name, MAIN
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._launches.connection.exec, *place, words, timeout)
+        async with self._nodes.setdefault(pod.node, asyncio.Semaphore(_EXECS_A_NODE)):
+            return await loop.run_in_executor(self._threads, self._launches.connection.exec, *place, words, timeout)
 
     async def _announce(self, action: AnnounceEnd, calls: Calls) -> None:
         """Let a pod know that Overspan ends it, before the delete. Tries exec, then the annotation."""
@@ -243,6 +279,11 @@ class Orderer:
         for index, message in failed.items():
             key = action.task, action.attempt, index
             watched.tombstones[key] = make_tombstone(watched, key, action.go, action.run, message)
+
+
+def _limit(answers: OrderedDict[str, Refusal | None]) -> None:
+    while len(answers) > _REMEMBERED:
+        answers.popitem(last=False)
 
 
 async def _mark(calls: Calls, action: PatchPod) -> None:

@@ -57,7 +57,7 @@ class OutputFiles:
     def note(self, launch: Launch, settings: Settings) -> None:
         """Note the files of a launch that is submitted. Unreachable, to be tried again, where the disk has no room."""
         first = launch.job.spec.tasks[0]
-        outputs = choose_outputs(launch.job, first, settings)
+        outputs = Outputs() if launch.job.spec.origin.job else choose_outputs(launch.job, first, settings)
         found = None if outputs == Outputs() else ScriptFiles(first.name, outputs, launch.job.spec.origin.umask)
         if found is not None:
             path = os.path.join(self._folder, launch.token, _FILE)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.manifests.environment import Owner, build_values, place_members
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
@@ -47,14 +48,18 @@ ASKING = (
     *("sinfo", "sprio", "sshare", "sstat", "sdiag"),
 )
 """Commands that ask the daemon."""
+ACCESS_ENTRY = "job.access"
+"""The entry of the Secret by which commands reach the daemon; it has the job's token."""
+SPAN = "span"
 _KEY_DIR = f"{BASE}/key"
 DOCUMENT = "allocation.json"
 """The entry that says what srun is to know of the job."""
 _PROGRAM, _SCRIPT, _BODY = "commands.pyz", "command", "body"
+_ACCESS = "access"
 _VOLUME, _KEY_VOLUME = f"{VOLUME_PREFIX}commands", f"{VOLUME_PREFIX}key"
-_NAMED = re.compile(rf"(?<![\w.-])(?:{'|'.join((*HERE, *ASKING))})(?![\w.-])")
+_NAMED = re.compile(rf"(?<![\w.-])(?:{'|'.join((*HERE, *ASKING, SPAN))})(?![\w.-])")
 _READABLE, _EXECUTABLE = 0o444, 0o555
-MOUNTED = Mounted(RUN_DIR, f"{COMMANDS_DIR}/{DOCUMENT}", _KEY_DIR)
+MOUNTED = Mounted(RUN_DIR, f"{COMMANDS_DIR}/{DOCUMENT}", _KEY_DIR, f"{_KEY_DIR}/{_ACCESS}")
 """Where a pod has what its commands need."""
 
 _MAIN = """\
@@ -71,7 +76,15 @@ _START = f"exec python3 -I -S {COMMANDS_DIR}/{_PROGRAM}"
 COMMAND = f"""\
 #!/bin/sh
 verb=${{0##*/}}
-case $verb in {"|".join(HERE)}) command -v python3 >/dev/null 2>&1 && {_START} "$verb" "$@" ;; esac
+if [ "$verb" = {SPAN} ]; then verb=${{1:---help}}; [ $# = 0 ] || shift; fi
+here=
+case $verb in {"|".join(HERE)}) here=1 ;; esac
+[ ! -r {_KEY_DIR}/{_ACCESS} ] || here=1
+[ -z "$here" ] || {{ command -v python3 >/dev/null 2>&1 && {_START} "$verb" "$@"; }}
+[ ! -r {_KEY_DIR}/{_ACCESS} ] || {{
+  echo "$verb: error: this image has no python3, which $verb needs in a pod" >&2
+  exit 127
+}}
 case "$verb $1 $2" in
   "srun "* | "scontrol show host"*)
     echo "$verb: error: this image has no python3, which $verb needs in a pod" >&2
@@ -99,6 +112,17 @@ def has_commands(task: TaskSpec, settings: Settings) -> bool:
     if settings.commands == ALWAYS or task.workdir or task.file_mounts:
         return True
     return any(map(_NAMED.search, (task.run, task.setup, *task.args)))
+
+
+def list_access(launch: Launch, plan: LaunchPlan, settings: Settings) -> dict[str, bytes]:
+    """The entry of the Secret with the way to the daemon; none where no pod has commands that would use it."""
+    if not launch.access or not _needs_commands(plan, settings):
+        return {}
+    return {ACCESS_ENTRY: launch.access.encode()}
+
+
+def _needs_commands(plan: LaunchPlan, settings: Settings) -> bool:
+    return spans_pods(plan.job) or any(has_commands(task, settings) for task in plan.job.spec.tasks)
 
 
 def spans_pods(job: Job) -> bool:
@@ -132,7 +156,7 @@ def name_commands(token: str) -> str:
 def render_commands(plan: LaunchPlan, settings: Settings) -> tuple[Document, ...]:
     """The ConfigMap of the commands, for a launch that has them. Raises InvalidRequest for too many nodes."""
     job = plan.job
-    if not spans_pods(job) and not any(has_commands(task, settings) for task in job.spec.tasks):
+    if not _needs_commands(plan, settings):
         return ()
     data = {_SCRIPT: COMMAND, DOCUMENT: json.dumps(describe_pods(plan, settings), separators=(",", ":"))}
     if spans_pods(job):
@@ -174,24 +198,26 @@ def describe_pods(plan: LaunchPlan, settings: Settings) -> dict[str, Any]:
     return {**document, **own}
 
 
-def mount_commands(token: str, job: Job, task: TaskSpec, settings: Settings) -> Mounts:
+def mount_commands(plan: LaunchPlan, task: TaskSpec, settings: Settings) -> Mounts:
     """What the task's own container mounts; nothing for a task without commands.
 
     Optional, so that a pod starts all the same that a launch of an older version makes later.
     """
-    spans = spans_pods(job)
+    token, spans = plan.token, spans_pods(plan.job)
     if not spans and not has_commands(task, settings):
         return Mounts()
     items = [_item(_PROGRAM, _PROGRAM, _READABLE), _item(DOCUMENT, DOCUMENT, _READABLE)]
     items += [_item(_BODY, _BODY, _READABLE)] if spans else []
-    items += [_item(_SCRIPT, verb, _EXECUTABLE) for verb in (*HERE, *ASKING)]
+    items += [_item(_SCRIPT, verb, _EXECUTABLE) for verb in (*HERE, *ASKING, *((SPAN,) if plan.reaches else ()))]
     volumes: list[Document] = [
         {"name": _VOLUME, "configMap": {"name": name_commands(token), "optional": True, "items": items}}
     ]
     mounts: list[Document] = [{"name": _VOLUME, "mountPath": COMMANDS_DIR, "readOnly": True}]
-    if spans:
+    if spans or plan.reaches:
+        keys = [_item(KEY_ENTRY, "key", _READABLE)] if spans else []
+        keys += [_item(ACCESS_ENTRY, _ACCESS, _READABLE)] if plan.reaches else []
         # Readable for any user of the image: the container has no other users.
-        source = {"secretName": name_anchor(token), "optional": True, "items": [_item(KEY_ENTRY, "key", _READABLE)]}
+        source = {"secretName": name_anchor(token), "optional": True, "items": keys}
         volumes.append({"name": _KEY_VOLUME, "secret": source})
         mounts.append({"name": _KEY_VOLUME, "mountPath": _KEY_DIR, "readOnly": True})
     return Mounts(tuple(volumes), tuple(mounts))

@@ -9,6 +9,7 @@ from overspan.adapters.kubernetes.files import TaskFiles
 from overspan.adapters.kubernetes.logs.outputs import choose_outputs
 from overspan.adapters.kubernetes.manifests.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.manifests.hooks import render_hook
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain
 from overspan.adapters.kubernetes.manifests.resources import Needs
 from overspan.adapters.kubernetes.manifests.scripts import (
@@ -49,6 +50,7 @@ class Parts(NamedTuple):
     settings: Settings
     needs: Needs
     files: TaskFiles
+    plan: LaunchPlan
     shares: bool = False
     """Whether the pods take what they have in common from a ConfigMap."""
 
@@ -154,7 +156,7 @@ def _own_mounts(parts: Parts) -> Mounts:
         found.append(Mounts(({"name": _SCRIPT_VOLUME, "configMap": source},), (mount,)))
     found.append(render_volumes(parts.task, parts.settings, parts.files.workdir or "/"))
     found.append(parts.files.mounts)
-    found.append(mount_commands(parts.token, parts.job, parts.task, parts.settings))
+    found.append(mount_commands(parts.plan, parts.task, parts.settings))
     merged = merge_mounts(found)
     _check_paths(parts.task, merged)
     return merged

@@ -31,6 +31,8 @@ class LaunchPlan:
     files: Mapping[str, Archive] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     """Tasks whose pods have a ConfigMap for what is the same in all of them."""
+    reaches: bool = False
+    """Whether its pods are given what commands in them need to reach the daemon."""
     exported: tuple[str, ...] = ()
     """Batch scripts whose pods have a Secret with the environment that they were submitted with."""
 
@@ -51,7 +53,8 @@ def make_plan(launch: Launch, settings: Settings, backend: GangBackend, files: M
     spec = launch.job.spec
     shared = tuple(task.name for task in spec.tasks if shares_variables(task))
     exported = tuple(task.name for task in spec.tasks if choose_exported(task, spec, settings).values)
-    return LaunchPlan(launch.token, relocate(launch.job, settings), environment, backend, files, shared, exported)
+    job, reaches = relocate(launch.job, settings), bool(launch.access)
+    return LaunchPlan(launch.token, job, environment, backend, files, shared, exported=exported, reaches=reaches)
 
 
 def relocate(job: Job, settings: Settings) -> Job:
@@ -85,6 +88,7 @@ def write_plan(plan: LaunchPlan) -> dict[str, Any]:
         "rung": plan.backend.value,
         "shared": list(plan.shared),
         "exported": list(plan.exported),
+        **({"reaches": True} if plan.reaches else {}),
         "files": {
             source: {"name": archive.name, "digest": archive.digest, "path": archive.path}
             for source, archive in plan.files.items()
@@ -104,6 +108,9 @@ def read_plan(plan: Mapping[str, Any]) -> LaunchPlan:
         job, environment = decode(Job, plan["job"]), plan.get("environment", {})
         # A launch of an older version has none.
         shared, exported = (tuple(map(str, plan.get(key, ()))) for key in ("shared", "exported"))
-        return LaunchPlan(str(plan["token"]), job, environment, GangBackend(plan["rung"]), files, shared, exported)
+        backend, reaches = GangBackend(plan["rung"]), bool(plan.get("reaches"))
+        return LaunchPlan(
+            str(plan["token"]), job, environment, backend, files, shared, exported=exported, reaches=reaches
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a plan: {error}") from None

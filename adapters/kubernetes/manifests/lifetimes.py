@@ -34,7 +34,7 @@ def limit_pod(job: Job, task: TaskSpec, settings: Settings) -> int:
     if _time_of(job, task) is None:
         return _bound(longest_time(job, task, settings) + _delays(job, task))
     waits = settings.default_time if task.needs else 0
-    if job.spec.start is Start.TOGETHER:
+    if job.spec.start is not Start.INDEPENDENT:
         # The others of the group may be longer in finding their nodes.
         waits += settings.gang_timeout
     return _bound(longest_time(job, task, settings) + waits + _delays(job, task))

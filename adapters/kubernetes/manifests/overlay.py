@@ -13,7 +13,10 @@ from overspan.adapters.kubernetes.manifests.names import MANAGED_BY
 from overspan.adapters.kubernetes.manifests.scripts import BASE
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX
 from overspan.adapters.kubernetes.observation.records import DOMAIN, MAIN
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import TaskSpec
 
 Document = dict[str, Any]
 
@@ -80,6 +83,18 @@ def lay_over(pod: Document, overlay: Mapping[str, Any], where: str) -> Document:
         # Such a pod would ask the node's resolver, which knows no member (API, PodSpec.dnsPolicy).
         merged["spec"]["dnsPolicy"] = "ClusterFirstWithHostNet"
     return merged
+
+
+def lay_overlays(pod: Document, job: Job, settings: Settings, task: TaskSpec) -> Document:
+    """The pod with the site's part first, then the job's, then the task's. Raises as `lay_over`."""
+    layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        (f"clusters.{settings.name}.kubernetes", settings.kubernetes),
+        ("kubernetes", job.spec.native.get("kubernetes", {})),
+        (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
+    )
+    for where, overlay in layers:
+        pod = lay_over(pod, overlay, where) if overlay else pod
+    return pod
 
 
 def check_overlay(overlay: Mapping[str, Any], where: str) -> None:

@@ -16,7 +16,7 @@ from overspan.adapters.kubernetes.manifests.exporting import name_exported
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
 from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
 from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
-from overspan.adapters.kubernetes.manifests.overlay import lay_over
+from overspan.adapters.kubernetes.manifests.overlay import lay_overlays
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
 from overspan.adapters.kubernetes.manifests.security import restrict_pod
@@ -49,7 +49,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
     owner = Owner(token, job, plan.environment, settings.name)
     shares = task.name in plan.shared
     variables = render_variables(owner, task, attempt, needs.gpus, shares=shares)
-    parts = Parts(token, job, task, settings, needs, files, shares)
+    parts = Parts(token, job, task, settings, needs, files, plan, shares)
     main, probe = render_main(parts)
     main["env"] = list(variables.common)
     spec: Document = {
@@ -76,7 +76,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         "metadata": {"labels": labels, "annotations": notes, "finalizers": [names.FINALIZER]},
         "spec": spec,
     }
-    pod = _finish(_lay_overlays(pod, plan, settings, task), settings, parts)
+    pod = _finish(lay_overlays(pod, plan.job, settings, task), settings, parts)
     if task.name in plan.exported:
         _take_variables(pod, {"secretRef": {"name": name_exported(token, job, task.name)}})
     if variables.shared:
@@ -109,18 +109,6 @@ def _render_placing(plan: LaunchPlan, settings: Settings, task: TaskSpec, parts:
         # So that `task-index` alone is a name too, as in SLURM_JOB_NODELIST.
         fields["dnsConfig"] = {"searches": [search]}
     return {key: value for key, value in fields.items() if value}
-
-
-def _lay_overlays(pod: Document, plan: LaunchPlan, settings: Settings, task: TaskSpec) -> Document:
-    """The site's part first, then the job's, then the task's."""
-    layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
-        (f"clusters.{settings.name}.kubernetes", settings.kubernetes),
-        ("kubernetes", plan.job.spec.native.get("kubernetes", {})),
-        (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
-    )
-    for where, overlay in layers:
-        pod = lay_over(pod, overlay, where) if overlay else pod
-    return pod
 
 
 def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:

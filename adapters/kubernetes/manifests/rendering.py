@@ -20,7 +20,7 @@ from overspan.adapters.kubernetes.launches.gang import (
     count_gang,
     render_group,
 )
-from overspan.adapters.kubernetes.manifests.commands import draw_key, render_commands
+from overspan.adapters.kubernetes.manifests.commands import draw_key, list_access, render_commands
 from overspan.adapters.kubernetes.manifests.containers import name_script, needs_script
 from overspan.adapters.kubernetes.manifests.environment import check_variables
 from overspan.adapters.kubernetes.manifests.exporting import render_exported
@@ -119,7 +119,7 @@ def render(launch: Launch, plan: LaunchPlan, settings: Settings, *, trial: bool 
             *render_commands(plan, settings),
             *_render_shared(plan, templates),
         ),
-        secret=render_secret(launch, draw_key(plan.job)),
+        secret=render_secret(launch, {**draw_key(plan.job), **list_access(launch, plan, settings)}),
         exported=render_exported(launch.token, launch.job, settings),
         service=render_service(plan),
         gang=render_group(plan.backend, plan.token, count_gang(plan.job), templates[0].pod),

@@ -86,6 +86,6 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over
     )
-    together = job.spec.start is Start.TOGETHER
+    together = job.spec.start is not Start.INDEPENDENT
     domain = name_domain(job) if has_names(job) else ""
     return LaunchSummary(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)

@@ -105,10 +105,14 @@ def member_program(archive: Sequence[str], handle: GroupHandle, request: ShellRe
 
 
 def remote_shell_program(
-    archive: Sequence[str], handle: GroupHandle, request: ShellRequest, python: str, step: Sequence[str]
+    archive: Sequence[str], handle: GroupHandle, request: ShellRequest, member: Sequence[str], step: Sequence[str]
 ) -> list[str]:
-    """The application's command on the login node, from where it copies itself to the node by the srun `step`."""
-    launch = (handle.folder, str(handle.launch), str(handle.parts[0].native))
+    """The application's command on the login node, from where it copies itself to the node by the srun `step`.
+
+    `member` is the folder of a set's job, the native id, and the Python there.
+    """
+    *part, python = member
+    launch = (handle.folder, str(handle.launch), *part)
     member = (request.task, str(request.node), python)
     return [*archive, *remote_shell_words(launch, member, step, request.command)]
 
@@ -171,7 +175,8 @@ class Shells:
         if self.settings.shared_root:
             return await self._start(allocation, request, member_program(archive, handle, request, folder))
         step = await self._start(allocation, request, ())
-        return remote_shell_program(archive, handle, request, self.settings.python, step)
+        member = (folder, allocation.name.partition("+")[0], self.settings.python)
+        return remote_shell_program(archive, handle, request, member, step)
 
     async def _find_part(self, handle: GroupHandle, request: ShellRequest) -> tuple[NativeAllocation, str]:
         """The native job with the member's node, and its folder in the run directory."""

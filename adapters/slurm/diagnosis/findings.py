@@ -103,7 +103,7 @@ def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> l
     where = f"on {found.get('host', '?')}"
     shared = "shared" in found
     if not wanted:
-        seen = "is visible: `shared_root: false` can be removed" if shared else "is not visible: sets are refused"
+        seen = "is visible: `shared_root: false` can be removed" if shared else "is not visible: files are streamed"
         root_finding = Finding("shared root", True, f"{root} {seen}")
     else:
         seen = f"{root} {'is visible' if shared else 'is not visible'} {where}"

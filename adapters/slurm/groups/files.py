@@ -13,6 +13,7 @@ from typing import Any
 from overspan.adapters.contract import FORMAT, Launch
 from overspan.adapters.slurm.groups.plans import PlacementPlan
 from overspan.adapters.slurm.groups.script import step_options
+from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.model.job import Job
@@ -49,15 +50,17 @@ def append_words(path: str, token: str, event: Event, closed: str = "") -> tuple
     return ("/bin/sh", "-c", APPEND_ORDER, "sh", path, f'"token":{json.dumps(token)}}}', document, closed)
 
 
-def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool) -> bytes:
+def render_plan_file(launch: Launch, job: Job, cluster: str, shared: bool, decider: Decider) -> bytes:
     """The plan; `job` has the paths of the cluster. The daemon's address is left out unless nodes can reach it."""
     return _dump(
         {
             "format": FORMAT,
             "token": launch.token,
             "cluster": cluster,
+            "decider": decider.value,
             "job": encode(job),
             "environment": dict(launch.environment) if shared else {},
+            **({"access": launch.access} if launch.access else {}),
         }
     )
 

@@ -17,8 +17,11 @@ def wall_time(job: Job, task: TaskSpec) -> int | None:
 
 
 def longest_primary(job: Job) -> TaskSpec:
-    """The primary task with the longest lifetime; of equal ones the first in the file."""
-    primaries = [task for task in job.spec.tasks if task.primary] or list(job.spec.tasks)
+    """The primary task with the longest lifetime; of equal ones the first in the file.
+
+    In a stage that primary tasks follow any task may be the longest.
+    """
+    primaries = job.lasting or job.spec.tasks
     ends = {task.name: _own_end(job, task, ()) for task in primaries}
     unlimited = [task for task in primaries if ends[task.name] is None]
     return unlimited[0] if unlimited else max(primaries, key=lambda task: ends[task.name] or 0)
@@ -31,12 +34,13 @@ def latest_ends(job: Job) -> dict[str, int | None]:
     added to each, since the nodes are kept for that long.
     """
     own = {task.name: _own_end(job, task, ()) for task in job.spec.tasks}
-    primaries = [own[task.name] for task in job.spec.tasks if task.primary]
+    lasting = job.lasting
+    primaries = [own[task.name] for task in lasting]
     done = None if not primaries or None in primaries else max(end or 0 for end in primaries)
     ends: dict[str, int | None] = {}
     for task in job.spec.tasks:
         end = own[task.name]
-        if not task.primary and done is not None:
+        if task not in lasting and done is not None:
             led = done + task.termination_delay + task.grace_period
             end = led if end is None else min(end, led)
         ends[task.name] = None if end is None else end + job.spec.hold_on_failure

@@ -82,6 +82,7 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
         order,
         needs=needs,
         wanted=launch.wanted,
+        access=launch.access,
     )
 
 

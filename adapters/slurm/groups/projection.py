@@ -51,6 +51,8 @@ MARGIN = 15
 """Seconds after the grace period until Slurm is told to kill a cancelled group: time for its supervisor to end."""
 _REPORTED = (NodeStarted, NodeEnded, Probed, TaskReady)
 _OUTSIDE = (Cause.CANCEL, Cause.REQUEUE)
+FAILURE = 70
+"""The exit code of a supervisor that itself has failed."""
 _BY_JOURNAL = (Cause.EXIT, Cause.SIGNAL, Cause.SUCCESS, Cause.SETUP)
 """Ends of the batch script by itself. Without an end in the journal they mean that the supervisor has crashed."""
 
@@ -371,12 +373,22 @@ def _project_part(part: GroupPart, part_view: PartView | None, place: PartCursor
     for number, event in part_view.file_orders:
         if number > place.order:
             place = _note(part, place, event)
-    cause, detail = _describe_loss(end)
-    events += [
-        NodeEnded(end.at, part.task, place.attempt, node, run, signal=9, cause=cause, detail=detail)
-        for node, run in place.open
-    ]
+    events += [_project_loss(part, place, run, end, part_view.unshared) for run in place.open]
     return replace(place, open=(), over=True), events
+
+
+def _project_loss(
+    part: GroupPart, place: PartCursor, run: tuple[int, int], end: NativeEnd, unshared: bool
+) -> NodeEnded:
+    """The end of a node run that the journal leaves open."""
+    outcome = end.outcome
+    told = outcome is not None and outcome.cause in (Cause.SUCCESS, Cause.EXIT) and outcome.exit_code != FAILURE
+    if unshared and told and outcome is not None:
+        # The supervisor's exit status is that of the task; only its record was not copied.
+        detail = f"the supervisor ended with exit code {outcome.exit_code}; its record stayed on the node"
+        return NodeEnded(end.at, part.task, place.attempt, *run, exit_code=outcome.exit_code, detail=detail)
+    cause, detail = _describe_loss(end)
+    return NodeEnded(end.at, part.task, place.attempt, *run, signal=9, cause=cause, detail=detail)
 
 
 def _end_run(at: float, task: str, attempt: int, node: int, run: int = 0) -> NodeEnded:

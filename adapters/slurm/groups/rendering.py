@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overspan.adapters.contract import FORMAT, Launch, Node, Order
+from overspan.adapters.contract import FORMAT, Decider, Launch, Node, Order
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
@@ -31,11 +31,15 @@ from overspan.bridge.model.spec import Dependency
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The submission of a native job, its placement plan, and its files by their names in the run directory."""
+    """The submission of a native job, its placement plan, and its files by their names in the run directory.
+
+    `files` are those of the supervisor, `kept` those from which a replacement is made.
+    """
 
     submission: BatchSubmission
     plan: PlacementPlan
-    files: tuple[tuple[str, bytes], ...]
+    files: Mapping[str, bytes]
+    kept: Mapping[str, bytes]
 
 
 class GroupPlace(NamedTuple):
@@ -66,34 +70,32 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     if part is not None and part.first:
         # What the group waited for was met before its start.
         own = replace(own, begin=None, dependency=Dependency())
+    decider = Decider.SUPERVISOR if part is None else Decider.DAEMON
     number, path = job.launch, "" if part is None else f"members/{part.task}/{part.first}/"
     setting = RenderContext(launch.token, name_needs(launch.needs), held=held or starts_together(launch))
     host = SupervisorHost(*_host_words(launch, settings, place), place_of_work, *default_options(job, settings))
     submission = render_group(own, plan, setting, host)
     if not settings.shared_root:
         submission = replace(submission, notes=(*submission.notes, TRAVELS))
-    files = [
-        (f"{path}plan.{number}.json", render_plan_file(launch, job, cluster, settings.shared)),
-        (f"{path}placement.{number}.json", render_placement_file(launch.token, plan, version)),
-    ]
+    files, kept = dict[str, bytes](), dict[str, bytes]()
+    files[f"{path}plan.{number}.json"] = render_plan_file(launch, job, cluster, settings.shared, decider)
+    files[f"{path}placement.{number}.json"] = render_placement_file(launch.token, plan, version)
     if part is not None and part.order is not None:
-        files.append((f"{path}orders.{number}.jsonl", render_first_order(part.order)))
+        files[f"{path}orders.{number}.jsonl"] = render_first_order(part.order)
     elif part is not None:
-        files.append((f"members/{part.task}/launch.{number}.json", render_launch_file(part)))
-    return GroupFiles(submission, plan, tuple(files))
+        kept[f"members/{part.task}/launch.{number}.json"] = render_launch_file(part)
+    return GroupFiles(submission, plan, files, kept)
 
 
 def _host_words(launch: Launch, settings: Settings, place: GroupPlace) -> tuple[tuple[str, ...], str]:
     """The supervisor's command, and the path of its own log."""
-    folder, number = place.folder, launch.job.launch
-    if isinstance(launch, PartLaunch):
-        words: tuple[str, ...] = ("member", folder, str(number), launch.task, str(launch.first))
-        folder = f"{folder}/members/{launch.task}/{launch.first}"
-    elif settings.shared_root:
-        words = ("slurm", folder, str(number))
-    else:
-        return unshared_words(settings.python, folder, number), LOG
-    return (*supervisor_words(settings, place.root), *words), name_log(folder, number)
+    part = (launch.task, str(launch.first)) if isinstance(launch, PartLaunch) else ()
+    words = (place.folder, str(launch.job.launch), *part)
+    if not settings.shared_root:
+        return unshared_words(settings.python, *words), LOG
+    folder = "/".join([place.folder, "members", *part]) if part else place.folder
+    entry = "member" if part else "slurm"
+    return (*supervisor_words(settings, place.root), entry, *words), name_log(folder, launch.job.launch)
 
 
 def name_log(folder: str, launch: int) -> str:
@@ -124,15 +126,22 @@ def default_options(job: Job, settings: Settings) -> tuple[dict[str, str], dict[
 def render_launch_file(launch: PartLaunch) -> bytes:
     """The file from which a replacement is made: the job with its secrets, and its daemon's environment."""
     document = {"format": FORMAT, "job": encode(launch.job), "environment": dict(launch.environment)}
+    if launch.access:
+        document["access"] = launch.access
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def read_launch_file(data: bytes) -> tuple[Job, dict[str, str]]:
-    """The job and the environment in such a file. Raises ValueError for another format."""
+def read_launch_file(data: bytes) -> tuple[Job, dict[str, str], str]:
+    """The job, the environment and the way to the daemon in such a file. Raises ValueError for another format."""
     document = json.loads(data)
     if document.get("format") != FORMAT:
         raise ValueError(f"it has format {document.get('format')}; this version reads {FORMAT}")
-    return decode(Job, document["job"]), document["environment"]
+    return decode(Job, document["job"]), document["environment"], document.get("access", "")
+
+
+def inline_path(task: str, launch: int) -> str:
+    """The file in the run directory with the inline files of a task's native jobs."""
+    return f"members/{task}/inline.{launch}.tar.gz"
 
 
 def render_first_order(order: Order) -> bytes:

@@ -95,13 +95,13 @@ class PartSubmitter:
         path = f"{handle.part_folder(handle.part(event.task))}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
         try:
-            job, environment = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
+            job, environment, access = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
         except (NotFound, ValueError, KeyError) as error:
             return Refusal(order.token, f"{path} cannot be read: {error}")
         for limit in await read_limits(handle, transport):
             job = reduce(job, limit)
         # The time of the order is the earliest one at which the accounting may have this job.
-        launch = Launch(handle.token, replace(job, submitted_at=event.at), environment)
+        launch = Launch(handle.token, replace(job, submitted_at=event.at), environment, access=access)
         member = member_of(launch, event.task, event.attempt, order)
         answer = (await self._submitter.submit([member])).get(member.token)
         if answer is None:

@@ -14,7 +14,7 @@ from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
 from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
 from overspan.adapters.slurm.groups.placement import list_kinds
-from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, render_launch
+from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, inline_path, render_launch
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
@@ -26,7 +26,7 @@ from overspan.adapters.slurm.submission.dependencies import name_needs
 from overspan.adapters.slurm.transports.transport import Call
 from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
 from overspan.adapters.slurm.unshared.inline_files import SECRETS, InlineFiles, check_size
-from overspan.adapters.slurm.unshared.jobs import refuse_member, refuse_unshared
+from overspan.adapters.slurm.unshared.jobs import refuse_unshared
 from overspan.adapters.slurm.unshared.relocation import relocate_single
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected
@@ -117,8 +117,6 @@ class Renderer:
     def _render_group(self, launch: Launch, facts: ClusterFacts, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, facts.site.home), self.folder(launch, facts.site)
         place = GroupPlace(self.cluster, root, folder, facts.nodes, facts.site.version)
-        if isinstance(launch, PartLaunch) and not self.settings.shared_root:
-            refuse_member()
         found = render_launch(launch, self.settings, place, held)
         submission = found.submission
         if not (self.settings.shared_root or test_only):
@@ -131,8 +129,10 @@ class Renderer:
             environment=submission.variables,
             umask=launch.job.spec.origin.umask,
         )
-        files = () if test_only else tuple(File(f"{folder}/{name}", data) for name, data in found.files)
-        return Rendered(call, files)
+        files = {} if test_only else {**found.files, **found.kept}
+        if isinstance(launch, PartLaunch) and not (test_only or launch.first or facts.inline is None):
+            files[inline_path(launch.task, launch.job.launch)] = facts.inline.data
+        return Rendered(call, tuple(File(f"{folder}/{name}", data) for name, data in files.items()))
 
     def folder(self, launch: Launch, site: Site) -> str:
         """The job's run directory on the cluster."""

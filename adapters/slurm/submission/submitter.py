@@ -18,6 +18,7 @@ from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
 from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
+from overspan.adapters.slurm.groups.rendering import inline_path
 from overspan.adapters.slurm.handles import make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
@@ -48,12 +49,14 @@ from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done, Transport
 from overspan.adapters.slurm.unshared.inline_files import InlineFiles
 from overspan.adapters.slurm.unshared.staging import Files
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
+from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Rejected
 
 BATCH = 100
 """Submissions of one round trip."""
 BATCH_BYTES = 32 << 20
 """Bytes of scripts of one round trip: these contain files if the nodes share no folder."""
+_LARGEST = 64 << 20
+"""Bytes of inline files that are read at most."""
 SIZE_WORDS = "job submit limit"
 """Part of Slurm's error for a limit on a user's jobs, and also for one on sizes, which waiting does not help."""
 STILL_ENDING = "Slurm is still ending its former run"
@@ -433,8 +436,18 @@ class Submitter:
         """The launch with the paths of its staged files, and the files that travel inline."""
         if isinstance(launch, PartLaunch) and launch.first:
             # The files were staged when the set was submitted.
-            return launch, None
+            return launch, await self._read_inline(launch, site)
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
+
+    async def _read_inline(self, launch: PartLaunch, site: Site) -> InlineFiles | None:
+        """The inline files with which a set was submitted, where it had any."""
+        if self._renderer.settings.shared_root:
+            return None
+        path = f"{self._renderer.folder(launch, site)}/{inline_path(launch.task, launch.job.launch)}"
+        try:
+            return InlineFiles((await self._queries.transport.read(path, 0, _LARGEST)).data)
+        except NotFound:
+            return None
 
     async def _read(
         self, unit: SubmissionUnit, done: Done | None, silence: str

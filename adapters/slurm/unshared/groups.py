@@ -7,6 +7,7 @@ travel as variables in sbatch's environment, as a single job's secrets do.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 
 from overspan.adapters.slurm.files.application import build
@@ -25,9 +26,9 @@ TRAVELS = "the supervisor's application is appended to the script; plan and secr
 _END = "OVERSPAN_APPLICATION"
 
 
-def unshared_words(python: str, folder: str, launch: int) -> tuple[str, ...]:
+def unshared_words(python: str, *words: str) -> tuple[str, ...]:
     """The command of the supervisor, which reads its application from standard input."""
-    return tuple(entry_words(python, "unshared", folder, str(launch)))
+    return tuple(entry_words(python, "unshared", *words))
 
 
 @functools.cache
@@ -37,11 +38,11 @@ def pack() -> str:
 
 
 def carry_group(
-    submission: BatchSubmission, files: tuple[tuple[str, bytes], ...], inline: InlineFiles | None = None
+    submission: BatchSubmission, files: Mapping[str, bytes], inline: InlineFiles | None = None
 ) -> BatchSubmission:
     """The submission with everything that its supervisor needs. Raises Rejected for a plan that is too large."""
     try:
-        variables = pack_documents(dict(files))
+        variables = pack_documents(files)
     except ValueError as error:
         raise Rejected(f"the group cannot travel: {error}", remedy=REMEDY) from None
     brought = "" if inline is None else encode_inline(inline)

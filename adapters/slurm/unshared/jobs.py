@@ -6,10 +6,7 @@ step beside a running single job reads its output there; a group has a relay for
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from overspan.adapters.slurm.commands.errors import FailureKind, read_failure
-from overspan.adapters.slurm.groups.parts import is_set
 from overspan.adapters.slurm.transports.programs import INTERPRETER, NO_FILE, NO_REGULAR, NO_RIGHT, render_read
 from overspan.adapters.slurm.transports.transport import FileChunk, Transport
 from overspan.adapters.slurm.unshared.groups import REMEDY
@@ -21,22 +18,9 @@ _SECONDS = 60.0
 
 def refuse_unshared(job: Job) -> None:
     """Refuse jobs that need a folder that the nodes share. Raises Rejected."""
-    tasks = job.spec.tasks
-    if is_set(job):
-        what = "a set, where each task is a native job,"
-    elif any(not path.startswith(("/", "~/")) for task in tasks for path in task.volumes.values()):
+    if any(not path.startswith(("/", "~/")) for task in job.spec.tasks for path in task.volumes.values()):
         what = "a volume by its name"
-    else:
-        return
-    raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY)
-
-
-def refuse_member() -> NoReturn:
-    """Refuse a group that Slurm can start only as a set. Raises Rejected."""
-    raise Rejected(
-        "the group needs a hetjob, which this cluster cannot start, or a set, which needs a folder that nodes share",
-        remedy="give all tasks the same partition and options, so that one ordinary job holds them",
-    )
+        raise Rejected(f"{what} needs a folder that the compute nodes share, and this cluster has none", remedy=REMEDY)
 
 
 async def read_there(transport: Transport, native: str, path: str, offset: int, limit: int) -> FileChunk:

@@ -1,4 +1,4 @@
-"""Starts the relays of groups whose nodes share no folder: one for each group, on the login node."""
+"""Starts the relays of groups whose nodes share no folder: one for each native job, on the login node."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Collection
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.handles import NativeJob
+from overspan.adapters.slurm.groups.parts import MEMBERS
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.programs import INTERPRETER
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.runtime.slurm.relay_login import lock_name, taken_name
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,11 @@ def render_starts(handles: Collection[NativeJob], settings: Settings, root: str)
 
 def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, ...]:
     """Folder, end marker, lock and log of a group's relay, and its command."""
-    launch = handle.launch
-    command = (*supervisor_words(settings, root), "relay", handle.folder, str(launch), handle.name, settings.python)
-    return (handle.folder, taken_name(launch), lock_name(launch), f"{handle.folder}/relay.{launch}.log", *command)
+    launch, (folder, mark, part) = handle.launch, handle.folder.partition(MEMBERS)
+    own = (f"{mark}{part}".lstrip("/"),) if part else ()
+    words = ("relay", folder, str(launch), handle.name, settings.python, *own)
+    command = (*supervisor_words(settings, root), *words)
+    return (handle.folder, f"taken.{launch}", f"relay.{launch}.lock", f"{handle.folder}/relay.{launch}.log", *command)
 
 
 class Relays:

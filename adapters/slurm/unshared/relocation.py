@@ -20,7 +20,7 @@ _CARRIED = ("SBATCH_", "SLURM_", "OVERSPAN_", "SPAN_")
 
 def relocate(job: Job, run_dir: str) -> Job:
     """The job as if it was submitted from its run directory on the cluster, with only the variables of --export."""
-    named = name_variables(job)
+    named = name_variables(job) | _name_given(job)
     here = job.spec.origin.directory
     tasks = tuple(_relocate_task(task, job.spec.environment, named, (here, run_dir)) for task in job.spec.tasks)
     origin = replace(job.spec.origin, directory=run_dir)
@@ -43,6 +43,13 @@ def name_variables(job: Job) -> frozenset[str]:
     command = read_command(job.spec.origin.command) if job.spec.origin.command else ({},)
     words = command[0].get("export", "").split(",")
     return frozenset(word.partition("=")[0].strip() for word in words)
+
+
+def _name_given(job: Job) -> frozenset[str]:
+    """Names of variables that the daemon itself has given the job: which checkpoint an evaluation is of."""
+    if job.spec.evaluation is None:
+        return frozenset()
+    return frozenset(name for task in job.spec.tasks for name in task.env if name.startswith("OVERSPAN_"))
 
 
 def _relocate_task(

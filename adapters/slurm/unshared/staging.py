@@ -50,6 +50,9 @@ def find_sources(job: Job) -> tuple[str, ...]:
     A batch script has none: its working directory is the cluster's own, as with sbatch.
     """
     found: list[str] = []
+    if job.spec.origin.job:
+        # What is submitted from inside a job names the cluster's own files, and never those of the daemon's machine.
+        return ()
     for task in job.spec.tasks:
         if task.form is Form.RUN:
             found += [task.workdir] if task.workdir else []

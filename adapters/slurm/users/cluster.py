@@ -22,6 +22,7 @@ from overspan.adapters.abilities import (
     Trace,
     Written,
 )
+from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import (
     Accepted,
     ClusterConfig,
@@ -52,6 +53,7 @@ from overspan.adapters.slurm.users.handles import (
 )
 from overspan.adapters.slurm.users.observation import UserWatches
 from overspan.adapters.slurm.users.users import Users
+from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -203,6 +205,22 @@ class SharedCluster:
         """The command that the owner runs for a step."""
         user, handle = split_owner(request.handle)
         return await self.as_user(user).prepare_step(replace(request, handle=handle))
+
+    async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        """What is in folders of the cluster where checkpoints appear, each seen with the rights of the job's owner."""
+        by_user: dict[str, list[WatchedFolder]] = {}
+        for folder in folders:
+            by_user.setdefault(owner_of(folder.job), []).append(folder)
+
+        async def look(user: str, own: Sequence[WatchedFolder]) -> list[FolderListing]:
+            try:
+                return await self.as_user(user).list_checkpoints(own)
+            except OverspanError as error:
+                return [fail_listing(folder.request, error.message) for folder in own]
+
+        found = await asyncio.gather(*(look(*item) for item in by_user.items()))
+        listings = {listing.key: listing for part in found for listing in part}
+        return [listings[folder.request.key] for folder in folders]
 
     async def nodes(self) -> list[Node]:
         """Every node, once for each of its partitions."""

@@ -27,5 +27,5 @@ def run(call: Invocation) -> int:
         rows.append((name, *words, str(cluster.get("message") or "")))
     widths = [max(len(row[place]) for row in rows) for place in range(6)]
     for row in rows:
-        write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+        write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths)).rstrip() + "\n")
     return 0

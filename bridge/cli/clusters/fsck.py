@@ -82,7 +82,7 @@ def _write_table(launches: list[Mapping[str, Any]]) -> None:
         )
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
-        write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+        write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths)).rstrip() + "\n")
 
 
 def _advise(call: Invocation, chosen: argparse.Namespace, answer: Mapping[str, Any]) -> None:

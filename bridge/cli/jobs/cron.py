@@ -160,10 +160,10 @@ def _list(call: Invocation) -> int:
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table, as wide as its texts; a schedule's message on a line of its own below it."""
     cells = [_COLUMNS, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
     text = lines[0] + "\n"
-    for line, row in zip(lines[1:], rows, strict=True):
+    for line, row in zip(lines[1:], rows):
         note = f"    {format_timestamp(row['message_at'])}  {row['message']}\n" if row["message"] else ""
         text += line + "\n" + note
     return text

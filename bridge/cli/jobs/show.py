@@ -129,7 +129,7 @@ def job_text(job: Mapping[str, Any], colour: bool = False) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(len(TASK_HEADER))]
     lines += [f"{'Waits:':<12} {text}" for text in list_task_reasons(job)]
     lines.append("")
-    lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]
     ends = [line for task in tasks for line in attempt_lines(task)]
     lines += ["", *ends] if ends else []
     return "\n".join(lines) + "\n"

@@ -158,8 +158,8 @@ def _read_users(words: tuple[str, ...], troubles: list[str]) -> tuple[str, ...]:
     from overspan.bridge.cli.references import find_user
 
     names = [find_user(word) for word in words]
-    troubles += [f"this machine knows no user {word!r}" for word, name in zip(words, names, strict=True) if not name]
-    return tuple(name or word for word, name in zip(words, names, strict=True))
+    troubles += [f"this machine knows no user {word!r}" for word, name in zip(words, names) if not name]
+    return tuple(name or word for word, name in zip(words, names))
 
 
 def _check_clusters(open_source: OpenSource, names: tuple[str, ...]) -> None:

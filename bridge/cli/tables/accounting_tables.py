@@ -101,7 +101,7 @@ def write_table(table: Table, lines: Sequence[Mapping[str, str]], words: Words) 
 
 def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
     cells = []
-    for text, width in zip(texts, widths, strict=True):
+    for text, width in zip(texts, widths):
         size = abs(width)
         shown = text if len(text) <= size else text[: max(size - 1, 0)] + "+"
         cells.append(f"{shown:<{size}} " if width < 0 else f"{shown:>{size}} ")

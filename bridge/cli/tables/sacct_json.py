@@ -22,7 +22,7 @@ def write_accounts(call: Invocation, lines: Sequence[AccountLine], now: float) -
         else:
             jobs[-1][1].append(line)
     documents = account_documents((line for line, _ in jobs), now)
-    for document, (_, steps) in zip(documents, jobs, strict=True):
+    for document, (_, steps) in zip(documents, jobs):
         document["steps"] = [_step(line, line.step, now) for line in steps if line.step]
     write_document(call, {"jobs": documents}, lines[0].row.cluster if lines else "")
 

@@ -295,6 +295,7 @@ class Clusters:
             )
             for config in configs
         }
+        self._open = frozenset(name for name, each in settings.clusters.items() if each.daemon_address)
         self.default = _choose_default(settings, self._clusters)
 
     def __iter__(self) -> Iterator[Cluster]:
@@ -313,6 +314,10 @@ class Clusters:
     def find(self, name: str) -> Cluster | None:
         """The cluster of that name, or None."""
         return self._clusters.get(name)
+
+    def is_open_to_jobs(self, name: str) -> bool:
+        """Whether jobs of a cluster may be given orders for, and be submitted to, by commands inside jobs."""
+        return name in self._open
 
     def kinds(self) -> dict[str, str]:
         """The kind of each cluster, by name."""

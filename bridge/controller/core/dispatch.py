@@ -19,6 +19,7 @@ from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.bids import answer_bid, bid_of
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, time_call
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.job_limits import JobLimits, is_held_back
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
@@ -67,12 +68,14 @@ class Dispatcher:
         backoff: Backoff,
         limits: Mapping[str, ClusterSettings] | None = None,
         environment: Mapping[str, str] | None = None,
+        access: JobAccess | None = None,
     ) -> None:
         self.recorder = recorder
         self.locations = locations
         self.clusters = locations.clusters
         self.backoff = backoff
         self.environment = environment or {}
+        self.access = access
         self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
@@ -254,7 +257,17 @@ class Dispatcher:
                 needs = self.recorder.dependency_resolver.list_unmet(entry, job, cluster.name)
                 # The cluster may have it already, so the call has to find it.
                 wanted = not self._is_cancelled(row.job_id)
-                launches.append((row, replace(self._make_launch(row.token, job), needs=needs, wanted=wanted)))
+                launches.append(
+                    (
+                        row,
+                        replace(
+                            self._make_launch(row.token, job),
+                            needs=needs,
+                            wanted=wanted,
+                            access=self._describe_access(job, cluster.name),
+                        ),
+                    )
+                )
         _log_repeats([row for row, _ in launches if not self.recorder.outbox.is_first(row.token)])
         taken: set[str] = set()
 
@@ -291,8 +304,12 @@ class Dispatcher:
     def _make_launch(self, token: str, job: Job) -> Launch:
         """A launch to send. Held, where an order is owed that is to hold or cancel it, it cannot start before that."""
         job = carry(job)
+        job = replace(job, spec=job.spec.without_evaluations()) if job.spec.on_checkpoint else job
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
+
+    def _describe_access(self, job: Job, cluster: str) -> str:
+        return "" if self.access is None else self.access.describe(job, cluster)
 
     def _is_cancelled(self, job_id: int) -> bool:
         """Whether the launch is to be cancelled whole as soon as its cluster has it."""

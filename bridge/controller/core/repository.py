@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.store.evaluation_records import StoredEvaluation, StoredWatch
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -111,6 +112,30 @@ class Repository(Protocol):
 
     async def replace_crontab(self, new: Crontab) -> list[int]:
         """Write a crontab and its entries in place of the user's former one; the entries' ids."""
+
+    async def keep_watch(self, new: StoredWatch) -> int:
+        """Write a watch unless its job has one of that name; the id of the one that there is."""
+
+    async def change_watch(self, changed: StoredWatch) -> None:
+        """Write what is known of a watch."""
+
+    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+        """The watches of jobs, or of these ids; with None all that are open."""
+
+    async def keep_evaluation(self, new: StoredEvaluation) -> int:
+        """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""
+
+    async def change_evaluation(self, changed: StoredEvaluation) -> None:
+        """Write what is known of an evaluation."""
+
+    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        """The evaluations of watches, oldest first; with `live_only` those that are not over."""
+
+    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
+        """Checkpoint and content of all evaluations of a watch."""
+
+    async def forget_watches(self) -> int:
+        """Delete the closed watches of jobs that were dropped; how many."""
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon's own."""

@@ -7,6 +7,7 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import JobQuery
@@ -57,15 +58,15 @@ class JoinedJobs:
     async def list_joined(self, entry: JobEntry) -> list[int]:
         """All jobs that have joined a group, ended ones too."""
         group = entry.job.id
-        if not entry.job.spec.group:
+        if not (entry.job.spec.group or entry.job.spec.on_checkpoint or group in self._members):
             return []
         if group not in self._ended:
             self._ended[group] = set()
-            # A job can join a group only while the group lives.
+            # A job can join a group only while the group lives; evaluations come after its end, too.
             window = JobQuery(
                 users=(entry.user,),
                 since=entry.job.submitted_at,
-                until=entry.job.ended_at,
+                until=None if entry.job.spec.on_checkpoint else entry.job.ended_at,
                 over=True,
                 limit=MOST_JOINED,
             )
@@ -81,8 +82,18 @@ class JoinedJobs:
         return entry is None or entry.job.over or entry.job.ending is not None
 
     def _sweep(self, group: int) -> None:
-        members = self.members(group)
+        members = [member for member in self.members(group) if self._ends_with(member, group)]
+        if not members:
+            return
         self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
+
+    def _ends_with(self, member: int, group: int) -> bool:
+        """Whether a joined job ends with its group. An evaluation outlives it, unless somebody cancelled the group."""
+        entry, parent = self.recorder.registry.get(member), self.recorder.registry.get(group)
+        if entry is None or entry.job.spec.evaluation is None:
+            return True
+        ending = parent.job.ending if parent is not None else None
+        return ending is not None and ending.cause is Cause.CANCEL
 
     async def _cancel(self, members: list[int]) -> None:
         def work(units: list[UnitOfWork]) -> None:

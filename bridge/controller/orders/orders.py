@@ -18,6 +18,7 @@ from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
 from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
 from overspan.bridge.controller.orders.rights import split_allowed
+from overspan.bridge.lifecycle.order_effects import is_fatal
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.stages import waits_its_turn
 from overspan.bridge.model import events
@@ -206,7 +207,7 @@ class JobOrders:
             entries = [e for e in self.recorder.registry if not e.job.over and request.filters.fits(e)]
             chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
-            allowed, refused = split_allowed(chosen, request.within)
+            allowed, refused = split_allowed(chosen, request.within, request.inside)
             outcome.errors.extend(refused if request.filters.users else ())
             return allowed
         found = []
@@ -216,7 +217,7 @@ class JobOrders:
                 outcome.errors.append((ref, targets))
             else:
                 found += [(ref, target) for target in targets if request.filters.fits(target.entry)]
-        allowed, refused = split_allowed(found, request.within)
+        allowed, refused = split_allowed(found, request.within, request.inside)
         outcome.errors.extend(refused)
         strange = dict(_find_strangers(allowed, request.task))
         outcome.errors.extend(strange.items())
@@ -249,8 +250,8 @@ def _present(units: list[UnitOfWork], job_id: int) -> list[UnitOfWork]:
 def place(unit: UnitOfWork, event: Event, now: float) -> None:
     """Apply an order to the job, or owe it to the job's cluster. Raises Conflict if it would change nothing."""
     early = waits_its_turn(unit.job, getattr(event, "task", ""))
-    if early and isinstance(event, events.Cancel):
-        # A task that never starts fails the job, so that what runs ends with it.
+    if isinstance(event, events.Cancel) and is_fatal(unit.job, event):
+        # Who decides beside the work knows nothing of later stages: what runs ends with the job.
         event, early = event._replace(task=""), False
     waits = isinstance(event, events.Signal) and (unit.job.granted_at is None or early)
     job = _foresee(unit)

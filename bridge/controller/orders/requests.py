@@ -53,6 +53,8 @@ class CancelRequest:
     full: bool = False
     within: str = ""
     """Whose jobs may be meant; empty for everybody's."""
+    inside: int = 0
+    """The job whose commands ask; 0 for a user's."""
 
 
 class CancelOutcome(NamedTuple):

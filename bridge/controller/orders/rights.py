@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from overspan.bridge.controller.orders.references import JobTarget
 from overspan.bridge.model.errors import Denied, OverspanError
+from overspan.bridge.model.job import Job
 
 DENIED = "Access/permission denied"
 """Slurm's words (ESLURM_ACCESS_DENIED)."""
 _ORDER = "only its owner and operators may do this"
+_INSIDE = "commands inside a job reach that job, its group and what was submitted from inside it"
 NOBODY = frozenset({""})
 """The users of a selection that no job can pass."""
 
@@ -26,6 +28,8 @@ class Requester:
     uid: int
     operator: bool = False
     alone: bool = False
+    job: int = 0
+    """The job whose token this is: it reaches itself, what has joined it and what it has submitted."""
 
     @property
     def within(self) -> str:
@@ -42,6 +46,16 @@ class Requester:
         if not (self.alone or self.uid == 0 or self.name == owner):
             raise deny("only its owner may read what a job has written, or enter it")
 
+    def check_user(self) -> None:
+        """Raise Denied for a job."""
+        if self.job:
+            raise deny(_INSIDE)
+
+    def check_job(self, job: Job) -> None:
+        """Raise Denied for a job that has nothing to do with this one."""
+        if not is_within(job, self.job):
+            raise deny(_INSIDE)
+
     def check_operator(self) -> None:
         """Raise Denied unless the user is an operator, or the daemon's own user."""
         if self.within:
@@ -54,17 +68,28 @@ class Requester:
         return frozenset({self.name}) if not users or self.name in users else NOBODY
 
 
+def is_within(job: Job, inside: int) -> bool:
+    """Whether a job is within reach of the commands inside another, or of everybody's (0)."""
+    origin = job.spec.origin.job
+    return not inside or inside in (job.id, job.spec.parent, origin)
+
+
 def split_allowed(
-    chosen: Iterable[tuple[str, JobTarget]], within: str
+    chosen: Iterable[tuple[str, JobTarget]], within: str, inside: int = 0
 ) -> tuple[list[tuple[str, JobTarget]], list[tuple[str, OverspanError]]]:
-    """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's."""
+    """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's.
+
+    `inside` is the job whose commands choose.
+    """
     allowed: list[tuple[str, JobTarget]] = []
     refused: dict[str, OverspanError] = {}
     for ref, target in chosen:
-        if within in ("", target.entry.user):
-            allowed.append((ref, target))
-        else:
+        if within not in ("", target.entry.user):
             refused[ref] = deny(_ORDER)
+        elif not is_within(target.entry.job, inside):
+            refused[ref] = deny(_INSIDE)
+        else:
+            allowed.append((ref, target))
     return allowed, list(refused.items())
 
 

@@ -53,6 +53,9 @@ class Resubmitter:
         new = replace(_take_present(entry.job), array=array)
         changes = sort_changes(new, request.changes)
         new = _leave_behind(new, spec)
+        if new.evaluation is not None:
+            # Again by hand, it is a job of its own: `span evals run` makes another evaluation.
+            new = replace(new, evaluation=None, parent=None)
         if not self._lives(new.parent):
             new = replace(new, parent=None)
         new = change_spec(new, changes, self.submitter.recorder.clock())

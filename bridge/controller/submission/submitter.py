@@ -14,6 +14,7 @@ from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.submission.evaluation_checks import check_evaluations
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
@@ -29,7 +30,7 @@ from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.slurm_words import BAD_GRES, BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
-from overspan.bridge.readers.submission import SCRIPT, Submission
+from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission
 from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
 
@@ -205,22 +206,34 @@ class Submitter:
 
     async def _settle(self, reading: ParsedSubmission, submission: Submission) -> PreparedSubmission:
         self._check(reading.spec, submission)
-        spec = fill_gpu_defaults(self._name_default(reading.spec), self.clusters)
+        spec = fill_gpu_defaults(self._name_default(reading.spec, submission.home), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(job, cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
+        notes = (*notes, *await check_evaluations(job, cluster, self.clusters, self.try_evaluation))
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
+
+    async def try_evaluation(self, spec: JobSpec) -> None:
+        """Refuse what the clusters of an evaluation could never run; raises as a submission does."""
+        submission = Submission(JOB_FILE, spec.origin.text, spec.origin.file, directory=spec.origin.directory or "/")
+        await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
         unknown = await self.recorder.dependency_resolver.list_unknown(job.spec.dependency)
         return tuple(f"no job {number} is known, so the need of it counts as met, as in Slurm" for number in unknown)
 
-    def _name_default(self, spec: JobSpec) -> JobSpec:
-        """The spec whose alternatives name the default cluster where they name none."""
+    def _name_default(self, spec: JobSpec, home: str = "") -> JobSpec:
+        """The spec whose alternatives name the default cluster where they name none.
+
+        What is submitted from inside a job goes to that job's own cluster, `home`.
+        """
+        if home and not spec.clusters and not any(task.cluster for task in spec.tasks):
+            spec = replace(spec, clusters=(home,))
+            return replace(spec, candidates=tuple(replace(each, cluster=home) for each in spec.candidates))
         if not spec.candidates or spec.clusters:
             return spec
         name = self.clusters.get("").name
@@ -239,6 +252,7 @@ class Submitter:
         passed: list[Departure] = []
         for number, candidate in places:
             cluster = self.clusters.get(candidate.cluster)
+            self._check_inside(cluster, submission)
             if cluster.name in down:
                 continue
             trouble = await cluster.find_trouble(self.recorder.clock()) if len(places) > 1 else ""
@@ -265,6 +279,11 @@ class Submitter:
         cluster, job = next(iter(down.values()))
         before = [departure for departure in passed if departure.refused]
         return cluster, _note_passed(job, before), _word_passed(passed, f"it waits for {cluster.name}")
+
+    def _check_inside(self, cluster: Cluster, submission: Submission) -> None:
+        """Keep a job's token to clusters that are open to jobs: a pod is no way to the daemon's own machine."""
+        if submission.job and cluster.name != submission.home and not self.clusters.is_open_to_jobs(cluster.name):
+            raise deny(f"from inside a job nothing is submitted to {cluster.name}, which has no `daemon_address`")
 
     async def _fit(self, spec: JobSpec, number: int, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
         """The job as it is for the place of that number. Rejected in the cluster's words, where it is to be asked."""
@@ -305,21 +324,30 @@ class Submitter:
 
     def _check(self, spec: JobSpec, submission: Submission) -> None:
         place = Place(submission.file) if submission.file else None
-        if spec.parent is not None:
-            self._check_parent(spec.parent, submission.user, place)
+        if spec.parent is not None and spec.evaluation is None:
+            self._check_parent(spec.parent, submission, place)
+        if submission.job and spec.cron is not None:
+            raise deny("a schedule outlives the job: make it where the job was submitted")
         if spec.later:
             raise _refuse_later(spec, place)
         if len(spec.tasks) > self.limits.max_tasks:
             raise InvalidRequest(f"a job has at most {self.limits.max_tasks} tasks here", place=place)
         if sum(task.num_nodes for task in spec.tasks) > self.limits.max_nodes:
             raise InvalidRequest(f"a job has at most {self.limits.max_nodes} nodes here", place=place)
-        if self.recorder.registry.live >= self.limits.max_live_jobs:
+        if self.is_full():
             raise Rejected(
                 f"there are {self.recorder.registry.live} jobs already, which is the limit",
                 remedy="wait until some have ended, or raise limits.max_live_jobs",
             )
 
-    def _check_parent(self, parent: int, user: str, place: Place | None) -> None:
+    def is_full(self) -> bool:
+        """Whether there are as many jobs as the settings allow."""
+        return self.recorder.registry.live >= self.limits.max_live_jobs
+
+    def _check_parent(self, parent: int, submission: Submission, place: Place | None) -> None:
+        user = submission.user
+        if submission.job not in (0, parent):
+            raise deny(f"from inside job {submission.job} a job can join that one alone")
         entry = self.recorder.registry.get(parent)
         if entry is None or entry.job.over or entry.job.ending is not None:
             raise InvalidRequest(

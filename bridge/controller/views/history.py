@@ -83,11 +83,12 @@ async def _list_all(
     held: list[Lines] = []
     for begin in range(0, len(ids), PAGE):
         accounts = await repository.history_rows(ids[begin : begin + PAGE])
-        kept = {account.id: decode_history_rows(account.rows) for account in accounts}
+        kept = {each.id: None if selection.inside else decode_history_rows(each.rows) for each in accounts}
         unread = tuple(number for number, rows in kept.items() if rows is None)
         found = await repository.find(JobQuery(ids=unread)) if unread else ()
         entries = {stored.job.id: registry.read(stored) for stored in found}
-        await _keep(repository, entries.values())
+        if not selection.inside:
+            await _keep(repository, entries.values())
         rows: list[bytes] = []
         for account in accounts:
             belongs = account.id if account.array_id is None else account.array_id

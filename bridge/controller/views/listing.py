@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.orders.references import parse_reference
+from overspan.bridge.controller.orders.rights import is_within
 from overspan.bridge.controller.views.rows import (
     cancelled_row,
     elements_row,
@@ -51,6 +52,8 @@ class Selection:
     limit: int | None = None
     extent: str = WHOLE
     """How much of each row, of EXTENTS."""
+    inside: int = 0
+    """The job whose commands ask, which see what is within its reach; 0 for a user's."""
     steps: bool = False
     """Whether the steps of the jobs are told too."""
 
@@ -74,6 +77,8 @@ class Selection:
 
     def fits(self, entry: JobEntry) -> bool:
         """Whether the job passes all but states and ids."""
+        if not is_within(entry.job, self.inside):
+            return False
         return not self.filters or all(find(entry) in wanted for wanted, find in self.filters)
 
 

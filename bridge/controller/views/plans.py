@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from overspan.adapters.abilities import Plan
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
@@ -10,22 +10,38 @@ from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
+from overspan.bridge.model.spec import NeedKind, Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
+
+_TURNS = {NeedKind.OK: "succeeded", NeedKind.NOT_OK: "failed", NeedKind.ENDED: "ended"}
 
 
 def render_plan(adapter: Plan, job: Job) -> str:
-    """The cluster's native form of each launch of the job, those of a pipeline in turn."""
+    """The cluster's native form of each launch of the job, those of its stages in turn."""
     stages = split_stages(job)
     if len(stages) == 1:
         return adapter.plan(job)
     parts = []
     for number, stage in enumerate(stages, 1):
-        name, before = stage.tasks[0].name, stages[number - 2].tasks[0].name
-        turn = (
-            "asks for its resources at once" if number == 1 else f"asks for its resources when {before} has succeeded"
-        )
-        parts.append(f"# stage {number} of {len(stages)}: {name} {turn}\n{adapter.plan(stage)}")
+        turn = _describe_turn(job, tuple(task.name for task in stage.tasks))
+        parts.append(f"# stage {number} of {len(stages)}: {turn}\n{adapter.plan(stage)}")
     return "\n".join(parts)
+
+
+def _describe_turn(job: Job, names: tuple[str, ...]) -> str:
+    """`a and b ask for their resources when c has succeeded`."""
+    alone = len(names) == 1
+    asks = f"{_join(names)} {'asks for its' if alone else 'ask for their'} resources"
+    earlier = dict.fromkeys(need for name in names for need in job.spec_of(name).needs if need.task not in names)
+    ends = [
+        f"{_join(needed)} {'has' if len(needed) == 1 else 'have'} {words}"
+        for kind, words in _TURNS.items()
+        if (needed := [need.task for need in earlier if need.kind is kind])
+    ]
+    return f"{asks} when {', and '.join(ends)}" if ends else f"{asks} at once"
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def describe_conditions(job: Job) -> str:

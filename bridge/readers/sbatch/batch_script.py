@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.durations import parse_delay, parse_time_limit, parse_when
+from overspan.bridge.model.errors import Place
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
@@ -23,6 +24,7 @@ from overspan.bridge.readers.sbatch.checks import check_together, check_values
 from overspan.bridge.readers.sbatch.directives import Directives, check_script, scan_directives
 from overspan.bridge.readers.sbatch.errors import SbatchRefused, refused_script, refused_submission
 from overspan.bridge.readers.sbatch.export import select_environment
+from overspan.bridge.readers.sbatch.span_lines import read_span_lines
 from overspan.bridge.readers.sbatch.values import (
     place_of,
     read_geometry,
@@ -72,9 +74,13 @@ def read_batch_script(text: str, file: str, *, call: SbatchCall, context: ReadCo
         notes += more
     job = _make_job(first, call, file, context)
     notes += _note_options(components, job.clusters, context)
+    evaluations = read_span_lines(text, file, names, context) if call.wrap is None else ()
+    if evaluations and job.array is not None:
+        raise refused_script("#SPAN on_checkpoint: an array has no evaluations", place=Place(file or "stdin", 1))
     return replace(
         job,
         tasks=tuple(tasks),
+        on_checkpoint=evaluations,
         notes=tuple(dict.fromkeys(notes)),
         origin=replace(context.origin, file=context.origin.file or file, text=text),
     )

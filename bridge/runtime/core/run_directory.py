@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
@@ -25,12 +26,15 @@ FORMAT = 1
 
 
 class RunPlan(NamedTuple):
-    """What to run."""
+    """What to run, and who decides about it."""
 
     token: str
     job: Job
     environment: Mapping[str, str]
     cluster: str
+    decider: Decider = Decider.SUPERVISOR
+    access: str = ""
+    """How commands inside the job reach the daemon, with its token; empty where they cannot."""
 
 
 class Grant(NamedTuple):
@@ -77,9 +81,13 @@ class RunDirectory:
         document = self._read("plan.json")
         try:
             job, token = decode(Job, document["job"]), str(document["token"])
+            # Versions before told it by the place alone: parts in a folder of their own are the daemon's.
+            default = Decider.SUPERVISOR if self.own == self.path else Decider.DAEMON
+            decider = Decider(document.get("decider", default))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.file('plan.json')} holds no plan: {error!r}") from error
-        return RunPlan(token, job, document.get("environment", {}), str(document.get("cluster", "local")))
+        cluster, access = str(document.get("cluster", "local")), str(document.get("access", ""))
+        return RunPlan(token, job, document.get("environment", {}), cluster, decider, access)
 
     def read_grant(self) -> Grant:
         """The grant; errors as for the plan."""

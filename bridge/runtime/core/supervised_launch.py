@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.clocks import date_report
-from overspan.bridge.lifecycle.decision import Decisions, decide
-from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.rules import RULES
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import ORDERS, Event, Granted
+from overspan.bridge.model.events import Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.signals import signal_number
@@ -38,17 +37,6 @@ _RETRY_FLUSH = 1.0
 _KILL_AGAIN = 1.0
 
 
-class DecisionRules(NamedTuple):
-    """How decisions are made: by default in this supervisor, with the lifecycle's functions.
-
-    `heard` are the kinds of events that an orders file may contain.
-    """
-
-    reduce: Callable[[Job, Event], Job] = reduce
-    decide: Callable[[Job, float], Decisions] = decide
-    heard: tuple[type[Any], ...] = ORDERS
-
-
 class Services(NamedTuple):
     """What depends on where the nodes of a launch are.
 
@@ -60,7 +48,6 @@ class Services(NamedTuple):
     grant: Callable[[RunDirectory], Granted]
     open_nodes: Callable[[RunDirectory, RunPlan, Job], NodeRuns]
     wake: Callable[[str], None]
-    rules: DecisionRules = DecisionRules()
     sees_files: bool = True
 
 
@@ -72,8 +59,8 @@ class SupervisedLaunch:
         self.nodes_folder = os.path.join(directory.path, "nodes")
         """The directory of this launch's shims."""
         self._services = services
-        self._rules = services.rules
         self._plan: RunPlan = directory.read_plan()
+        self._rules = RULES[self._plan.decider]
         self.job: Job = self._plan.job
         self._orders = OrderFile(directory.file("orders.jsonl"), self._rules.heard)
         self._probes = ReadinessProbes()

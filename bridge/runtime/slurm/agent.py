@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from overspan.bridge.runtime.core import gated_child, isolation, kernel, shim_control
@@ -25,9 +25,10 @@ from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, KILL_INTERVAL, UNKILLABLE_TIMEOUT, Tree, fork_child
 from overspan.bridge.runtime.slurm import containers, images, inline_files, node_staging
 from overspan.bridge.runtime.slurm.channel import LineReader, RemoteLaunch, decode_launch, encode_line, read_members
+from overspan.bridge.runtime.slurm.file_parts import write_part
 from overspan.bridge.runtime.slurm.images import carry_variables, find_home, is_held, wrap_words, write_image_hosts
 from overspan.bridge.runtime.slurm.node_folders import make_folder
-from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
+from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
 from overspan.bridge.runtime.slurm.variables import merge_variables, pin_steps, render_hostfile
 
 _COMM = "span-agent"
@@ -50,7 +51,7 @@ class Agent:
         self._closed_at: Optional[float] = None
         self._term_at: Optional[float] = None
         self._folder = ""
-        self._tails = OutputTails("", "", False, FileWait("", 0.0))
+        self._tails = OutputTails((), FileWait("", 0.0))
 
     def serve(self) -> int:
         """Run the one node run; gives the agent's exit status, which is the program's."""
@@ -76,14 +77,14 @@ class Agent:
 
     def _stage(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
         """The launch by this node's paths, and a record where that cannot be."""
-        if not launch.mirrored:
+        if not launch.streamed:
             return launch, None
         try:
             launch = node_staging.stage_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))
         awaited = FileWait(launch.awaited, launch.period)
-        self._tails = OutputTails(launch.stdout, launch.stderr, launch.append, awaited)
+        self._tails = OutputTails(tail_streams(launch), awaited)
         return launch, None
 
     def _run(self, launch: RemoteLaunch, folder: str) -> NodeRecord:
@@ -178,13 +179,20 @@ class Agent:
         for message in messages:
             if message.get("terminate") and self._term_at is None:
                 tree.obey(signal.SIGTERM)
-            if "notice" in message:
-                node_staging.add_notice(self._folder, str(message["notice"]["text"]))
+            if "part" in message:
+                self._keep_notice(message["part"])
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
             number = int(message.get("signal", 0))
             if number:
                 pass_signal(tree, number, str(message.get("scope", "tree")))
+
+    def _keep_notice(self, part: Mapping[str, Any]) -> None:
+        """Add lines to the notices that the program may read; a full disk keeps them away."""
+        try:
+            write_part(self._folder, {**part, "file": node_staging.NOTICE})
+        except OSError:
+            pass
 
     def _insist(self, launch: RemoteLaunch, tree: Tree) -> None:
         """Without a supervisor, the end: TERM, once, and KILL after the grace period."""

@@ -4,12 +4,12 @@ down   {"launch": {...}}                       what to run, once
        {"signal": n, "scope": "tree"}          a signal for it
        {"terminate": true}                     Slurm ends the allocation: TERM, unless Slurm gave it already
        {"members": [[address, names], ...]}   the lines of the hosts file from now on
-       {"notice": {"text"}}                   lines for the file of notices, which this node has of its own
+       {"part": {"file", "data"}}              lines for the file of notices, which this node has of its own
        {"container": {"mark"}}                the image's container is there; its holder has this mark
 up     {"wanted": {"hosts", "home", "folder"}} the node's paths for the image's container, which is wanted now
        {"started": {"at", "sent"}}             the user's program runs
        {"ready": {"at", "sent"}}               the file that is awaited is there
-       {"log": {"stream", "data"}}            what it has written, in base64, where the launch is mirrored
+       {"part": {"file", "data"}}              what it has written, in base64, where files are streamed (`file_parts`)
        {"told": {"signal"}}                    Slurm itself signalled this step
        {"ended": {"at", "sent", ...}}          how it ended; nothing is left of it
 
@@ -39,7 +39,7 @@ class RemoteLaunch(NamedTuple):
 
     Where the nodes share no folder, the agent writes `files` into its folder, and unpacks the `parcel` of inline files
     below it; `node_staging.FOLDER_PLACEHOLDER` stands for that folder in paths. `mounts` are links to make, by their
-    targets. The agent of a `mirrored` node run sends its output, and a message when the file `awaited` is there, for
+    targets. The agent of a `streamed` node run sends its output, and a message when the file `awaited` is there, for
     which it looks every `period` seconds.
     """
 
@@ -63,7 +63,7 @@ class RemoteLaunch(NamedTuple):
     carried: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
     mounts: Mapping[str, str] = {}
-    mirrored: bool = False
+    streamed: bool = False
     parcel: str = ""
     awaited: str = ""
     period: float = 0.5

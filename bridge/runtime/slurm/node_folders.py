@@ -50,6 +50,14 @@ def make_folder(places: Sequence[str]) -> NodeFolder:
     raise OSError(f"no folder of this node can be written: {', '.join(filter(None, places))}")
 
 
+def write_file(folder: str, name: str, data: bytes, mode: int = 0o600) -> None:
+    """Write a new file below a folder. Raises OSError, also where there is one."""
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(data)
+
+
 def name_parent(place: str) -> str:
     """The user's private folder at a place."""
     return os.path.join(place, f"overspan-nodes-{os.getuid()}")

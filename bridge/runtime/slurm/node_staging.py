@@ -6,6 +6,7 @@ import os
 
 from overspan.bridge.runtime.slurm import inline_files
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch
+from overspan.bridge.runtime.slurm.node_folders import write_file
 
 FOLDER_PLACEHOLDER = "@FOLDER@"
 """Stands for the agent's folder in the paths of a launch."""
@@ -16,7 +17,7 @@ _ITSELF = "OVERSPAN_RUN_DIR"
 def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     """Write the launch's files and links; gives the launch with the paths of this node. Raises OSError."""
     for name, text in launch.files.items():
-        _write(os.path.join(folder, name), text)
+        write_file(folder, name, text.encode("utf-8", "surrogateescape"), 0o700)
     mounts = {target: _place(source, folder) for target, source in launch.mounts.items()}
     launch = launch._replace(cwd=_place(launch.cwd, folder), stdin=_place(launch.stdin, folder), mounts=mounts)
     if launch.parcel:
@@ -43,24 +44,5 @@ def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
     )
 
 
-def add_notice(folder: str, text: str) -> None:
-    """Add lines to the notices that the program may read; a full disk keeps them away."""
-    try:
-        fd = os.open(os.path.join(folder, NOTICE), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
-    except OSError:
-        pass
-
-
 def _place(path: str, folder: str) -> str:
     return folder + path[len(FOLDER_PLACEHOLDER) :] if path.startswith(FOLDER_PLACEHOLDER) else path
-
-
-def _write(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
-    with os.fdopen(fd, "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))

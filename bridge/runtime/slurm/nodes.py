@@ -17,21 +17,20 @@ from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.node_runs import (
     LAUNCH_SIGNAL,
-    prepare_folder,
-    prepare_work,
     report_end,
     report_failure,
     report_unlaunched,
     report_unstarted,
 )
-from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim_control import Shim
-from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths
-from overspan.bridge.runtime.core.task_scripts import TaskCommand
+from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
+from overspan.bridge.runtime.slurm.file_parts import encode_part
 from overspan.bridge.runtime.slurm.images import list_carried
+from overspan.bridge.runtime.slurm.node_staging import NOTICE
 from overspan.bridge.runtime.slurm.placement import GrantedComponent, NodeSlots, srun_words
+from overspan.bridge.runtime.slurm.run_files import RunFiles
 from overspan.bridge.runtime.slurm.srun import Srun
 from overspan.bridge.runtime.slurm.verdicts import EndVerdict, is_doubtful, judge_end, judge_loss, judge_start
 
@@ -47,28 +46,18 @@ _DOUBTED = (int(signal.SIGTERM), int(signal.SIGKILL))
 class LaunchContext(NamedTuple):
     """What all node runs of a launch share.
 
-    `program` are the words that start an agent, `variables` the environment of each srun, `extra` the plan's own
-    variables; `log` takes a line for the supervisor's log.
+    `variables` is the environment of each srun, `extra` the plan's own variables; `log` takes a line for the
+    supervisor's log.
     """
 
-    directory: RunDirectory
+    files: RunFiles
     cluster: str
     extra: Mapping[str, str]
     slots: NodeSlots
     components: Sequence[GrantedComponent]
-    program: tuple[str, ...]
     variables: Mapping[str, str]
     poller: select.poll
     log: Callable[[str], None]
-
-
-class NodeWork(NamedTuple):
-    """What a node run does: its command, files and working directory, and the run directory as its program finds it."""
-
-    command: TaskCommand
-    paths: StreamPaths
-    cwd: str
-    run_dir: str
 
 
 class _Live:
@@ -110,9 +99,9 @@ class RemoteNodes:
             return [unstarted]
         context = self._context
         slot = context.slots[key.task, key.node]
-        words = srun_words(slot, len(context.components), context.program)
+        words = srun_words(slot, len(context.components), context.files.program)
         try:
-            line = self._greeting() + encode_launch(self._launch(job, key))
+            line = context.files.greeting + encode_launch(self._launch(job, key))
             srun = Srun(words, context.variables, context.poller, job.spec.origin.umask)
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
@@ -126,8 +115,9 @@ class RemoteNodes:
         return [report_end(key, now, cause=Cause.NODE, detail="the supervisor of this allocation was started again")]
 
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
-        """What the agents have told and which sruns have ended, since the last call."""
+        """What the agents have told and which sruns have ended, since the last call; output is kept before any end."""
         reports: list[Event] = []
+        self._keep_output()
         for key, mark in self._holders.take_new():
             self._live[key].srun.send(encode_line({"container": {"mark": mark}}))
         for live in list(self._live.values()):
@@ -138,7 +128,10 @@ class RemoteNodes:
         return reports
 
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
-        """Signal every live node run of an attempt; False when that reached nothing."""
+        """Signal every live node run of an attempt, behind the notice of it; False when that reached nothing."""
+        notices = self._context.files.take_notices()
+        if notices:
+            self._tell_all(encode_part(NOTICE, notices))
         reached = False
         for key, live in self._live.items():
             if key.task == task and key.attempt == attempt and live.end is None:
@@ -179,15 +172,17 @@ class RemoteNodes:
 
     def terminate(self) -> None:
         """Slurm ends the allocation: each agent gives its program TERM, if Slurm has not."""
-        for live in self._live.values():
-            live.srun.send(encode_line({"terminate": True}))
+        self._tell_all({"terminate": True})
 
     def tell_members(self, job: Job) -> None:
         """Members have another address: every agent rewrites its hosts file."""
         if has_names(job):
-            line = encode_line({"members": list_members(job)})
-            for live in self._live.values():
-                live.srun.send(line)
+            self._tell_all({"members": list_members(job)})
+
+    def _tell_all(self, message: Mapping[str, Any]) -> None:
+        line = encode_line(message)
+        for live in self._live.values():
+            live.srun.send(line)
 
     def close_inputs(self) -> None:
         """End every channel; agents then end what they watch."""
@@ -196,16 +191,13 @@ class RemoteNodes:
         self._holders.close_all()
 
     def reap(self) -> bool:
-        """Forget sruns that have ended; tells whether any is left."""
+        """Forget sruns that have ended; tells whether any is left. Output still comes while Slurm ends them."""
+        self._keep_output()
         for key, live in list(self._live.items()):
             if live.srun.status is not None:
                 self._holders.close(key)
-                self._forget(key)
+                self._live.pop(key).srun.release()
         return self._holders.reap() or bool(self._live)
-
-    def _forget(self, key: NodeKey) -> None:
-        """Let go of an srun that has ended."""
-        self._live.pop(key).srun.release()
 
     def abandon(self) -> None:
         """Have Slurm end what is left."""
@@ -214,6 +206,19 @@ class RemoteNodes:
         self._holders.abandon()
 
     # --- reports -----------------------------------------------------------------------------------------------------
+
+    def _keep_output(self) -> None:
+        """Keep what programs have written; a full disk leaves a gap."""
+        for live in self._live.values():
+            messages, live.srun.messages = live.srun.messages, []
+            for message in messages:
+                if "part" not in message:
+                    live.srun.messages.append(message)
+                    continue
+                try:
+                    self._context.files.keep(message["part"])
+                except (OSError, KeyError, TypeError, ValueError) as error:
+                    self._context.log(f"{live.key}: some of its output is not kept: {error}")
 
     def _take(self, live: _Live, now: float, reports: list[Event]) -> None:
         messages, live.srun.messages = live.srun.messages, []
@@ -260,7 +265,7 @@ class RemoteNodes:
                 live.reported = True
                 reports.append(self._report(live, status or 0))
         if live.reported and status is not None:
-            self._forget(live.key)
+            self._live.pop(live.key).srun.release()
 
     def _hold(self, live: _Live) -> float:
         """Seconds for which the report of an end waits, because Slurm may have caused it."""
@@ -308,44 +313,27 @@ class RemoteNodes:
 
     # --- launches ----------------------------------------------------------------------------------------------------
 
-    def _greeting(self) -> bytes:
-        """What an srun is sent before the launch."""
-        return b""
-
     def _launch(self, job: Job, key: NodeKey) -> RemoteLaunch:
         """What the agent of a node run is told. OSError and ValueError where there is nothing to tell."""
-        directory = self._context.directory
-        refuse_batch(job, key)
-        cwd = prepare_folder(job, key, directory)
-        command, paths = prepare_work(job, key, directory, cwd, self._node(key))
-        return self._describe(job, key, NodeWork(command, paths, cwd, directory.path))
-
-    def _describe(self, job: Job, key: NodeKey, work: NodeWork) -> RemoteLaunch:
         context, spec = self._context, job.spec_of(key.task)
-        command, paths, cwd, run_dir = work
-        place = NodeRunContext(*key, run_dir, context.cluster, context.extra, real_nodes=True)
+        refuse_batch(job, key)
+        image = context.slots[key.task, key.node].image
+        work = context.files.prepare(job, key, self._node(key), image)
+        place = NodeRunContext(*key, work.run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
-        image = context.slots[key.task, key.node].image
         return RemoteLaunch(
             key=str(key),
-            argv=command.argv,
             environment=environment,
-            cwd=cwd,
-            stdin=paths.input,
-            stdout=paths.output,
-            stderr=paths.error,
-            append=paths.append,
-            folders_awaited=paths.folders_awaited,
             umask=job.spec.origin.umask,
             hostname=member_name(key.task, key.node),
             members=tuple((address, tuple(names)) for address, names in members),
             bare="HOME" not in job.spec.environment,
             nodes=tuple(item.node for item in job.placements if item.task == key.task),
-            marker=command.setup_marker,
             grace=float(spec.grace_period),
             image=image,
             carried=list_carried(spec, environment) if image else (),
+            **work.fields,
         )
 
 

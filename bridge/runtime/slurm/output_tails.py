@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, Optional
+
+from overspan.bridge.runtime.slurm.channel import RemoteLaunch
+from overspan.bridge.runtime.slurm.file_parts import encode_part, name_log
 
 PART = 1 << 16
 """Bytes of one message."""
@@ -14,10 +17,10 @@ _AT_ONCE = 16
 
 
 class Tail:
-    """One growing file, which may appear later. Output and error in the same file have one tail."""
+    """One growing file, which may appear later, and the name under which it is sent."""
 
-    def __init__(self, path: str, stream: str, append: bool) -> None:
-        self.stream = stream
+    def __init__(self, path: str, name: str, append: bool) -> None:
+        self.name = name
         self._path = path
         self._fd = -1
         self._offset = _size(path) if append else 0
@@ -38,6 +41,12 @@ class Tail:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def tail_streams(launch: RemoteLaunch) -> list[Tail]:
+    """The tails of a node run. Output and error in the same file have one."""
+    paths = {"output": launch.stdout, "error": launch.stderr if launch.stderr != launch.stdout else ""}
+    return [Tail(path, name_log(launch.key, stream), launch.append) for stream, path in paths.items() if path]
 
 
 class FileWait:
@@ -68,11 +77,9 @@ class FileWait:
 class OutputTails:
     """Output and readiness file of one node run, as messages of the control channel."""
 
-    def __init__(self, output: str, error: str, append: bool, awaited: FileWait) -> None:
+    def __init__(self, tails: Sequence[Tail], awaited: FileWait) -> None:
         self._awaited = awaited
-        self._tails = [Tail(output, "output", append)] if output else []
-        if error and error != output:
-            self._tails.append(Tail(error, "error", append))
+        self._tails = list(tails)
         self._behind = False
         self._next = 0.0
 
@@ -98,7 +105,7 @@ class OutputTails:
                 data = tail.read()
                 if not data:
                     break
-                found.append({"log": {"stream": tail.stream, "data": base64.b64encode(data).decode()}})
+                found.append(encode_part(tail.name, data))
             else:
                 self._behind = True
         self._next = time.monotonic() + PAUSE_SECONDS / 2

@@ -1,18 +1,14 @@
-"""The relay's end on the compute node: `sender NATIVE LAUNCH`, a step of the group's job beside the supervisor.
+"""The relay's end on the compute node: `sender NATIVE LAUNCH [PART]`, a step of the native job beside the supervisor.
 
-It reads messages from standard input, and writes what is new in the supervisor's folder to standard output:
+It links the supervisor's folder (`file_links`) over its standard input and output, and says besides:
 
-down   {"have": {name: size}}                  how much of each file is there already; first, once
-       {"orders": {"offset", "data"}}          bytes for the file of orders, in base64
-       {"taken": {}}                           all was written there, to the disk
-up     {"ready": {"orders": size}}             the supervisor's folder was found; how much of the orders it has
-       {"part": {"file", "offset", "data"}}    bytes of a file, in base64
-       {"over": {}}                            the supervisor has written all it ever will, and all of it was sent
+down   {"taken": {}}                all was written there, to the disk
+up     {"over": {}}                 the supervisor has written all it ever will, and all of it was sent
+       {"closing": {"orders": n}}   no orders are wanted behind so many bytes
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import select
 import signal
@@ -21,14 +17,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
+from overspan.bridge.runtime.slurm.file_links import FileLink
 from overspan.bridge.runtime.slurm.node_folders import name_parent
 
 PLACES = ("/tmp",)
 """Where the supervisor's folder may be, before the node's own TMPDIR."""
-OVER, TAKEN = "over", "taken"
-"""Files of the folder: the supervisor has written its last line; the relay has everything."""
-PART = 256 << 10
+OVER, TAKEN, CLOSING = "over", "taken", "closing"
+"""Files of the folder: the supervisor has written its last line; the relay has everything; no more orders are wanted
+behind so many bytes."""
+_READ_SIZE = 256 << 10
 LOOK_SECONDS = 0.2
 FIND_SECONDS = 60.0
 _FAILURE = 70
@@ -54,86 +53,48 @@ def find_folder(native: str, places: Sequence[str]) -> str:
 
 
 class FolderSender:
-    """Sends one folder's news; `have` is how much of each file the other side has."""
+    """The node's end of the link between a supervisor's folder and the run directory on the login node."""
 
-    def __init__(self, folder: str, launch: int) -> None:
-        self._folder = folder
-        self._have: dict[str, int] = {}
-        self._journal = f"journal.{launch}.jsonl"
-        self._first = (f"streams.{launch}.jsonl", f"supervisor.{launch}.log")
-        self._orders = os.path.join(folder, f"orders.{launch}.jsonl")
+    def __init__(self, directory: RunDirectory) -> None:
+        self._folder = directory.path
+        self._link = FileLink(directory, True, _say)
         self._lines = LineReader()
-        self._told_over = False
+        self._told: set[str] = set()
 
     def serve(self) -> int:
         """Send until the other side has all or goes away; gives the exit status."""
-        _say({"ready": {"orders": _size(self._orders)}})
+        self._link.greet()
         while True:
             seconds = LOOK_SECONDS
             while select.select([0], [], [], seconds)[0]:
-                data = os.read(0, PART)
+                data = os.read(0, _READ_SIZE)
                 if not data:
                     return _FAILURE
                 for message in self._lines.feed(data):
-                    if self._take(message):
+                    self._link.take(message)
+                    if "taken" in message:
+                        open(os.path.join(self._folder, TAKEN), "ab").close()
                         return 0
                 seconds = 0.0
-            self._send_news()
+            closing, over = (_read_text(os.path.join(self._folder, name)) for name in (CLOSING, OVER))
+            self._link.send_news()
+            if closing:
+                self._tell_once({"closing": {"orders": int(closing)}})
+            if over is not None:
+                self._tell_once({"over": {}})
 
-    def _take(self, message: dict[str, Any]) -> bool:
-        """Take a message in; whether it is the last."""
-        if "have" in message:
-            self._have = {str(name): int(size) for name, size in message["have"].items()}
-        elif "orders" in message:
-            data = base64.b64decode(message["orders"]["data"])
-            with open(self._orders, "ab") as file:
-                if file.tell() == message["orders"]["offset"]:
-                    file.write(data)
-        elif "taken" in message:
-            os.close(os.open(os.path.join(self._folder, TAKEN), os.O_WRONLY | os.O_CREAT, 0o600))
-            return True
-        return False
-
-    def _send_news(self) -> None:
-        """The journal last, and as it was before the rest: what it tells is there when it comes."""
-        over = os.path.exists(os.path.join(self._folder, OVER))
-        until = _size(os.path.join(self._folder, self._journal))
-        for name in (*self._list_logs(), *self._first):
-            self._send(name, _size(os.path.join(self._folder, name)))
-        self._send(self._journal, until)
-        if over and not self._told_over:
-            self._told_over = True
-            _say({"over": {}})
-
-    def _list_logs(self) -> list[str]:
-        try:
-            return [f"logs/{name}" for name in sorted(os.listdir(os.path.join(self._folder, "logs")))]
-        except OSError:
-            return []
-
-    def _send(self, name: str, until: int) -> None:
-        offset = self._have.get(name, -1)
-        path = os.path.join(self._folder, name)
-        if offset >= until or not os.path.exists(path):
-            return
-        offset = max(0, offset)
-        with open(path, "rb") as file:
-            file.seek(offset)
-            while name not in self._have or offset < until:
-                # Of an empty file nothing, so that it is there.
-                data = file.read(min(PART, until - offset))
-                if not data and name in self._have:
-                    break
-                _say({"part": {"file": name, "offset": offset, "data": base64.b64encode(data).decode()}})
-                offset += len(data)
-                self._have[name] = offset
+    def _tell_once(self, message: dict[str, Any]) -> None:
+        if str(message) not in self._told:
+            self._told.add(str(message))
+            _say(message)
 
 
-def _size(path: str) -> int:
+def _read_text(path: str) -> Optional[str]:
     try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def _say(message: dict[str, Any]) -> None:
@@ -153,7 +114,7 @@ def _await_folder(native: str) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Serve one relay; 70 when there is no supervisor here, or the relay went away."""
-    native, launch = words
+    native, launch, *part = words
     # Slurm tells every step that it ends the allocation; what is written until then is still news.
     for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -163,7 +124,7 @@ def main(words: Sequence[str]) -> int:
         print(f"span: error: job {native} has no supervisor on this node", file=sys.stderr)
         return _FAILURE
     try:
-        return FolderSender(found, int(launch)).serve()
-    except OSError as error:
+        return FolderSender(RunDirectory(found, int(launch), *part)).serve()
+    except (OSError, ValueError) as error:
         print(f"span: error: the folder cannot be read: {error}", file=sys.stderr)
         return _FAILURE

@@ -1,12 +1,14 @@
 """A shell beside a member whose node shares no folder: `remote-shell`, on the login node.
 
-`remote-shell RUN_DIR LAUNCH NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job (`shell_folder`)
-brings application, plan and journal into a private folder of the node. A second step is the shell, which reads them
-there as from a run directory. The first step, and its folder, end with the shell, also when this process is killed.
+`remote-shell RUN_DIR LAUNCH PART NATIVE TASK NODE PYTHON SRUN... -- [WORD...]`: a first step of the job
+(`shell_folder`) brings application, plan and journal into a private folder of the node. A second step is the shell,
+which reads them there as from a run directory. The first step, and its folder, end with the shell, also when this
+process is killed.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from typing import IO
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
 from overspan.bridge.runtime.slurm.channel import LineReader
+from overspan.bridge.runtime.slurm.member_locations import locations_path
 from overspan.bridge.runtime.slurm.shell_folder import APPLICATION, encode_documents
 
 LEAVE_SECONDS = 10.0
@@ -30,7 +33,7 @@ _READ_SIZE = 1 << 16
 def remote_shell_words(
     launch: Sequence[str], member: Sequence[str], step: Sequence[str], command: Sequence[str]
 ) -> list[str]:
-    """Words of such a shell: `launch` is run directory, number, native id; `member` is task, node, the Python there.
+    """Words of such a shell: `launch` is run directory, number, part, native id; `member` is task, node, Python.
 
     `step` is the srun of the shell, without a program; no `command` is a shell.
     """
@@ -38,12 +41,12 @@ def remote_shell_words(
 
 
 def read_documents(directory: RunDirectory) -> dict[str, str]:
-    """What a shell needs of a run directory, by the names of the files. Raises OSError."""
+    """What a shell needs of a run directory, by the names of the files in it. Raises OSError."""
     found = {}
-    for name in _DOCUMENTS:
-        path = directory.file(name)
+    paths = [directory.file(name) for name in _DOCUMENTS]
+    for path in [*paths, *glob.glob(locations_path(glob.escape(directory.path), "*", directory.launch))]:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            found[os.path.basename(path)] = file.read()
+            found[os.path.relpath(path, directory.path)] = file.read()
     return found
 
 
@@ -77,11 +80,11 @@ def run_shell(words: Sequence[str]) -> int:
 
 def main(words: Sequence[str]) -> int:
     """Be the shell of a member; gives its exit code, 1 where there is no way in."""
-    path, launch, native, task, node, python, *rest = words
+    path, launch, part, native, task, node, python, *rest = words
     step, command = rest[: rest.index(_END)], rest[rest.index(_END) + 1 :]
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        documents = encode_documents(read_documents(RunDirectory(path, int(launch))), native)
+        documents = encode_documents(read_documents(RunDirectory(path, int(launch), part)), native)
         with open(sys.argv[0], "rb") as file:
             greeting = pack_application(select_sources(file.read()))
         first = [*(word for word in step if word != _TERMINAL), *entry_words(python, "shell-folder")]
@@ -96,7 +99,7 @@ def main(words: Sequence[str]) -> int:
         send(down, greeting + documents)
         folder = await_folder(up)
         if folder:
-            shell = ("shell", folder, launch, "", task, node, *command)
+            shell = ("shell", folder, launch, part, task, node, *command)
             code = run_shell([*step, python, "-I", "-S", os.path.join(folder, APPLICATION), *shell])
     if not folder:
         print(f"span: error: there is no way in: srun ended with {holder.wait()}", file=sys.stderr)

@@ -9,52 +9,50 @@ FIRST is the number of the first attempt that the job is for. Its files are in R
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Optional
 
+from overspan.bridge.lifecycle.execution import place_members
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
-from overspan.bridge.model.spec import Start
+from overspan.bridge.model.spec import OnFailure, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.supervised_launch import SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
-    append_locations,
     locations_path,
     read_locations,
     render_locations,
 )
+from overspan.bridge.runtime.slurm.run_files import RunFiles, SharedFiles
 from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, log, run_supervisor
-from overspan.bridge.runtime.slurm.task_reduction import RULES, exit_of, is_idle, keep_until, place_members
 
 START_SECONDS = 600
 """How long a job waits at the start gate where the job file says no `start_timeout`."""
 KEEP_SECONDS = 30
 """How long the nodes of a failed task are kept for its next attempt."""
 _GAVE_UP = 75  # EX_TEMPFAIL, sysexits.h
+_AGAIN = (Cause.RESTART, Cause.GROUP_RESTART)
 
 
 class SetSupervisor(Supervisor):
     """One native job of a set."""
 
     part = True
-    rules = RULES
 
-    def __init__(self, directory: RunDirectory, environment: Mapping[str, str], task: str) -> None:
-        super().__init__(directory, environment)
+    def __init__(self, files: RunFiles, environment: Mapping[str, str], task: str) -> None:
+        super().__init__(files, environment)
         self._task = task
         self._began = time.time()
         self._looked_at = 0.0
         self._gave_up = False
-        self._line = b""
 
     def _grant(self, directory: RunDirectory) -> Granted:
         granted = super()._grant(directory)
         members = [Placement(*member) for member in granted.members]
-        self._line = render_locations(members, self._components[0].native)
-        append_locations(locations_path(directory.path, self._task, directory.launch), self._line)
+        self._files.tell_locations(self._task, render_locations(members, self._components[0].native))
         return granted
 
     def _move_clock(self, run: SupervisedLaunch, seconds: float, now: float) -> None:
@@ -86,16 +84,16 @@ class SetSupervisor(Supervisor):
         due = self._find_start_deadline(run.job) if kept_until is None else kept_until
         if due is None or now < due:
             return
+
+        def settle() -> bool:
+            """Take the last orders; whether nothing has begun by them, and nothing has ended."""
+            run.advance((), now)
+            kept = keep_until(run.job, self._task, KEEP_SECONDS)
+            return is_idle(run.job, self._task) and (kept_until is None) is (kept is None)
+
         try:
-            with lock_orders(self._directory) as locked:
-                if not locked:
-                    return
-                run.advance((), now)
-                if not is_idle(run.job, self._task) or (kept_until is None) is not (
-                    keep_until(run.job, self._task, KEEP_SECONDS) is None
-                ):
-                    return
-                close_orders(self._directory)
+            if not self._files.close_orders(settle):
+                return
         except OSError as error:
             log(f"the orders cannot be closed: {error}")
             return
@@ -116,21 +114,42 @@ class SetSupervisor(Supervisor):
         return _GAVE_UP if self._gave_up else exit_of(job, self._task)
 
 
-@contextlib.contextmanager
-def lock_orders(directory: RunDirectory) -> Iterator[bool]:
-    """Lock the orders against writers; False where another process holds the lock."""
-    with open(directory.file("orders.jsonl") + ".lock", "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def is_idle(job: Job, task: str) -> bool:
+    """Whether nothing of the task runs."""
+    return not job.task(task).live
 
 
-def close_orders(directory: RunDirectory) -> None:
-    """Have orders refused from now on. Raises OSError."""
-    os.close(os.open(directory.file("closed"), os.O_WRONLY | os.O_CREAT, 0o600))
+def keep_until(job: Job, task: str, seconds: float) -> Optional[float]:
+    """Until when an idle task's nodes are kept for another attempt; None where none was launched yet."""
+    attempt = job.task(task).current
+    if attempt is None or attempt.ended_at is None:
+        return None
+    if attempt.stop is not None:
+        return attempt.ended_at + (seconds if attempt.stop.cause in _AGAIN else 0)
+    if all(node.cause is Cause.SUCCESS for node in attempt.nodes):
+        return attempt.ended_at
+    kept = seconds if _may_try_again(job.spec_of(task)) else 0
+    return attempt.ended_at + max(kept, job.spec.hold_on_failure)
+
+
+def _may_try_again(spec: TaskSpec) -> bool:
+    """Whether any budget allows another attempt after an error; what was lost starts elsewhere."""
+    retry = spec.retry
+    restarts = not spec.primary and spec.on_failure is OnFailure.RESTART
+    return bool(retry.max_restarts_on_errors or retry.recover_on_exit_codes) or restarts
+
+
+def exit_of(job: Job, task: str) -> int:
+    """An exit status that tells how the task's newest attempt ended: of its failures the first."""
+    attempt = job.task(task).current
+    nodes = () if attempt is None else attempt.nodes
+    failed = sorted((node for node in nodes if node.exit_code or node.signal), key=lambda node: node.ended_at or 0.0)
+    return (failed[0].exit_code or 128 + failed[0].signal) if failed else 0
+
+
+def name_part(task: str, first: str) -> str:
+    """The folder of the files of a task's native job in the run directory."""
+    return os.path.join("members", task, first)
 
 
 def main(words: Sequence[str]) -> int:
@@ -138,7 +157,7 @@ def main(words: Sequence[str]) -> int:
 
     def open_supervisor() -> Supervisor:
         path, launch, task, first = words
-        part = os.path.join("members", task, first)
-        return SetSupervisor(RunDirectory(path, int(launch), part), dict(os.environ), task)
+        directory = RunDirectory(path, int(launch), name_part(task, first))
+        return SetSupervisor(SharedFiles(directory), dict(os.environ), task)
 
     return run_supervisor(open_supervisor)

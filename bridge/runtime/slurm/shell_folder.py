@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.runtime.slurm.channel import LineReader, encode_line
-from overspan.bridge.runtime.slurm.node_folders import make_folder
+from overspan.bridge.runtime.slurm.node_folders import make_folder, write_file
 
 APPLICATION = "application.pyz"
 """The file of the folder that is the supervisor's application."""
@@ -39,14 +39,9 @@ def read_native(folder: str) -> str:
 def fill_folder(folder: str, documents: dict[str, Any]) -> None:
     """Put the documents there, and the application that runs. Raises OSError."""
     for name, text in documents.items():
-        _write(os.path.join(folder, os.path.basename(name)), str(text).encode("utf-8", "surrogateescape"))
+        write_file(folder, name, str(text).encode("utf-8", "surrogateescape"))
     with open(sys.argv[0], "rb") as file:
-        _write(os.path.join(folder, APPLICATION), file.read())
-
-
-def _write(path: str, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(data)
+        write_file(folder, APPLICATION, file.read())
 
 
 def _leave(number: int, frame: object) -> None:

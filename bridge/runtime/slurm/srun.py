@@ -85,6 +85,11 @@ class Srun:
             return None
         return self._process.returncode
 
+    @property
+    def behind(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._unsent)
+
     def close_input(self) -> None:
         """End the channel: the agent ends what it watches."""
         if self._input >= 0:

@@ -23,9 +23,10 @@ from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
+from overspan.bridge.runtime.core.job_access import give_access
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
-from overspan.bridge.runtime.core.supervised_launch import DecisionRules, Services, SupervisedLaunch
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.addresses import AddressBook
 from overspan.bridge.runtime.slurm.nodes import LaunchContext, RemoteNodes
 from overspan.bridge.runtime.slurm.placement import (
@@ -37,6 +38,7 @@ from overspan.bridge.runtime.slurm.placement import (
     read_components,
     read_placement,
 )
+from overspan.bridge.runtime.slurm.run_files import RunFiles, SharedFiles
 from overspan.bridge.runtime.slurm.variables import prepare_srun
 
 LOOK_SECONDS = 1.0
@@ -51,15 +53,15 @@ class Supervisor:
 
     part = False
     """Whether the allocation is for some of the job's tasks only."""
-    rules = DecisionRules()
-    sees_files = True
-    """Whether what the nodes have on their disks is seen here too."""
 
-    def __init__(self, directory: RunDirectory, environment: Mapping[str, str]) -> None:
+    def __init__(self, files: RunFiles, environment: Mapping[str, str]) -> None:
         """Read what is to run where. OSError and ValueError where the run directory and the allocation do not fit."""
+        directory = files.directory
+        self._files = files
         self._directory = directory
         self._environment = environment
-        self._terminated = False
+        self.terminated = False
+        """Whether Slurm ends the allocation."""
         self._poller = select.poll()
         self._returned: set[int] = set()
         self._helpers: list[subprocess.Popen[bytes]] = []
@@ -74,7 +76,7 @@ class Supervisor:
     def serve(self) -> int:
         """Run the launch to its end; gives the exit status of the batch script."""
         wakeup = self._catch_signals()
-        services = Services(self._grant, self._open_nodes, _wake, self.rules, self.sees_files)
+        services = Services(self._grant, self._open_nodes, _wake, self._files.seen)
         clock = JumpDetector()
         run = SupervisedLaunch(self._directory, services, time.time())
         try:
@@ -82,7 +84,7 @@ class Supervisor:
             while not run.done:
                 if self._nodes is not None:
                     self._nodes.handle(ready)
-                if self._terminated:
+                if self.terminated:
                     return self._leave_terminated()
                 jump = clock.take_jump()
                 now = time.time()
@@ -125,7 +127,7 @@ class Supervisor:
         return wakeup
 
     def _note_term(self, number: int, frame: object) -> None:
-        self._terminated = True
+        self.terminated = True
 
     def _poll(self, due: Optional[float]) -> list[int]:
         seconds = LOOK_SECONDS if due is None else min(LOOK_SECONDS, max(0.001, due - time.time()))
@@ -138,24 +140,24 @@ class Supervisor:
         grant = make_grant(directory.read_plan().job, self._slots, book.find, time.time())
         return grant._replace(partition=self._environment.get("SLURM_JOB_PARTITION", ""))
 
+    def _give_access(self, access: str) -> dict[str, str]:
+        """Leave what `span` needs in the work to reach the daemon in the run directory; the variables that say so."""
+        return give_access(self._directory.path, access, own_program()) if access and self._files.seen else {}
+
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
-        self._nodes = self._make_nodes(
+        self._nodes = RemoteNodes(
             LaunchContext(
-                directory=directory,
+                files=self._files,
                 cluster=plan.cluster,
-                extra=plan.environment,
+                extra={**plan.environment, **self._give_access(plan.access)},
                 slots=self._slots,
                 components=self._components,
-                program=(*own_program(), "node"),
                 variables=prepare_srun(self._environment),
                 poller=self._poller,
                 log=log,
             )
         )
         return self._nodes
-
-    def _make_nodes(self, context: LaunchContext) -> RemoteNodes:
-        return RemoteNodes(context)
 
     # --- components --------------------------------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ def main(words: Sequence[str]) -> int:
 
     def open_supervisor() -> Supervisor:
         path, launch = words
-        return Supervisor(RunDirectory(path, int(launch)), dict(os.environ))
+        return Supervisor(SharedFiles(RunDirectory(path, int(launch))), dict(os.environ))
 
     return run_supervisor(open_supervisor)
 

@@ -2,6 +2,7 @@
 
     srun WORDS       run a step on the job's pods
     scontrol WORDS   host lists
+    command WORDS    span, by the client that the daemon gives
     stepd            wait for steps, on a pod of a batch script that does not run its text
 
 What a supervisor would leave in the run directory is a mounted document, and the job's key where a script has several
@@ -32,16 +33,30 @@ class Mounted(NamedTuple):
     run_dir: str
     document: str
     key_folder: str
+    access: str = ""
+    """What says how to reach the daemon, where the pod has it."""
 
 
 def main(words: Sequence[str], mounted: Mounted) -> int:
     """Run one of the commands; gives its exit code."""
     verb, *rest = words
-    if verb == "scontrol":
+    if verb == "scontrol" and not (mounted.access and os.path.exists(mounted.access) and not _is_here(rest)):
         return _answer(rest, os.environ)
     if verb == "stepd":
         return _serve(mounted, os.environ)
-    return _run_step(rest, mounted)
+    if verb == "srun":
+        return _run_step(rest, mounted)
+    return _ask(words, mounted)
+
+
+def _ask(words: Sequence[str], mounted: Mounted) -> int:
+    """Run a command that asks the daemon."""
+    from overspan.bridge.runtime.core.job_access import ACCESS
+    from overspan.bridge.runtime.job_command import main as become_client
+
+    os.environ[ACCESS] = mounted.access
+    os.environ.setdefault("OVERSPAN_RUN_DIR", mounted.run_dir)
+    return become_client(words)
 
 
 # --- srun ------------------------------------------------------------------------------------------------------------
@@ -124,6 +139,13 @@ def _serve(mounted: Mounted, environment: Mapping[str, str]) -> int:
 
 
 # --- scontrol --------------------------------------------------------------------------------------------------------
+
+
+def _is_here(words: Sequence[str]) -> bool:
+    """Whether the pod itself has the answer."""
+    if words and words[0] in ("-V", "--version", "version"):
+        return True
+    return len(words) > 1 and words[0].lower() == "show" and words[1].lower().startswith("host")
 
 
 def _answer(words: Sequence[str], environment: Mapping[str, str]) -> int:

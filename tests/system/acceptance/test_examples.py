@@ -57,3 +57,13 @@ def test_the_batch_scripts_run(span: Any, examples: Path) -> None:
     number = train.stdout.split()[-1]
     assert (top / f"train-{number}.out").read_text()
     assert any((top / f"checkpoints-{number}").iterdir())
+
+
+def test_each_checkpoint_has_an_evaluation_and_a_good_score_ends_the_training(span: Any, examples: Path) -> None:
+    done = span.run("submit", "train.yaml", "--parsable", cwd=examples / "evaluations")
+    job = int(done.stdout)
+    assert span.run("wait", str(job), timeout=300).returncode == 0, span.log(job)
+    assert span.job(job)["reason"] == "ScoreReached"
+    (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
+    scores = [each["score"] for each in watch["evaluations"] if each["score"] is not None]
+    assert len(scores) > 5 and min(scores) <= 0.02

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.system.acceptance.waiting_tasks import list_rows, wait_for
 
 pytestmark = pytest.mark.shared_daemon
 
@@ -16,16 +17,6 @@ Span = Any
 def pipeline(*tasks: dict[str, Any], **header: Any) -> str:
     """A job file of several documents; JSON documents are YAML."""
     return "\n---\n".join(map(json.dumps, [{"name": "p", **header}, *tasks]))
-
-
-def wait_for(path: Path) -> str:
-    """A command that waits for a file."""
-    return f"until [ -e {path} ]; do sleep 0.05; done"
-
-
-def list_rows(span: Span, job: int) -> list[str]:
-    """The rows of squeue, with their states and reasons."""
-    return sorted(str(span.run("squeue", "-h", "-j", str(job), "-o", "%i %T %r").stdout).splitlines())
 
 
 def test_a_stage_holds_nothing_before_its_turn(span: Span, tmp_path: Path) -> None:

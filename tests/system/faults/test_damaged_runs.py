@@ -38,7 +38,7 @@ def test_a_group_with_a_damaged_journal_ends_with_its_auxiliaries(span: Any) -> 
     root = span.state / "clusters" / "local"
     with (root / "runs" / str(job) / "journal.0.jsonl").open("a") as file:
         file.write("GARBAGE {{{\n")
-    os.kill(json.loads((root / "hosts" / f"{job}.0" / "lock").read_text())["pid"], signal.SIGKILL)
+    os.kill(json.loads((root / "hosts" / "groups-0" / "lock").read_text())["pid"], signal.SIGKILL)
     shown = span.until(job, "FAILED", timeout=60)
     assert shown["reason"] == "SystemFailure"
     assert not any(find_live_processes(str(root / "runs" / str(job))))

@@ -16,7 +16,7 @@ from tests.system.local.machine import list_fork_servers, list_supervisors
 from tests.system.local.stories import list_pids, make_job, open_on, order_of, play, reasons, submit
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.local import LocalCluster, forkserver
+from overspan.adapters.local import LocalCluster, dispatch, forkserver
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
@@ -32,6 +32,12 @@ def pid_of(root: Path) -> int:
     """The one fork server."""
     (found,) = list_fork_servers(root)
     return found.pid
+
+
+@pytest.fixture(autouse=True)
+def unshared_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group has a supervisor of its own, so that each is forked."""
+    monkeypatch.setattr(dispatch, "_LIVE_GROUPS", 1)
 
 
 async def add(cluster: LocalCluster, follower: Follower, job: Job) -> None:
@@ -77,7 +83,7 @@ def test_a_launch_that_it_had_not_taken_up_happens_once(
         job = make_job(root, 2, "echo ran >> ran; exit 7", group=True)
         adding = asyncio.create_task(add(cluster, follower, job))
         if killed:
-            await follower.until(lambda: (root / "hosts" / "2.0" / "log").exists(), "the request")
+            await follower.until(lambda: (root / "hosts" / "groups-0" / "log").exists(), "the request")
             os.kill(server, signal.SIGKILL)
         await adding
         await follower.until_state("2.0", State.FAILED)
@@ -137,7 +143,7 @@ def test_a_supervisor_that_was_forked_when_it_died_is_the_only_one(root: Path) -
         await follower.until_state("1.0", State.RUNNING)
         assert list_fork_servers(root) == []
         (supervisor,) = list_pids(root)
-        assert cluster._dispatch._hosts._hosts["1.0"].pid == supervisor
+        assert cluster._dispatch._hosts._hosts["groups-0"].pid == supervisor
         assert cluster._dispatch._hosts.count_deaths("1.0") == 0
         (root.parent / "go").touch()
         await follower.until_state("1.0", State.FAILED)

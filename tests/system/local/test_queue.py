@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from tests.contract.conformance import Follower, handle_of
 from tests.system.local.stories import make_job, make_launches, open_on, order_of, play, reasons, submit
 
-from overspan.adapters.local import LocalCluster
+from overspan.adapters.local import LocalCluster, launches
+from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.bridge.model.events import (
     Cancel,
     Hold,
@@ -72,6 +75,28 @@ def test_the_first_in_the_queue_is_told_when_it_starts_at_the_latest(root: Path)
         await follower.until(lambda: all(job.over for job in follower.jobs.values()), "all ran")
 
     play(open_on(root), story)
+
+
+def test_what_cannot_be_granted_on_a_full_disk_is_told_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    write = launches.write_grant
+
+    def fail(run: LocalLaunch, facts: GrantFacts) -> None:
+        tried.append(run.handle)
+        if len(tried) < 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(run, facts)
+
+    async def story(cluster: LocalCluster) -> None:
+        monkeypatch.setattr(launches, "write_grant", fail)
+        follower = await submit(cluster, make_job(root, 1))
+        await follower.until_state("1.0", State.RUNNING)
+        assert reasons(follower, "1.0") == ["Resources: No space left on device"]
+        (root.parent / "go").touch()
+        await follower.until(lambda: follower.jobs["1.0"].over, "it ran")
+
+    play(open_on(root), story)
+    assert len(tried) == 4
 
 
 def test_a_launch_that_has_to_wait_for_something_else_is_given_back(root: Path) -> None:

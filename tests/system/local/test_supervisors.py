@@ -16,7 +16,7 @@ from tests.system.local.machine import end_supervisors, list_supervisors
 from tests.system.local.stories import list_pids, make_job, make_launches, open_on, order_of, play, submit
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import LocalCluster, supervisors
+from overspan.adapters.local import LocalCluster, dispatch, supervisors
 from overspan.bridge.model.events import (
     Cancel,
     LaunchLost,
@@ -28,22 +28,46 @@ from overspan.bridge.runtime.core import kernel
 
 def test_a_killed_supervisor_is_started_again(root: Path) -> None:
     async def story(cluster: LocalCluster) -> None:
-        follower = await submit(cluster, make_job(root, 1), make_job(root, 2, group=True))
-        await follower.until_state("1.0", State.RUNNING)
-        await follower.until_state("2.0", State.RUNNING)
+        groups = [make_job(root, number, group=True) for number in (2, 3)]
+        follower = await submit(cluster, make_job(root, 1), *groups)
+        for handle in ("1.0", "2.0", "3.0"):
+            await follower.until_state(handle, State.RUNNING)
         before = list_pids(root)
         assert len(before) == 2
         for process in list_supervisors(root):
             assert kernel.signal_process(process, signal.SIGKILL)
         await follower.until(lambda: len(set(list_pids(root)) - set(before)) == 2, "new supervisors")
         (root.parent / "go").touch()
-        for handle in ("1.0", "2.0"):
+        for handle in ("1.0", "2.0", "3.0"):
             await follower.until_state(handle, State.FAILED)
             job = follower.jobs[handle]
             assert (job.exit_code, len(job.tasks[0].attempts)) == (5, 1)
             assert (await cluster.logs(LogRequest(handle, "main"))).data == b"went\n"
 
-    play(open_on(root, cpus=2), story)
+    play(open_on(root, cpus=3), story)
+
+
+def test_a_supervisor_serves_few_groups_at_a_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_LIVE_GROUPS", 2)
+
+    async def story(cluster: LocalCluster) -> None:
+        follower = await submit(cluster, *(make_job(root, number, group=True) for number in (1, 2, 3)))
+        for handle in ("1.0", "2.0", "3.0"):
+            await follower.until_state(handle, State.RUNNING)
+        assert len(list_pids(root)) == 2
+        before = list_pids(root)
+        await cluster.order([order_of("c", "1.0", Cancel(time.time()))])
+        await follower.until_state("1.0", State.CANCELLED)
+        # The place that is free is taken before another one is started.
+        follower.jobs["4.0"], follower.cursors["4.0"], follower.events["4.0"] = make_job(root, 4, group=True), "", []
+        await cluster.submit([Launch("token-4", follower.jobs["4.0"])])
+        await follower.until_state("4.0", State.RUNNING)
+        assert list_pids(root) == before
+        (root.parent / "go").touch()
+        for handle in ("2.0", "3.0", "4.0"):
+            await follower.until_state(handle, State.FAILED)
+
+    play(open_on(root, cpus=3), story)
 
 
 def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
@@ -68,7 +92,7 @@ def test_supervisors_of_an_earlier_daemon_are_found(root: Path) -> None:
         await cluster.submit([Launch("token-3", follower.jobs["3.0"])])
         follower.cursors["3.0"], follower.events["3.0"] = "", []
         await follower.until_state("3.0", State.COMPLETED)
-        await follower.until(lambda: not (root / "hosts" / "2.0").exists(), "the group's folder is removed")
+        await follower.until(lambda: not (root / "hosts" / "groups-0").exists(), "the groups' folder is removed")
         # While the first job keeps it: a supervisor that has nothing to do leaves after a time.
         assert len(list_supervisors(root)) == 1
         (root.parent / "go").touch()

@@ -17,15 +17,8 @@ from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.gates import Gate
 from tests.system.slurm.groups import SERVE, connect, group, read_time, start, until_said
-from tests.system.slurm.sets import name_run, stop
+from tests.system.slurm.sets import make_set, natives, stop, until_nothing_left
 from tests.waiting import WaitUntil
-
-FAST = {"backoff": {"first": 0.1}}
-
-
-def make_set(tasks: dict[str, dict[str, Any]], **header: Any) -> str:
-    """A group's YAML that asks to be a set."""
-    return group({name: {**FAST, **task} for name, task in tasks.items()}, restart="task", **header)
 
 
 @pytest.fixture
@@ -33,28 +26,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     span = connect(site, tmp_path, wait_until)
     yield span
     span.close()
-
-
-def natives(span: Span, site: Site, job: int) -> dict[str, list[int]]:
-    """The native jobs of a set by task, oldest first, those that ended a short while ago too."""
-    run = re.escape(name_run(span, site, job))
-    found: dict[str, list[int]] = {}
-    for line in site.slurm("squeue", "-hat", "all", "-O", "JobID:20,Comment:200").splitlines():
-        number, _, comment = line.partition(" ")
-        match = re.search(rf"overspan={run}-\d+/([\w-]+)/\d+", comment)
-        if match:
-            found.setdefault(match[1], []).append(int(number))
-    return {task: sorted(numbers) for task, numbers in found.items()}
-
-
-def until_nothing_left(span: Span, site: Site, job: int) -> None:
-    """Wait until Slurm has no live job of the set."""
-
-    def left() -> bool:
-        numbers = ",".join(str(number) for listed in natives(span, site, job).values() for number in listed)
-        return not site.slurm("squeue", "-hj", numbers, "-o", "%i").strip()
-
-    span.wait_until(left, 20, "nothing to be left")
 
 
 def test_a_set_runs_to_its_end_and_names_resolve_both_ways(remote: Span, site: Site) -> None:

@@ -49,7 +49,6 @@ def test_a_script_and_a_task_run_and_are_read_on_their_node(remote: Span, site: 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n", "a set"),
         ("name: t\nvolumes: {/data: kept}\nrun: x\n", "a volume by its name"),
         ("name: t\nworkdir: large\nrun: x\n", "the site takes 4.0 MiB of one (max_script_size)"),
     ],
@@ -68,7 +67,7 @@ def test_what_needs_a_shared_folder_is_refused_at_once(remote: Span, site: Site,
 def test_a_check_says_what_the_nodes_see(remote: Span) -> None:
     done = remote.run("check", "--json", "rig", check=False)
     found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}
-    assert found["shared root"]["works"] and "sets are refused" in found["shared root"]["seen"]
+    assert found["shared root"]["works"] and "files are streamed" in found["shared root"]["seen"]
     assert found["python"]["works"] and found["python (login)"]["works"]
     settings = json.loads(remote.config.read_text())
     del settings["clusters"]["rig"]["shared_root"]

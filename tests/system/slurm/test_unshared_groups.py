@@ -14,7 +14,7 @@ from tests.contract.slurm_clusters import RemoteSlurm
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import SERVE, check_delay, group, native_of, read_time, start, until_said
-from tests.system.slurm.relays import NODES, until_clean
+from tests.system.slurm.relays import NODES, kill_relay, list_relays, until_clean
 
 from overspan.adapters.contract import Adapter, ClusterConfig
 from overspan.adapters.slurm import open_cluster
@@ -80,20 +80,6 @@ def test_a_relay_that_was_killed_goes_on_where_it_was(unshared: Span, unshared_s
     assert unshared_site.rig.run(["touch", "/tmp/go"], on=node).rc == 0
     unshared.until(job, "COMPLETED")
     until_clean(unshared, unshared_site)
-
-
-def kill_relay(span: Span, site: Site, job: int) -> None:
-    """Kill daemon and relay; any command starts the daemon, and that another relay."""
-    before = list_relays(site)
-    assert before
-    span.kill_daemon()
-    assert site.rig.run(["kill", "-KILL", *before]).rc == 0
-    span.wait_until(lambda: span.job(job) and set(list_relays(site)) - set(before), 30, "another relay")
-
-
-def list_relays(site: Site) -> list[str]:
-    """The pids of relays on the login node; what starts one, and soon ends, has its words too."""
-    return site.rig.run(["pgrep", "-f", r"^[^ ]*python3 -I -S [^ ]*supervisor-[0-9a-f]*\.pyz relay"]).stdout.split()
 
 
 def test_a_cancelled_group_ends_with_its_grace(unshared: Span, unshared_site: Site) -> None:

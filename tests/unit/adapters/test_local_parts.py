@@ -134,6 +134,7 @@ def test_what_never_fits_is_refused() -> None:
         (Resources(memory_mib=4097), 1, ["4097 MiB of memory are wanted, {} has 4096"]),
         (Resources(cpus=64, memory_mib=4097), 1, ["64 CPUs are wanted, {} has 2", "4097 MiB of memory are wanted"]),
         (Resources(gpus=(Gpus(2),)), 1, ["2 GPUs are wanted, {} has"]),
+        (Resources(gpus=(Gpus(1, "H100"),)), 1, ["1 H100 GPU is wanted, {} has none"]),
         (Resources(cpus=2), 1, []),
     ],
 )

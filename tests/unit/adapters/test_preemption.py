@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -11,9 +12,10 @@ from overspan.adapters.local.booking import BookedMember, Bookings, Variant
 from overspan.adapters.local.capacity import Capacity
 from overspan.adapters.local.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.start_estimates import estimate_start, limit_run
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import NodeNeed
-from overspan.bridge.model.spec import JobSpec, Need, NeedKind, TaskSpec
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
 
 MACHINE = Capacity(4000, 4096, ("A100", "A100"))
 
@@ -131,3 +133,13 @@ def test_a_run_is_limited_by_its_primaries_and_the_delays_after_them() -> None:
     assert limit(TaskSpec("a", time=60), TaskSpec("b", time=100), server) == 130.0
     assert limit(TaskSpec("a", time=60), TaskSpec("b"), server) is None
     assert limit(TaskSpec("a", time=60), TaskSpec("b", time=5, needs=(Need("a", NeedKind.OK),))) is None
+
+
+def test_a_stage_that_primaries_follow_is_limited_by_all_of_it() -> None:
+    tasks = (
+        TaskSpec("a", primary=False, time=60, termination_delay=30),
+        TaskSpec("b", needs=(Need("a", NeedKind.OK),)),
+    )
+    assert limit_run(carry(new_job(1, JobSpec("j", tasks, group=True, start=Start.TURNS), 0.0))) == 60.0
+    unlimited = (replace(tasks[0], time=None), tasks[1])
+    assert limit_run(carry(new_job(1, JobSpec("j", unlimited, group=True, start=Start.TURNS), 0.0))) is None

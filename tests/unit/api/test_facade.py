@@ -12,6 +12,7 @@ from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.crontabs import Crontabs
+from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
@@ -24,6 +25,7 @@ PORTS = {
     "access": Access,
     "allocations": Allocations,
     "crontabs": Crontabs,
+    "evaluations": EvaluationRequests,
     "feed": ChangeFeed,
     "health": ClusterHealth,
     "logs": Logs,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
+from overspan.bridge.store.evaluation_records import StoredEvaluation, StoredWatch
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -40,6 +41,8 @@ class FakeRepository:
         self.receipts: dict[str, Receipt] = {}
         self.damaged: list[Damage] = []
         self.account_rows: dict[int, bytes | None] = {}
+        self.watch_rows: dict[int, StoredWatch] = {}
+        self.evaluation_rows: dict[int, StoredEvaluation] = {}
 
     @property
     def last_seq(self) -> int:
@@ -258,3 +261,53 @@ class FakeRepository:
 
     def close(self) -> None:
         pass
+
+    # --- evaluations --------------------------------------------------------------------------------------------------
+
+    async def keep_watch(self, new: StoredWatch) -> int:
+        await asyncio.sleep(0)
+        for known in self.watch_rows.values():
+            if (known.job_id, known.name) == (new.job_id, new.name):
+                return known.id
+        self._write()
+        watch_id = len(self.watch_rows) + 1
+        self.watch_rows[watch_id] = replace(new, id=watch_id)
+        await asyncio.sleep(0)
+        return watch_id
+
+    async def change_watch(self, changed: StoredWatch) -> None:
+        await asyncio.sleep(0)
+        self._write()
+        self.watch_rows[changed.id] = changed
+
+    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+        rows = list(self.watch_rows.values())
+        if ids:
+            return [row for row in rows if row.id in ids]
+        return [row for row in rows if (not row.closed if jobs is None else row.job_id in jobs)]
+
+    async def keep_evaluation(self, new: StoredEvaluation) -> int:
+        await asyncio.sleep(0)
+        key = (new.watch_id, new.checkpoint, new.content, new.run)
+        if any((row.watch_id, row.checkpoint, row.content, row.run) == key for row in self.evaluation_rows.values()):
+            return 0
+        self._write()
+        number = len(self.evaluation_rows) + 1
+        self.evaluation_rows[number] = replace(new, id=number)
+        await asyncio.sleep(0)
+        return number
+
+    async def change_evaluation(self, changed: StoredEvaluation) -> None:
+        await asyncio.sleep(0)
+        self._write()
+        self.evaluation_rows[changed.id] = changed
+
+    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        rows = (row for row in self.evaluation_rows.values() if row.watch_id in watches)
+        return [row for row in rows if not (live_only and row.over)]
+
+    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
+        return [(row.checkpoint, row.content) for row in self.evaluation_rows.values() if row.watch_id == watch_id]
+
+    async def forget_watches(self) -> int:
+        return 0

@@ -351,8 +351,8 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Parsed
         clusters=tuple(filter(None, facts.get("clusters", submission.cluster).split(","))),
         race="race" in words,
         failover_after=int(facts["after"]) if "after" in facts else None,
-        later={"on_checkpoint": {}} if "later" in words else {},
-        origin=Origin(user=submission.user, directory=submission.directory),
+        later={"pool": {}} if "later" in words else {},
+        origin=Origin(user=submission.user, directory=submission.directory, job=submission.job),
     )
     return ParsedSubmission(spec, {"wait": False})
 

@@ -21,6 +21,7 @@ from overspan.bridge.controller.core.wakeups import JobWakeups
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.dependencies import DependencyTracker
+from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.schedules import Schedules
@@ -35,6 +36,7 @@ FOLLOWERS = (
     Failover,
     Allocations,
     Schedules,
+    Evaluations,
     Dispatcher,
     LaunchReleases,
 )

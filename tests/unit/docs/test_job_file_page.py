@@ -13,7 +13,7 @@ from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources, parse_accelerators
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
-from overspan.bridge.readers import header_fields, resource_fields, task_fields
+from overspan.bridge.readers import evaluation_fields, header_fields, resource_fields, task_fields
 from overspan.bridge.readers.field_types import Effect, Record
 from overspan.bridge.readers.job_file import read_job_file
 from overspan.bridge.readers.read_context import ReadContext
@@ -31,14 +31,16 @@ SECTIONS: dict[str, Record] = {
     "job_recovery": resource_fields.JOB_RECOVERY,
     "config": task_fields.CONFIG,
     "pool": task_fields.POOL,
-    "on_checkpoint": header_fields.ON_CHECKPOINT,
+    "on_checkpoint": evaluation_fields.ON_CHECKPOINT,
+    "select": evaluation_fields.SELECT,
+    "result": evaluation_fields.RESULT,
+    "stop_when": evaluation_fields.STOP_WHEN,
     "storage": task_fields.STORAGE,
     "repository": task_fields.REPOSITORY,
     "volume": task_fields.VOLUME,
 }
 
 REFUSED = {
-    "on_checkpoint": "on_checkpoint: {path: /c, job: eval.yaml}",
     "pool": "pool: {workers: 2}",
     "event_callback": "event_callback: echo",
     "workdir": "workdir: {url: 'https://host/repo'}",
@@ -86,7 +88,7 @@ def test_keys_that_are_said_to_be_refused_are(key: str) -> None:
     assert f"`{key}`" in pages.read_section(PAGE, "Read and refused")
 
 
-@pytest.mark.parametrize("key", ["on_checkpoint", "pool", "event_callback"])
+@pytest.mark.parametrize("key", ["pool", "event_callback"])
 def test_tables_mark_what_is_refused_today(key: str) -> None:
     section = "Task" if key == "event_callback" else "Header"
     row = next(row for row in key_rows(section) if pages.read_words(row[0]) == [key])

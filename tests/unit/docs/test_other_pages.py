@@ -11,7 +11,7 @@ from tests.unit.docs import pages
 from tests.unit.docs.pages import ROOT
 
 import overspan.bridge.client as client
-from overspan.adapters import abilities, contract
+from overspan.adapters import abilities, checkpoint_sources, contract
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.local.settings import read_settings
 from overspan.adapters.slurm.settings import read_settings as read_slurm_settings
@@ -90,7 +90,7 @@ def test_the_contract_is_whole() -> None:
     words = set(pages.first_words(pages.read_section(ADAPTERS, "Add an adapter")))
     optional = {
         f"{name}.{member}"
-        for name, ability in vars(abilities).items()
+        for name, ability in {**vars(abilities), **vars(checkpoint_sources)}.items()
         if getattr(ability, "_is_protocol", False) and name not in ("Adapter", "Opener", "Protocol")
         for member in methods(ability) | set(inspect.get_annotations(ability))
     }

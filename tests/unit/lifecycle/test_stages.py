@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.lifecycle.world import World, auxiliary, kinds, lost, primary
+from tests.unit.lifecycle.world import StageWorld, World, kinds, lost, primary
 
 from overspan.bridge.lifecycle.bids import list_rivals
 from overspan.bridge.lifecycle.eligibility import judge
@@ -27,15 +27,6 @@ def pipeline(*tasks: TaskSpec, **fields: Any) -> JobSpec:
         replace(task, needs=(*task.needs, Need(before.name, NeedKind.OK))) for before, task in itertools.pairwise(tasks)
     )
     return JobSpec("p", (tasks[0], *chained), start=Start.INDEPENDENT, **fields)
-
-
-class StageWorld(World):
-    """A world whose cluster gives the present launch what it carries."""
-
-    def grant(self, *, node: str = "n") -> list[events.Event]:
-        members = tuple((task.name, 0, f"{node}-{task.name}", "", ()) for task in carry(self.job).tasks)
-        assert self.apply(events.Granted(self.now, members))
-        return self.decide()
 
 
 def start(*tasks: TaskSpec, **fields: Any) -> StageWorld:
@@ -206,13 +197,11 @@ def test_only_what_runs_can_be_restarted() -> None:
     "spec",
     [
         replace(pipeline(primary("a"), primary("b")), start=Start.TOGETHER),
-        replace(pipeline(primary("a"), primary("b")), group=True),
-        pipeline(primary("a"), auxiliary("b")),
         pipeline(primary("a"), primary("b", share="a")),
         JobSpec("p", (primary("a"), primary("b")), start=Start.INDEPENDENT),
         JobSpec("p", (primary("a"),), start=Start.INDEPENDENT),
     ],
-    ids=["together", "group", "auxiliary", "shared nodes", "no chain", "one task"],
+    ids=["together", "shared nodes", "no chain", "one task"],
 )
 def test_what_is_no_pipeline_is_launched_as_a_whole(spec: JobSpec) -> None:
     world = World(spec)

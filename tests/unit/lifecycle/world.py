@@ -9,6 +9,7 @@ from typing import Any
 
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.lifecycle.timeline import Transition, transitions
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -160,6 +161,15 @@ class World:
         for event in self.journal:
             job = reduce(job, event_from_document(json.loads(json.dumps(event_to_document(event)))))
         return job
+
+
+class StageWorld(World):
+    """A world whose cluster gives the present launch what it carries."""
+
+    def grant(self, *, node: str = "n") -> list[events.Event]:
+        members = tuple((task.name, 0, f"{node}-{task.name}", "", ()) for task in carry(self.job).tasks)
+        assert self.apply(events.Granted(self.now, members))
+        return self.decide()
 
 
 def kinds(made: Iterable[Event]) -> list[str]:

@@ -123,3 +123,15 @@ def test_texts_of_several_documents_are_shared() -> None:
     first, second = (decode(TaskSpec, json.loads(json.dumps(document))) for _ in range(2))
     ((name, value),), ((other, again),) = first.env.items(), second.env.items()
     assert first == second and name is other and value is again
+
+
+def test_equal_mappings_of_texts_are_one_and_others_are_not() -> None:
+    """A shell's variables are read once for all of its jobs."""
+    names = ("PATH", "HOME")
+    first, second, other = (
+        decode(TaskSpec, {"name": "a", "env": dict.fromkeys(names, text)}) for text in ("/usr/bin", "/usr/bin", "/bin")
+    )
+    assert first.env is second.env and first.env == dict.fromkeys(names, "/usr/bin")
+    assert other.env == dict.fromkeys(names, "/bin")
+    shorter = decode(TaskSpec, {"name": "a", "env": {"PATH": "/usr/bin"}})
+    assert shorter.env == {"PATH": "/usr/bin"}

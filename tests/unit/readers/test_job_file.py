@@ -11,6 +11,7 @@ from tests.unit.readers.job_files import DATA, LOCAL, read, read_data, refusal
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.evaluations import CheckpointSelection, Select, StopRule, StopWhen
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import list_stages
 from overspan.bridge.model.schedule import Schedule
@@ -74,6 +75,26 @@ def test_a_pipeline_runs_in_order() -> None:
     assert list_stages(read("name: p\nstart: together\n" + A + B)) == ()
 
 
+@pytest.mark.parametrize(
+    ("header", "start", "stages"),
+    [
+        ("", Start.TURNS, (("a",), ("b",))),
+        ("start: turns\n", Start.TURNS, (("a",), ("b",))),
+        ("inter_connection: false\n", Start.INDEPENDENT, (("a",), ("b",))),
+        ("start: together\n", Start.TOGETHER, ()),
+        ("inter_connection: false\nstart: together\n", Start.TOGETHER, ()),
+    ],
+)
+def test_tasks_of_a_group_take_turns_unless_together_is_written(header: str, start: Start, stages: object) -> None:
+    job = read(GROUP + header + A + B + "needs: ok:a\n")
+    assert (job.start, list_stages(job)) == (start, stages)
+
+
+def test_a_group_without_turns_starts_together() -> None:
+    for needs in ("", "needs: started:a\n"):
+        assert {read(GROUP + header + A + B + needs).start for header in ("", "start: turns\n")} == {Start.TOGETHER}
+
+
 def test_one_document_is_a_job() -> None:
     job = read_data("single.yaml", replace(LOCAL, env={"API_KEY": "k", "MORE": "1"}))
     (task,) = job.tasks
@@ -95,7 +116,10 @@ def test_own_keys() -> None:
     assert job.native["kubernetes"] == {"spec": {"serviceAccountName": "x"}}
     needs = (JobNeed(DependencyKind.AFTEROK, 12), JobNeed(DependencyKind.AFTERANY, 13))
     assert job.dependency == Dependency(needs)
-    assert job.later["on_checkpoint"]["select"] == {"every": 2}
+    (quality,) = job.on_checkpoint
+    assert (quality.name, quality.path, quality.task) == ("quality", "/home/u/work/ckpt", "trainer")
+    assert quality.select == CheckpointSelection(Select.EVERY, every=2)
+    assert job.stop_when == StopWhen(StopRule.SCORE, "quality", score=0.9)
     trainer, server, prepare = job.tasks
     assert (trainer.time, trainer.grace_period, trainer.signal) == (7200, 10, SignalBefore("USR1", 30, True))
     assert trainer.retry.recover_on_exit_codes == (42, 43)

@@ -45,13 +45,23 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def test_the_facts_are_those_of_the_journals_whole_lines(directory: RunDirectory) -> None:
-    job = shell.replay(directory, directory.read_plan().job)
+    job = shell.replay(directory, directory.read_plan())
     assert job.task("a").attempts[0].exit_code == 3 and job.reason == "HeldOnFailure"
+
+
+def test_a_part_of_a_version_before_is_one_that_the_daemon_decides(directory: RunDirectory, tmp_path: Path) -> None:
+    os.makedirs(tmp_path / "members/a/0")
+    for name in ("plan.0.json", "journal.0.jsonl"):
+        os.rename(tmp_path / name, tmp_path / "members/a/0" / name)
+    part = RunDirectory(str(tmp_path), 0, "members/a/0")
+    job = shell.replay(part, part.read_plan())
+    # The end of its task ends nothing else.
+    assert not job.task("a").live and job.ending is None
 
 
 def test_environment_and_directory_are_made_again(directory: RunDirectory, tmp_path: Path) -> None:
     plan = directory.read_plan()
-    plan = plan._replace(job=shell.replay(directory, plan.job))
+    plan = plan._replace(job=shell.replay(directory, plan))
     seat, argv = shell.prepare(directory, plan, ("a", 0), str(tmp_path), ("ls", "-l"))
     assert (seat.pid, seat.directory, argv) == (0, str(tmp_path), ("ls", "-l"))
     expected = {"GREETING": "hi", "OURS": "1", "OVERSPAN_TASK": "a", "OVERSPAN_ATTEMPT": "0", shell.MARK: "1"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +49,25 @@ def test_job_comes_back_as_it_went_in_after_a_restart(tmp_path: Path, make_job: 
     assert stored.job == running(job)
     assert (stored.cluster, stored.handle, stored.native_id, stored.cursor) == ("local", "7.0", "99", "123")
     assert stored.user == "ada"
+
+
+def test_jobs_of_one_text_have_one_spec_and_others_their_own(
+    tmp_path: Path, make_job: MakeJob, start_of: StartOf
+) -> None:
+    """Of a damaged row and those around it each job has what was written for it."""
+    jobs = [make_job(number, name=name) for number, name in enumerate("aabxba", 1)]
+    store = Store.open(tmp_path / "span.db")
+    asyncio.run(store.insert([start_of(job) for job in jobs]))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "span.db")) as connection:
+        connection.execute("UPDATE spec SET document = '{' WHERE job_id = 4")
+        connection.commit()
+    again = Store.open(tmp_path / "span.db")
+    loaded = asyncio.run(again.load_live())
+    again.close()
+    assert [stored.job for stored in loaded] == [job for job in jobs if job.id != 4]
+    first, second, third, fifth, _ = (stored.job.spec for stored in loaded)
+    assert first is second and third is fifth
 
 
 def test_a_spec_is_written_again_only_where_a_change_has_one(

@@ -7,19 +7,21 @@ import math
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 from tests.unit.adapters.kubernetes.bench import Bench, body_of, make_job, play, solo
 
 from overspan.adapters import first_observation
-from overspan.adapters.contract import Order, Refusal
+from overspan.adapters.contract import Accepted, Order, Refusal, SomeUnanswered
 from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.launches import ordering
 from overspan.adapters.kubernetes.launches.pod_actions import LEAVE_SECONDS
 from overspan.adapters.kubernetes.launches.start_gates import OPEN
 from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import Denied
+from overspan.bridge.model.errors import Conflict, Denied
 from overspan.bridge.model.events import NodeEnded, NodeStarted
 from overspan.bridge.model.spec import TaskSpec
 
@@ -58,6 +60,67 @@ def test_an_end_has_the_uid_and_what_is_left_of_the_grace(bench: Bench) -> None:
             bench.api.pods.finish("demo-trainer-0-a0", 143)
             end = await bench.until_told(cluster, handle, NodeEnded)
             assert (end.exit_code, end.signal, end.cause) == (0, 15, "") and end.at >= now
+
+    play(story)
+
+
+def test_an_end_that_loses_against_other_changes_is_given_again(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, solo())
+            await bench.until_told(cluster, handle, NodeStarted)
+            (name,) = bench.pods()
+            text = (
+                "Operation cannot be fulfilled on pods: the object has been modified; please apply your changes again"
+            )
+            bench.api.refuse("DELETE", "/pods/", 409, text, reason="Conflict")
+            end = events.Terminate(time.time(), "main", 0, "cancel", time.time() + 5)
+            with pytest.raises(Conflict, match="has been modified"):
+                await bench.order(cluster, handle, end, "the-end")
+            assert await bench.order(cluster, handle, end, "the-end") is None
+            assert bench.pod(name)["metadata"].get("deletionTimestamp")
+
+    play(story)
+
+
+def test_a_hold_that_loses_against_other_changes_does_not_lose_its_launch(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, solo())
+            assert isinstance(answer, Accepted)
+            text = "Operation cannot be fulfilled on configmaps: the object has been modified"
+            bench.api.refuse("PATCH", "/configmaps/", 409, text, reason="Conflict")
+            with pytest.raises(Conflict, match="has been modified"):
+                await bench.insist(cluster, answer.handle, events.Hold(time.time()))
+            await bench.insist(cluster, answer.handle, events.Hold(time.time()))
+            await bench.until(cluster, lambda: not bench.pods(), "the held launch's pods to be given back")
+
+    play(story)
+
+
+def test_a_node_that_hangs_keeps_no_order_of_other_launches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "WAIT_SECONDS", 0.2)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            hung = await bench.start(cluster, solo("sleep 60", job_id=8))
+            other = await bench.start(cluster, solo("sleep 60", job_id=9))
+            held = bench.api.hold("GET", "/exec")
+            now = time.time()
+            signalled = Order("the-signal", hung, events.Signal(now, signal.SIGUSR1))
+            ended = Order("the-end", other, events.Terminate(now, "main", 0, "cancel", now + 5))
+            with pytest.raises(SomeUnanswered) as caught:
+                await cluster.order([signalled, ended])
+            assert caught.value.answers == {"the-end": None}
+            # Asked again while it hangs, it is not sent a second time.
+            with pytest.raises(SomeUnanswered):
+                await cluster.order([signalled])
+            held.free.set()
+            while True:
+                with suppress(SomeUnanswered):
+                    assert await cluster.order([signalled]) == [None]
+                    break
+            assert [one.words[-1] for one in bench.api.exec.runs].count("kill -s USR1 -1") == 1
 
     play(story)
 

@@ -10,6 +10,7 @@ from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.groups.script import SupervisorHost, render_group, render_sruns
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.script import RenderContext
+from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.job import Job
 
 HOST = SupervisorHost(
@@ -78,6 +79,19 @@ def test_a_group_waits_natively_for_the_ids_it_is_given() -> None:
     setting = RenderContext("42.0", dict.fromkeys(job.dependency.needs, "1012"))
     assert "#SBATCH --dependency=afterok:1012\n" in render_group(job, plan, setting, HOST).script
     assert "--dependency" not in render_group(job, plan, RenderContext("42.0"), HOST).script
+
+
+def test_each_stage_of_a_group_asks_for_its_own_nodes_and_time() -> None:
+    """A preparation of ten minutes on one CPU, then two hours of two whole nodes: no allocation holds both."""
+    prepare = "---\nname: prepare\ntime: 10m\nresources: {cpus: 1}\nrun: p\n"
+    job = read_file(HEADER + prepare + TRAINER.replace("run: t", "needs: ok:prepare\nrun: t"))
+    first, second = (render(stage, LARGE, SMALL) for stage in split_stages(job))
+    # With 30 s of grace and a minute of margin.
+    assert "#SBATCH --time=00:11:30\n" in first and "#SBATCH --time=02:01:30\n" in second
+    assert "#SBATCH --nodes=1\n" in first and "#SBATCH --nodes=2\n" in second
+    assert "h100" not in first and "--gres=gpu:h100:8" in second
+    whole = replace(job, stage=None)
+    assert "--gres=gpu:h100:8" in render(whole, LARGE, SMALL)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -217,7 +217,7 @@ class TestOrders:
         from overspan.adapters.slurm.settings import Settings
 
         job = read_file(HEAD + TRAINER + SERVER)
-        for name, data in render_launch(Launch("i-7-0", job), Settings(), PLACE, False).files:
+        for name, data in render_launch(Launch("i-7-0", job), Settings(), PLACE, False).files.items():
             (bench.folder / name).write_bytes(data)
 
         async def story() -> None:

@@ -13,10 +13,11 @@ from overspan.adapters.slurm.groups.packing import NodeSize, PackedUnit, fits, p
 from overspan.adapters.slurm.groups.placement import list_kinds, measure_sizes, plan_group, plan_on_nodes
 from overspan.adapters.slurm.groups.plans import MemberId, PlacementPlan
 from overspan.adapters.slurm.rendering.node_resources import NodeResources
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources
-from overspan.bridge.model.spec import JobSpec, NeedKind, TaskSpec
+from overspan.bridge.model.spec import JobSpec, NeedKind, Start, TaskSpec
 from overspan.bridge.model.spec import Need as TaskNeed
 
 BIG = (NodeSize("", 64, 256_000, count=10),)
@@ -189,6 +190,17 @@ def test_ends_follow_needs_and_unlimited_primaries() -> None:
     unlimited = group(task("a", time=100), task("b"))
     assert longest_primary(unlimited).name == "b"
     assert latest_ends(unlimited) == {"a": 130, "b": None}
+
+
+def test_in_a_stage_that_primaries_follow_auxiliaries_last_to_their_own_end() -> None:
+    tasks = (
+        task("a", time=100),
+        task("b", time=500, primary=False),
+        task("c", needs=(TaskNeed("a", NeedKind.OK), TaskNeed("b", NeedKind.ENDED))),
+    )
+    stage = carry(new_job(1, JobSpec("g", tasks, group=True, start=Start.TURNS), 0.0))
+    assert latest_ends(stage) == {"a": 130, "b": 530}
+    assert longest_primary(stage).name == "b"
 
 
 def test_components_without_a_limit_stand_before_those_with_one() -> None:

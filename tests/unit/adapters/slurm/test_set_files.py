@@ -100,7 +100,7 @@ def test_files_are_in_folders_of_their_own() -> None:
     placement = json.loads(files[f"{folder}/0/placement.0.json"])
     assert [step["task"] for step in placement["steps"]] == ["trainer"]
     assert placement["token"] == trainer.token == json.loads(files[f"{folder}/0/plan.0.json"])["token"]
-    assert read_launch_file(files[f"{folder}/launch.0.json"]) == (SET, {"SPAN_ADDRESS": "/run/span.sock"})
+    assert read_launch_file(files[f"{folder}/launch.0.json"]) == (SET, {"SPAN_ADDRESS": "/run/span.sock"}, "")
 
 
 def test_a_replacement_has_its_order_and_waits_for_nobody() -> None:

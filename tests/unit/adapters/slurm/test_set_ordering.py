@@ -15,7 +15,7 @@ from tests.unit.adapters.slurm.set_orders import Bench
 from tests.unit.adapters.slurm.submissions import play
 
 from overspan.adapters import first_observation
-from overspan.adapters.contract import Launch, Refusal
+from overspan.adapters.contract import Decider, Launch, Refusal
 from overspan.adapters.slurm.groups.files import render_placement_file, render_plan_file
 from overspan.adapters.slurm.groups.handles import PartCursor, parse_group_cursor
 from overspan.adapters.slurm.groups.limits import read_limits
@@ -197,7 +197,8 @@ def plan_limits(bench: Bench, limits: dict[str, int]) -> None:
     launch = Launch("t", read_file(f"name: g\nexecution: parallel\nrestart: task\n{tasks}"))
     for task in limits:
         job = narrow(launch.job, task)
-        (bench.member(task) / "plan.0.json").write_bytes(render_plan_file(launch, launch.job, "rig", True))
+        plan = render_plan_file(launch, launch.job, "rig", True, Decider.DAEMON)
+        (bench.member(task) / "plan.0.json").write_bytes(plan)
         (bench.member(task) / "placement.0.json").write_bytes(render_placement_file("t", plan_group(job)))
 
 

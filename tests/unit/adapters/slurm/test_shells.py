@@ -75,9 +75,9 @@ class TestWords:
 
     def test_where_nodes_share_no_folder_the_application_takes_itself_there(self) -> None:
         step = step_words(list_allocations(TOLD)[1], REQUEST, ())
-        words = remote_shell_program(("python3", "x.pyz"), HANDLE, REQUEST, "/opt/python3", step)
+        words = remote_shell_program(("python3", "x.pyz"), HANDLE, REQUEST, ("", "40", "/opt/python3"), step)
         assert shlex.join(words) == (
-            "python3 x.pyz remote-shell /r/runs/i-7 0 40 b 1 /opt/python3"
+            "python3 x.pyz remote-shell /r/runs/i-7 0 '' 40 b 1 /opt/python3"
             " srun --jobid=40 --het-group=1 --overlap --nodes=1 --ntasks=1 --mem=0 --nodelist=n3 --job-name=shell"
             " --pty --"
         )

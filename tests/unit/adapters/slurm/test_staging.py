@@ -28,7 +28,7 @@ from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.rendering.renderer import Renderer
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.local import LocalTransport
-from overspan.adapters.slurm.unshared.relocation import relocate_single
+from overspan.adapters.slurm.unshared.relocation import relocate, relocate_single
 from overspan.adapters.slurm.unshared.staging import (
     Stager,
     check_sources,
@@ -38,6 +38,7 @@ from overspan.adapters.slurm.unshared.staging import (
     render_part,
 )
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
+from overspan.bridge.model.evaluations import EvaluationOf
 from overspan.bridge.model.job import Element, Job
 
 T = TypeVar("T")
@@ -336,3 +337,13 @@ class TestRendering:
     def test_an_output_that_is_named_stays(self) -> None:
         script = read_script("#!/bin/sh\ntrue\n", ("--output=a.txt", "x.sh"))
         assert relocate_single(script, "/r").spec.tasks[0].streams.output == "/r/a.txt"
+
+
+def test_an_evaluation_keeps_what_it_is_told_of_its_checkpoint(tmp_path: Path) -> None:
+    variables = {"OVERSPAN_CHECKPOINT": "/ckpt/step_1", "OVERSPAN_STEP": "1", "SLURM_CONF": "/etc/here"}
+    job = make_job(tmp_path)
+    job = replace(job, spec=replace(job.spec, tasks=(replace(job.spec.tasks[0], env=variables),)))
+    assert not relocate(job, "/there").spec.tasks[0].env
+    of = EvaluationOf(1, 1, 1, "quality", "step_1", "/ckpt/step_1", 1.0)
+    moved = relocate(replace(job, spec=replace(job.spec, evaluation=of)), "/there")
+    assert moved.spec.tasks[0].env == {"OVERSPAN_CHECKPOINT": "/ckpt/step_1", "OVERSPAN_STEP": "1"}

@@ -21,9 +21,9 @@ from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_file, read_script
 from tests.waiting import wait_until
 
-from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Node
+from overspan.adapters.contract import Accepted, ClusterConfig, Decider, Launch, Node
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.groups.handles import GroupCursor, GroupHandle, GroupPart, PartCursor
 from overspan.adapters.slurm.groups.parts import list_members
 from overspan.adapters.slurm.groups.projection import GroupView, PartView, project_group
 from overspan.adapters.slurm.observation.journals import JournalPage
@@ -35,13 +35,13 @@ from overspan.adapters.slurm.settings import Settings, read_settings
 from overspan.adapters.slurm.submission import submitter as submission
 from overspan.adapters.slurm.transports.transport import Call, Done
 from overspan.adapters.slurm.unshared.groups import LOG
-from overspan.adapters.slurm.unshared.inline_files import encode_inline
+from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_inline
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
 from overspan.adapters.slurm.unshared.relays import render_starts
 from overspan.adapters.slurm.unshared.staging import InlinePacker
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
-from overspan.bridge.model.events import LaunchLost
+from overspan.bridge.model.events import LaunchLost, NodeEnded
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.slurm.bootstrap import take_documents
 from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER
@@ -58,16 +58,9 @@ def test_without_a_shared_root_jobs_do_not_see_this_machines_files() -> None:
         read_settings(ClusterConfig("c", "slurm", {"shared_root": False, "shared": True}))
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (GROUP.replace("parallel", "parallel\nrestart: task"), "a set"),
-        (f"{GROUP}volumes: {{/data: kept}}\n", "a volume by its name"),
-    ],
-)
-def test_what_needs_a_shared_folder_is_refused_with_a_remedy(text: str, what: str) -> None:
-    with pytest.raises(Rejected, match=what) as caught:
-        RENDERER.render(Launch("i-7-0", read_file(text)), SITE)
+def test_what_needs_a_shared_folder_is_refused_with_a_remedy() -> None:
+    with pytest.raises(Rejected, match="a volume by its name") as caught:
+        RENDERER.render(Launch("i-7-0", read_file(f"{GROUP}volumes: {{/data: kept}}\n")), SITE)
     assert "set `root`" in caught.value.remedy
 
 
@@ -255,10 +248,17 @@ def test_a_plan_that_cannot_travel_is_refused() -> None:
         RENDERER.render(Launch("i-7-0", read_file(GROUP.replace("run: x", f"run: '{noise}'", 1))), SITE)
 
 
-def test_a_group_that_would_need_a_set_is_refused() -> None:
-    (member, *_) = list_members(Launch("i-7-0", read_file(GROUP)))
-    with pytest.raises(Rejected, match="needs a hetjob"):
-        RENDERER.render(member, SITE)
+def test_a_native_job_of_a_set_carries_what_it_needs_and_no_more() -> None:
+    inline = InlineFiles(b"packed")
+    first, _ = list_members(Launch("i-7-0", read_file(GROUP.replace("parallel", "parallel\nrestart: task"))))
+    rendered = RENDERER.render(first, ClusterFacts(SITE, inline=inline))
+    assert "unshared /r/runs/i-7 0 a 0" in rendered.call.stdin.decode() and LOG in rendered.call.stdin.decode()
+    carried = take_documents(dict(rendered.call.environment))
+    assert sorted(carried) == ["members/a/0/placement.0.json", "members/a/0/plan.0.json"]
+    assert json.loads(carried["members/a/0/plan.0.json"])["decider"] == "daemon"
+    # A replacement is made of what stays on the login node.
+    kept = {file.path.removeprefix("/r/runs/i-7/"): file.data for file in rendered.files}
+    assert kept["members/a/inline.0.tar.gz"] == b"packed" and "members/a/launch.0.json" in kept
 
 
 HANDLE = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(42),))
@@ -286,6 +286,21 @@ def test_an_end_of_which_no_record_came_is_slurms(
     told = project_group(HANDLE, GroupView({"": observed}), HANDLE.begin())
     (lost,) = told.events
     assert isinstance(lost, LaunchLost) and lost.cause == cause and words in lost.detail and told.cursor.over
+
+
+@pytest.mark.parametrize(
+    ("code", "unshared", "told"),
+    [(0, True, (0, 0, "")), (3, True, (3, 0, "")), (0, False, (0, 9, "node")), (70, True, (0, 9, "node"))],
+)
+def test_a_task_of_which_no_record_came_ended_as_its_supervisor(
+    code: int, unshared: bool, told: tuple[int, int, str]
+) -> None:
+    handle = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(42, "a", 1),), Decider.DAEMON)
+    cursor = GroupCursor((PartCursor(42, "a", attempt=0, open=((0, 0),)),), granted=True)
+    outcome = NativeOutcome(Phase.ENDED, Cause.EXIT if code else Cause.SUCCESS, exit_code=code)
+    observed = PartView(replace(ENDED, outcome=outcome), JournalPage(0, (), 0, False, 30.0), unshared=unshared)
+    (ended,) = project_group(handle, GroupView({"a": observed}), cursor).events
+    assert isinstance(ended, NodeEnded) and (ended.exit_code, ended.signal, ended.cause) == told
 
 
 class TestRelays:
@@ -318,3 +333,9 @@ class TestRelays:
         (run / "taken.0").touch()
         assert start() == calls
         assert not (tmp_path / "missing").exists()
+
+    def test_a_relay_of_a_part_has_the_run_directory_and_the_part(self) -> None:
+        handle = replace(HANDLE.list_jobs()[0], folder="/r/runs/i-7/members/a/2")
+        program = render_starts([handle], Settings(shared=False, shared_root=False), "/r")
+        assert "relay /r/runs/i-7 0 42 python3 members/a/2" in program
+        assert "/r/runs/i-7/members/a/2 taken.0 relay.0.lock" in program

@@ -12,6 +12,7 @@ from overspan.bridge.model.events import NodeEnded
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, LaunchContext, RemoteNodes, _Live
+from overspan.bridge.runtime.slurm.run_files import SharedFiles
 from overspan.bridge.runtime.slurm.srun import Srun
 
 KEY = NodeKey("main", 0, 0, 0)
@@ -33,7 +34,7 @@ class FakeSrun:
 def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
     """One node run that has started."""
     directory = RunDirectory(str(folder), 0)
-    nodes = RemoteNodes(LaunchContext(directory, "c", {}, {}, (), (), {}, select.poll(), lambda line: None))
+    nodes = RemoteNodes(LaunchContext(SharedFiles(directory), "c", {}, {}, (), {}, select.poll(), lambda line: None))
     live = nodes._live[KEY] = _Live(KEY, cast(Srun, srun))
     live.started, live.sent = True, sent
     return nodes

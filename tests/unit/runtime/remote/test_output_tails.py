@@ -10,17 +10,23 @@ from typing import Any
 import pytest
 
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, decode_launch, encode_launch
-from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, add_notice, stage_launch
-from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails
+from overspan.bridge.runtime.slurm.node_staging import FOLDER_PLACEHOLDER, stage_launch
+from overspan.bridge.runtime.slurm.output_tails import FileWait, OutputTails, tail_streams
 
 NOTHING = FileWait("", 0.0)
+OUT, ERR = "logs/t.0.0.0.out", "logs/t.0.0.0.err"
+
+
+def tail(output: Path | str, error: Path | str, append: bool = False) -> OutputTails:
+    launch = RemoteLaunch("t.0.0.0", (), {}, "/", stdout=str(output), stderr=str(error), append=append)
+    return OutputTails(tail_streams(launch), NOTHING)
 
 
 def read(messages: list[dict[str, Any]]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for message in messages:
-        stream = message["log"]["stream"]
-        found[stream] = found.get(stream, b"") + base64.b64decode(message["log"]["data"])
+        stream = message["part"]["file"]
+        found[stream] = found.get(stream, b"") + base64.b64decode(message["part"]["data"])
     return found
 
 
@@ -33,11 +39,11 @@ def drain(mirror: OutputTails) -> dict[str, bytes]:
 
 def test_what_is_written_is_told_once_and_all_of_it(tmp_path: Path) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
-    mirror = OutputTails(str(out), str(err), False, NOTHING)
+    mirror = tail(out, err)
     assert mirror.look() == []
     out.write_bytes(b"\xffone\n")
     err.write_bytes(b"two\n")
-    assert drain(mirror) == {"output": b"\xffone\n", "error": b"two\n"}
+    assert drain(mirror) == {OUT: b"\xffone\n", ERR: b"two\n"}
     assert mirror.pause is None
 
 
@@ -45,14 +51,14 @@ def test_much_output_comes_in_turns(tmp_path: Path) -> None:
     out = tmp_path / "out"
     data = os.urandom(3 << 20)
     out.write_bytes(data)
-    mirror = OutputTails(str(out), str(out), False, NOTHING)
+    mirror = tail(out, out)
     first = mirror.look()
-    assert 0 < len(read(first)["output"]) < len(data) and mirror.pause == 0.0
-    assert read(first)["output"] + drain(mirror)["output"] == data
+    assert 0 < len(read(first)[OUT]) < len(data) and mirror.pause == 0.0
+    assert read(first)[OUT] + drain(mirror)[OUT] == data
 
 
 def test_a_file_is_told_once_when_it_is_there(tmp_path: Path) -> None:
-    mirror = OutputTails("", "", False, FileWait(str(tmp_path / "up"), 0.0))
+    mirror = OutputTails((), FileWait(str(tmp_path / "up"), 0.0))
     assert mirror.look() == [] and mirror.pause == 0.0
     (tmp_path / "up").touch()
     (message,) = mirror.finish()
@@ -71,10 +77,10 @@ def test_a_file_is_looked_for_no_oftener_than_asked(tmp_path: Path) -> None:
 def test_what_an_earlier_attempt_wrote_is_not_told_again(tmp_path: Path, append: bool, told: bytes) -> None:
     out = tmp_path / "out"
     out.write_bytes(b"old")
-    mirror = OutputTails(str(out), "", append, NOTHING)
+    mirror = tail(out, "", append)
     with out.open("ab") as file:
         file.write(b"new")
-    assert drain(mirror) == {"output": told}
+    assert drain(mirror) == {OUT: told}
 
 
 def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
         awaited=f"{FOLDER_PLACEHOLDER}/up",
         files={"t.run": "echo \udcff"},
         mounts={"link": str(source)},
-        mirrored=True,
+        streamed=True,
     )
     (line,) = encode_launch(launch).splitlines()
     import json
@@ -105,6 +111,3 @@ def test_a_launch_brings_its_files_to_the_agents_folder(tmp_path: Path) -> None:
     assert settled.environment == {"OVERSPAN_RUN_DIR": str(folder), "WORD": FOLDER_PLACEHOLDER}
     assert (folder / "t.run").read_bytes() == b"echo \xff" and (folder / "t.run").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "link").resolve() == source
-    add_notice(str(folder), "one\n")
-    add_notice(str(folder), "two\n")
-    assert (folder / "notice").read_text() == "one\ntwo\n"

@@ -7,15 +7,20 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.waiting import wait_until
 
+from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import entry_words, pack_application, select_sources
+from overspan.bridge.runtime.slurm.file_links import FileLink
 from overspan.bridge.runtime.slurm.node_folders import name_parent
-from overspan.bridge.runtime.slurm.relay_login import LoginFiles, RelayLink, relay
+from overspan.bridge.runtime.slurm.relay_login import RelayLink, close_orders, note_written, relay
 from overspan.bridge.runtime.slurm.relay_node import OVER, TAKEN, mark_name
+from overspan.bridge.runtime.slurm.run_files import lock_orders
 from overspan.bridge.runtime.zip_application import build_archive
 
 NATIVE = "424242"
@@ -48,7 +53,7 @@ def here(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(there: Path, here: Path, greeting: bytes) -> Iterator[list[RelayLink]]:
     """A link that runs beside the test until all is here."""
-    link = RelayLink(LoginFiles(str(here), 1), WORDS, greeting)
+    link = RelayLink(RunDirectory(str(here), 1), WORDS, greeting)
     thread = threading.Thread(target=link.serve)
     thread.start()
     yield [link]
@@ -92,27 +97,112 @@ def test_another_relay_goes_on_by_the_sizes(there: Path, here: Path, greeting: b
     (there / "orders.1.jsonl").write_text("one\n")
     (here / "orders.1.jsonl").write_text("one\ntwo\n")
     (there / OVER).touch()
-    assert relay(LoginFiles(str(here), 1), WORDS, greeting) == 0
+    assert relay(RunDirectory(str(here), 1), WORDS, greeting) == 0
     assert (here / "logs" / "a.0.0.0.out").read_bytes() == b"abcde56789"
 
 
 def test_the_list_of_streams_is_of_all_launches(here: Path) -> None:
     (here / "streams.jsonl").write_text('{"launch":0}\n')
-    store = LoginFiles(str(here), 1)
-    store.write("streams.1.jsonl", 0, b'{"a":1}\n{"b"')
-    store.write("streams.1.jsonl", 12, b":2}\n")
-    store.write("streams.1.jsonl", 12, b":2}\n")
+    store = RunDirectory(str(here), 1)
+    for data in ('{"a":1}\n{"b"', '{"a":1}\n{"b":2}\n', '{"a":1}\n{"b":2}\n'):
+        (here / "streams.1.jsonl").write_text(data)
+        note_written(store, "streams.1.jsonl")
     found = [json.loads(line) for line in (here / "streams.jsonl").read_text().splitlines()]
     assert found == [{"launch": 0}, {"a": 1}, {"b": 2}]
 
 
-@pytest.mark.parametrize("name", ["../x", "logs/../x", "plan.1.json", "logs/.x", "orders.1.jsonl", "logs/a/b"])
+NAMES = [
+    "members/a/seats.1.jsonl",
+    "../x",
+    "logs/../x",
+    "plan.1.json",
+    "logs/.x",
+    "orders.1.jsonl",
+    "logs/a/b",
+    "members/b/seats.1.jsonl",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_sender_writes_no_other_files(here: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no file of a supervisor"):
-        LoginFiles(str(here), 1).write(name, 0, b"x")
+    link = FileLink(RunDirectory(str(here), 1, "members/a/0"), False, lambda message: None)
+    with pytest.raises(ValueError, match="no file that the other side writes"):
+        link.take({"part": {"file": name, "offset": 0, "data": "eA=="}})
     assert not os.path.exists(here / name)
+
+
+def test_a_part_of_a_set_tells_where_it_runs_and_learns_where_others_do(tmp_path: Path) -> None:
+    node, login = tmp_path / "node", tmp_path / "login"
+    queue = list[tuple[bool, dict[str, Any]]]()
+    ends = {
+        side: FileLink(RunDirectory(str(folder), 1, "members/a/2"), side, partial(put, queue, side))
+        for side, folder in ((True, node), (False, login))
+    }
+    for folder, name in ((node, "members/a"), (node, "members/a/2"), (login, "members/b"), (login, "members/a/2")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (node / "members/a/2/seats.1.jsonl").write_text("a\n")
+    (node / "members/a/2/journal.1.jsonl").write_text("{}\n")
+    (login / "members/b/seats.1.jsonl").write_text("b\n")
+    (login / "members/a/2/closed.1").touch()
+    for end in ends.values():
+        end.greet()
+    exchange(ends, queue)
+    assert (login / "members/a/2/seats.1.jsonl").read_text() == "a\n" and (
+        login / "members/a/2/journal.1.jsonl"
+    ).exists()
+    assert (node / "members/b/seats.1.jsonl").read_text() == "b\n" and (node / "members/a/2/closed.1").exists()
+    # Nothing is sent twice, and nothing comes back.
+    exchange(ends, queue)
+    assert not queue
+
+
+def put(queue: list[tuple[bool, dict[str, Any]]], side: bool, message: dict[str, Any]) -> None:
+    queue.append((side, message))
+
+
+def exchange(ends: dict[bool, FileLink], queue: list[tuple[bool, dict[str, Any]]]) -> None:
+    while queue:
+        side, message = queue.pop(0)
+        ends[not side].take(message)
+    for end in ends.values():
+        end.send_news()
+    for side, message in queue:
+        ends[not side].take(message)
+    queue.clear()
+
+
+def test_the_end_of_the_orders_is_behind_the_last_one(here: Path) -> None:
+    """A supervisor that has read so many bytes of its orders leaves only where there are no others."""
+    store = RunDirectory(str(here), 1)
+    assert close_orders(store, 0)
+    (here / "closed.1").unlink()
+    (here / "orders.1.jsonl").write_text("one\n")
+    assert not close_orders(store, 0) and not (here / "closed.1").exists()
+    with lock_orders(str(here / "orders.1.jsonl")) as locked:
+        assert locked and not close_orders(store, 4)
+    assert close_orders(store, 4) and (here / "closed.1").exists()
 
 
 def test_a_relay_ends_with_the_job(here: Path) -> None:
     words = ["sh", "-c", "echo 'srun: error: Unable to confirm allocation: Invalid job id specified' >&2; exit 1"]
-    assert relay(LoginFiles(str(here), 1), words, b"") == 0
+    assert relay(RunDirectory(str(here), 1), words, b"") == 0
+
+
+def test_a_journal_is_sent_as_it_was_before_what_it_tells_of(here: Path) -> None:
+    """What is written while the rest is sent waits for the next turn."""
+    (here / "logs").mkdir()
+    (here / "logs" / "a.0.0.0.out").write_text("one\n")
+    (here / "journal.1.jsonl").write_text("{}\n")
+    sent: list[dict[str, Any]] = []
+
+    def say(message: dict[str, Any]) -> None:
+        sent.append(message)
+        (here / "journal.1.jsonl").write_text("{}\n{}\n")
+
+    link = FileLink(RunDirectory(str(here), 1), True, say)
+    link.take({"have": {}})
+    link.send_news()
+    assert [(one["part"]["file"], one["part"]["data"]) for one in sent] == [
+        ("logs/a.0.0.0.out", "b25lCg=="),
+        ("journal.1.jsonl", "e30K"),
+    ]

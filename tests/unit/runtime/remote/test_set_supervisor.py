@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from overspan.bridge.lifecycle.execution import execute
+from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, Launch, event_to_document
-from overspan.bridge.model.job import Placement, new_job
-from overspan.bridge.model.spec import JobSpec, Need, Start, TaskSpec
+from overspan.bridge.model.job import Job, Placement, new_job
+from overspan.bridge.model.spec import JobSpec, Need, RetryPolicy, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
@@ -22,8 +25,8 @@ from overspan.bridge.runtime.slurm.member_locations import (
     read_locations,
     render_locations,
 )
-from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, lock_orders
-from overspan.bridge.runtime.slurm.task_reduction import RULES
+from overspan.bridge.runtime.slurm.run_files import SharedFiles, lock_orders
+from overspan.bridge.runtime.slurm.set_supervisor import START_SECONDS, SetSupervisor, exit_of, keep_until
 
 SPEC = JobSpec(name="g", group=True, start_timeout=60, tasks=(TaskSpec(name="a", run="x"), TaskSpec(name="b", run="y")))
 PEER = Placement("b", 0, "n9", "10.0.0.9")
@@ -36,16 +39,16 @@ class Bench:
         self.directory = RunDirectory(str(folder), 0, "members/a/0")
         os.makedirs(self.directory.own)
         job = new_job(7, replace(SPEC, **changes), 1.0)
-        plan = {"format": 1, "token": "t", "job": encode(job), "environment": {}, "cluster": "c"}
+        plan = {"format": 1, "token": "t", "job": encode(job), "environment": {}, "cluster": "c", "decider": "daemon"}
         step = {"task": "a", "component": 0, "members": [0], "nodes": [0], "options": []}
         placement = {"format": 1, "token": "t", "components": [{"nodes": 1}], "steps": [step]}
         for name, document in (("plan", plan), ("placement", placement)):
             Path(self.directory.file(f"{name}.json")).write_text(json.dumps(document))
         variables = {"SLURM_JOB_ID": "101", "SLURM_JOB_NODELIST": "localhost", "SLURMD_NODENAME": "localhost"}
         variables["SLURM_JOB_PARTITION"] = "main"
-        self.member = SetSupervisor(self.directory, variables, "a")
+        self.member = SetSupervisor(SharedFiles(self.directory), variables, "a")
         self.member._began = 0.0
-        services = Services(self.member._grant, self.member._open_nodes, lambda text: None, RULES)
+        services = Services(self.member._grant, self.member._open_nodes, lambda text: None)
         self.run = SupervisedLaunch(self.directory, services, 0.0)
 
     def turn(self, now: float) -> None:
@@ -127,9 +130,62 @@ def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.
 
 
 def test_nobody_leaves_while_an_order_is_being_added(bench: Bench) -> None:
-    with lock_orders(bench.directory) as locked:
+    with lock_orders(bench.directory.file("orders.jsonl")) as locked:
         assert locked
         bench.turn(61.0)
         assert not bench.run.done
     bench.turn(62.0)
     assert bench.run.done
+
+
+KEPT = new_job(
+    7,
+    JobSpec(
+        name="g",
+        group=True,
+        tasks=(
+            TaskSpec(name="a", run="x", num_nodes=2, retry=RetryPolicy(max_restarts_on_errors=1)),
+            TaskSpec(name="b", run="y", primary=False),
+        ),
+    ),
+    1.0,
+)
+LAUNCH = Launch(10.0, "a", 3)
+
+
+def play(*happened: Event, job: Job = KEPT) -> Job:
+    for event in happened:
+        job = execute(job, event)
+    return job
+
+
+def ended(*codes: int) -> list[Event]:
+    return [events.NodeEnded(20.0 + node, "a", 3, node, exit_code=code) for node, code in enumerate(codes)]
+
+
+@pytest.mark.parametrize(
+    ("happened", "until", "status"),
+    [
+        ((), None, 0),
+        ((LAUNCH,), None, 0),
+        ((LAUNCH, *ended(0, 0)), 21.0, 0),
+        ((LAUNCH, *ended(0, 4)), 51.0, 4),
+        ((LAUNCH, events.Terminate(11.0, "a", 3, "primaries_done", 40.0), *ended(3, 143)), 21.0, 3),
+        ((LAUNCH, events.Terminate(11.0, "a", 3, "restart", 40.0), *ended(0, 143)), 51.0, 143),
+    ],
+)
+def test_nodes_are_kept_for_what_may_start_again(happened: Sequence[Event], until: float | None, status: int) -> None:
+    job = play(*happened)
+    assert keep_until(job, "a", 30) == until
+    assert exit_of(job, "a") == status
+
+
+@pytest.mark.parametrize(("keep", "until"), [(0, 20.0), (60, 80.0)])
+def test_nodes_are_not_kept_for_what_has_no_budget(keep: int, until: float) -> None:
+    job = replace(KEPT, spec=replace(KEPT.spec, hold_on_failure=keep))
+    failed = play(events.Launch(10.0, "b", 0), events.NodeEnded(20.0, "b", 0, 0, exit_code=3), job=job)
+    assert keep_until(failed, "b", 30) == until
+
+
+def test_a_signal_tells_as_in_a_shell() -> None:
+    assert exit_of(play(LAUNCH, events.NodeEnded(20.0, "a", 3, 0, signal=9)), "a") == 137

@@ -89,7 +89,7 @@ class Allocation:
         return subprocess.Popen(words, env=self._variables(), stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _shell_words(self, task: str, command: Sequence[str], native: str) -> list[str]:
-        launch = (f"{self.folder}/run", "0", native)
+        launch = (f"{self.folder}/run", "0", "", native)
         words = remote_shell_words(launch, (task, "0", sys.executable), ("srun", "--overlap", "--pty"), command)
         return [sys.executable, "-I", "-S", self._archive, *words]
 

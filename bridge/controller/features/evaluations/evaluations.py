@@ -1,0 +1,631 @@
+"""Watches checkpoints, has each evaluated once, and reads the results.
+
+What was decided is in the store before anything follows from it: a row for each evaluation, unique by watch, checkpoint
+and content. Its job is submitted under a token that follows from the row, so a daemon that was killed in between finds
+that job and makes no second one. All else (what was seen, what waits) is found out again by the next daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource, WatchedFolder
+from overspan.bridge.controller.core.checkpoint_paths import mount_folder, place_evaluation, translate_path
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.core.wakeups import Wakeup
+from overspan.bridge.controller.features.evaluations.descriptions import describe_watch
+from overspan.bridge.controller.features.evaluations.results import Result, read_result
+from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
+from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
+from overspan.bridge.controller.orders.orders import place
+from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
+from overspan.bridge.controller.views.logs import LogQuery, Logs
+from overspan.bridge.lifecycle.checkpoint_choice import Scored, find_stop
+from overspan.bridge.model import events
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
+from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, ResultKind, StopRule
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.states import State
+from overspan.bridge.readers.submission import JOB_FILE, Submission
+from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch, WatchFacts
+from overspan.bridge.store.records import JobQuery
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+"""Seconds between two looks at a cluster that does not tell of changes."""
+IDLE_SECONDS = 5.0
+"""Seconds after which a source that tells of changes is asked all the same."""
+LINGER_SECONDS = 10.0
+"""How long checkpoints are looked for after the job's end: file systems show some files late."""
+RETRY_SECONDS = 5.0
+LIST_SECONDS = 60.0
+"""Seconds within which a source has to answer."""
+RESULT_TRIES = 6
+LOG_TAIL = 128 * 1024
+"""Bytes at a log's end in which the result is looked for."""
+GIVE_UP_SECONDS = 86400.0
+"""How long after the job's end a folder that cannot be read is asked for."""
+BY = "stop_when"
+REASONS = {StopRule.SCORE: "ScoreReached", StopRule.NO_GAIN: "NoGain"}
+"""The reason of a job that its scores have ended."""
+_UNKNOWN = KnownContent("", ())
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The loop that looks at one cluster, and what wakes it."""
+
+    wakeup: Wakeup
+    task: asyncio.Task[None]
+
+
+class Evaluations:
+    """All watches that are open, the loops that look for them, and their evaluations."""
+
+    def __init__(self, recorder: Recorder, clusters: Clusters, submitter: Submitter, logs: Logs) -> None:
+        self.recorder = recorder
+        self.clusters = clusters
+        self.submitter = submitter
+        self.logs = logs
+        self.watches: dict[int, CheckpointWatch] = {}
+        self._of_job: dict[int, set[int]] = {}
+        self._sources: dict[str, _Source] = {}
+        self._filling: dict[int, asyncio.Lock] = {}
+        self._ended_jobs: set[int] = set()
+        self._loaded = False
+        self._closed = False
+
+    # --- start and end ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the open watches, find what was submitted and what has ended meanwhile, and look. Raises StoreFailed."""
+        repository = self.recorder.repository
+        for stored in await repository.watches():
+            await self._open(stored)
+        self._loaded = True
+        for entry in list(self.recorder.registry):
+            if entry.job.spec.on_checkpoint:
+                await self._ensure(entry)
+
+    async def close(self) -> None:
+        """Stop looking; what is stored is gone on with by the next daemon."""
+        self._closed = True
+        tasks = [source.task for source in self._sources.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _open(self, stored: StoredWatch) -> CheckpointWatch | None:
+        """Take a stored watch into memory, with its evaluations that are not over."""
+        if stored.id in self.watches:
+            return self.watches[stored.id]
+        found = await self._find_job(stored.job_id)
+        if found is None:
+            log.warning("job %d is not known any more, so its checkpoints are not watched", stored.job_id)
+            return None
+        job, handle = found
+        watch = CheckpointWatch(stored, job, handle)
+        repository = self.recorder.repository
+        names = [name for name, _ in await repository.evaluated_names(stored.id)]
+        known = await repository.evaluations([stored.id], live_only=not watch.changes_count)
+        watch.taken = {name: watch.taken.get(name) or _UNKNOWN for name in names}
+        for evaluation in known:
+            if not evaluation.run:
+                watch.taken[evaluation.checkpoint] = _content_of(evaluation)
+            if not evaluation.over:
+                watch.live[evaluation.id] = await self._find_submitted(watch, evaluation)
+        self.watches[stored.id] = watch
+        self._of_job.setdefault(stored.job_id, set()).add(stored.id)
+        self._note_end(watch)
+        for evaluation in list(watch.live.values()):
+            if evaluation.job_id:
+                await self._look_after(evaluation.job_id)
+        self._watch_cluster(watch.cluster)
+        self.recorder.spawn(self._fill(watch), f"evaluations of job {stored.job_id}")
+        return watch
+
+    async def _find_submitted(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> StoredEvaluation:
+        """The evaluation with its job, where a daemon died after it had submitted that and before it could say so."""
+        if evaluation.job_id:
+            return evaluation
+        receipt = await self.recorder.repository.find_receipt(_token(evaluation), watch.stored.user)
+        if receipt is None or not receipt.job_id:
+            return evaluation
+        found = replace(evaluation, job_id=receipt.job_id)
+        await self.recorder.repository.change_evaluation(found)
+        return found
+
+    async def _find_job(self, job_id: int) -> tuple[Job, str] | None:
+        entry = self.recorder.registry.get(job_id)
+        if entry is not None:
+            return entry.job, entry.handle if entry.watched else ""
+        found = await self.recorder.repository.find(JobQuery(ids=(job_id,)))
+        return (found[0].job, "") if found else None
+
+    # --- what happens to jobs -----------------------------------------------------------------------------------------
+
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """A job has changed: one that is watched, or an evaluation."""
+        job = entry.job
+        of = job.spec.evaluation
+        if of is not None and job.over and (before is None or not before.over) and self._loaded:
+            self.recorder.spawn(self._conclude(job.id), f"the result of job {job.id}")
+        if job.spec.on_checkpoint and self._loaded and job.id not in self._of_job:
+            self.recorder.spawn(self._ensure(entry), f"watching checkpoints of job {job.id}")
+        for watch_id in self._of_job.get(job.id, ()):
+            watch = self.watches[watch_id]
+            watch.job, watch.handle = job, entry.handle if entry.watched else ""
+            if entry.cluster != watch.cluster:
+                # It went to another cluster before it started.
+                watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=entry.cluster))
+                self.recorder.spawn(self._move(watch), f"watching checkpoints of job {job.id}")
+            if self._note_end(watch):
+                self._wake(watch.cluster)
+                if _is_unwanted(watch):
+                    self.recorder.spawn(self._fill(watch), f"evaluations of job {job.id}")
+
+    def _note_end(self, watch: CheckpointWatch) -> bool:
+        """Note whether the watched job is over; True if that has changed."""
+        before = watch.over_at
+        if not watch.job.over:
+            watch.over_at = None
+        elif before is None:
+            watch.over_at = asyncio.get_running_loop().time()
+        return (before is None) != (watch.over_at is None)
+
+    async def _move(self, watch: CheckpointWatch) -> None:
+        await self.recorder.repository.change_watch(watch.stored)
+        self._watch_cluster(watch.cluster)
+
+    async def _ensure(self, entry: JobEntry) -> None:
+        """Store the watches that a job's file asks for, unless they are there, and open those that are not closed."""
+        job = entry.job
+        for spec in job.spec.on_checkpoint:
+            await self.add(job, entry.cluster, entry.user, spec)
+
+    async def add(self, job: Job, cluster: str, user: str, spec: EvaluationSpec) -> StoredWatch:
+        """Store a watch of a job unless it has one of that name, and look for its checkpoints."""
+        repository = self.recorder.repository
+        facts = WatchFacts(spec, self.recorder.clock(), cluster)
+        new = StoredWatch(0, job.id, spec.name, user, False, facts)
+        stored = (await repository.watches(ids=(await repository.keep_watch(new),)))[0]
+        if stored.closed and not job.over:
+            # A finished job was requeued.
+            stored = replace(stored, closed=False)
+            await repository.change_watch(stored)
+        if not stored.closed:
+            await self._open(stored)
+        return stored
+
+    # --- what people ask ----------------------------------------------------------------------------------------------
+
+    async def describe(self, job_id: int) -> list[dict[str, Any]]:
+        """Every watch of a job, with its evaluations, oldest first, and what is not complete yet."""
+        repository = self.recorder.repository
+        documents = []
+        for stored in await repository.watches(jobs=(job_id,)):
+            watch = self.watches.get(stored.id)
+            known = await repository.evaluations([stored.id])
+            states = {
+                each.job_id: entry.job.state.value
+                for each in known
+                if each.job_id and not each.over and (entry := self.recorder.registry.get(each.job_id)) is not None
+            }
+            documents.append(describe_watch(watch.stored if watch else stored, watch, known, states))
+        return documents
+
+    async def run(self, job_id: int, checkpoint: str, name: str) -> list[StoredEvaluation]:
+        """Evaluate a checkpoint once more, by all watches of a job or the named one, without the selection."""
+        repository = self.recorder.repository
+        chosen = [each for each in await repository.watches(jobs=(job_id,)) if name in ("", each.name)]
+        if not chosen:
+            raise NotFound(
+                f"job {job_id} has no evaluation {name!r}" if name else f"job {job_id} has no evaluations",
+                remedy="`span evals watch` adds one",
+            )
+        made = []
+        for stored in chosen:
+            if stored.closed:
+                stored = replace(stored, closed=False)
+                await repository.change_watch(stored)
+            watch = await self._open(stored)
+            if watch is not None:
+                made.append(await self._run(watch, checkpoint))
+        return made
+
+    async def _run(self, watch: CheckpointWatch, checkpoint: str) -> StoredEvaluation:
+        prefix = watch.spec.path.rstrip("/") + "/"
+        wanted = checkpoint.removeprefix(prefix).rstrip("/")
+        fields = watch.pattern.match(wanted)
+        if fields is None:
+            raise InvalidRequest(
+                f"{checkpoint!r} does not fit the pattern {watch.spec.pattern!r} of {watch.spec.name}",
+                remedy=f"name a checkpoint in {watch.spec.path}",
+            )
+        known = await self.recorder.repository.evaluations([watch.stored.id])
+        number = max((each.run for each in known if each.checkpoint == wanted), default=0) + 1
+        facts = EvaluationFacts(step=watch.candidate(wanted).number, fields=fields, ready_at=self.recorder.clock())
+        new = StoredEvaluation(0, watch.stored.id, wanted, "", number, 0, False, facts)
+        new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
+        watch.started(new)
+        await self._fill(watch)
+        return watch.live.get(new.id, new)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def _watch_cluster(self, name: str) -> None:
+        if self._closed:
+            return
+        source = self._sources.get(name)
+        if source is None or source.task.done():
+            wakeup = Wakeup()
+            self._sources[name] = _Source(wakeup, asyncio.ensure_future(self._look(name, wakeup)))
+        else:
+            source.wakeup.wake()
+
+    def _wake(self, name: str) -> None:
+        source = self._sources.get(name)
+        if source is not None:
+            source.wakeup.wake()
+
+    async def _look(self, name: str, wakeup: Wakeup) -> None:
+        """Look at a cluster's folders for as long as one of its watches is open."""
+        while True:
+            watches = [watch for watch in self.watches.values() if watch.cluster == name]
+            if not watches:
+                return
+            seen = wakeup.count
+            try:
+                delay = await self._look_once(name, watches)
+            except OverspanError as error:
+                log.warning("checkpoints on %s: %s; trying again", name, error)
+                delay = RETRY_SECONDS
+            except Exception:
+                log.exception("looking for checkpoints on %s", name)
+                delay = RETRY_SECONDS
+            await self._await_news(name, wakeup, seen, delay)
+
+    async def _look_once(self, name: str, watches: Sequence[CheckpointWatch]) -> float:
+        """Look at all folders of a cluster once; gives the seconds until the next look."""
+        folders = [self._folder(watch) for watch in watches]
+        listings = await self._list(name, folders)
+        now = asyncio.get_running_loop().time()
+        for watch, listing in zip(watches, listings, strict=True):
+            for ready in watch.take(listing, now):
+                await self._begin(watch, ready)
+            await self._note(watch)
+            await self._fill(watch)
+            await self._finish(watch, now)
+        due = [watch.look_at for watch in watches if watch.look_at is not None]
+        due += [watch.over_at + LINGER_SECONDS for watch in watches if watch.over_at is not None]
+        left = [max(0.05, at - now) for at in due if at > now]
+        return min([self._pace(name), *left])
+
+    def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
+        owner = f"{watch.stored.job_id}.{watch.stored.id}"
+        return WatchedFolder(watch.request(owner), watch.job, watch.spec.task, watch.handle)
+
+    async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        try:
+            adapter = self.clusters.get(name).adapter
+            if not isinstance(adapter, CheckpointSource):
+                why = f"checkpoints on the cluster {name} cannot be looked for"
+                return [fail_listing(folder.request, why) for folder in folders]
+            async with asyncio.timeout(LIST_SECONDS):
+                return await adapter.list_checkpoints(folders)
+        except TimeoutError:
+            return [fail_listing(folder.request, f"no answer within {LIST_SECONDS:g} s") for folder in folders]
+        except (Unreachable, NotFound) as error:
+            return [fail_listing(folder.request, error.message) for folder in folders]
+
+    def _pace(self, name: str) -> float:
+        return IDLE_SECONDS if self._news_of(name) is not None else POLL_SECONDS
+
+    def _news_of(self, name: str) -> CheckpointNews | None:
+        try:
+            adapter = self.clusters.get(name).adapter
+        except OverspanError:
+            return None
+        return adapter if isinstance(adapter, CheckpointNews) else None
+
+    async def _await_news(self, name: str, wakeup: Wakeup, seen: int, delay: float) -> None:
+        """Wait for a change on the cluster, a wake-up, or the next look."""
+        source = self._news_of(name)
+        watches = [watch for watch in self.watches.values() if watch.cluster == name]
+        if source is None or any(watch.trouble for watch in watches):
+            await wakeup.wait(delay, seen)
+            return
+        folders = [self._folder(watch) for watch in watches]
+        waits = [
+            asyncio.ensure_future(wakeup.wait(delay, seen)),
+            asyncio.ensure_future(source.await_changes(folders, delay)),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            outcomes = await asyncio.gather(*waits, return_exceptions=True)
+        if any(isinstance(each, Exception) for each in outcomes):
+            log.warning("changes on %s are not told: %s", name, outcomes)
+            await wakeup.wait(min(delay, RETRY_SECONDS))
+
+    # --- evaluations --------------------------------------------------------------------------------------------------
+
+    async def _begin(self, watch: CheckpointWatch, ready: ReadyCheckpoint) -> None:
+        """Store the evaluation of a complete checkpoint: from here on it is owed."""
+        new = ready.start(watch.stored.id, self.recorder.clock())
+        new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
+        if new.id:
+            watch.started(new)
+        else:
+            # It was stored already, by this watch before.
+            watch.taken[new.checkpoint] = _content_of(new)
+            watch.ready.pop(new.checkpoint, None)
+
+    async def _fill(self, watch: CheckpointWatch) -> None:
+        """Submit as many of the waiting evaluations as may run."""
+        async with self._filling.setdefault(watch.stored.id, asyncio.Lock()):
+            if _is_unwanted(watch):
+                watch.ready.clear()
+                await self._drop_waiting(watch)
+            for ready in watch.choose() if watch.ready else ():
+                await self._begin(watch, ready)
+            for evaluation in watch.next_ones():
+                if not await self._submit(watch, evaluation):
+                    return
+
+    async def _drop_waiting(self, watch: CheckpointWatch) -> None:
+        """Give up what was not submitted: the job was cancelled, or failed and asks for no more."""
+        now = self.recorder.clock()
+        for each in [each for each in watch.live.values() if not each.job_id and not each.run]:
+            facts = replace(each.facts, state=State.CANCELLED.value, ended_at=now)
+            await self._store(watch, replace(each, over=True, facts=facts))
+
+    async def _submit(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> bool:
+        """Submit an evaluation; False where it has to wait."""
+        facts, now = evaluation.facts, self.recorder.clock()
+        try:
+            spec = self._make_job(watch, evaluation)
+            origin = spec.origin
+            submission = Submission(
+                JOB_FILE,
+                origin.text,
+                origin.file,
+                directory=origin.directory or "/",
+                user=watch.stored.user,
+                uid=origin.uid,
+                token=_token(evaluation),
+            )
+            done = await self.submitter.take(ParsedSubmission(spec), submission)
+        except (StoreFailed, Unreachable) as error:
+            log.warning("evaluation %s of %s waits: %s", watch.spec.name, evaluation.checkpoint, error)
+            self._retry(watch)
+            return False
+        except OverspanError as error:
+            if self.submitter.is_full():
+                self._retry(watch)
+                return False
+            log.warning("evaluation %s of %s was refused: %s", watch.spec.name, evaluation.checkpoint, error)
+            facts = replace(facts, state="REFUSED", trouble=error.message, ended_at=now)
+            await self._store(watch, replace(evaluation, over=True, facts=facts))
+            return True
+        facts = replace(facts, submitted_at=facts.submitted_at or now)
+        await self._store(watch, replace(evaluation, job_id=done.id, facts=facts))
+        # Its lease is written with the next look.
+        self._wake(watch.cluster)
+        await self._look_after(done.id)
+        return True
+
+    def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> JobSpec:
+        spec = watch.spec
+        (target, *_) = place_evaluation(decode(JobSpec, dict(spec.template)), watch.cluster).places
+        path = f"{spec.path.rstrip('/')}/{evaluation.checkpoint}"
+        path = translate_path(self.clusters, path, watch.cluster, target.cluster)
+        of = EvaluationOf(
+            watch.stored.job_id,
+            watch.stored.id,
+            evaluation.id,
+            spec.name,
+            evaluation.checkpoint,
+            path,
+            evaluation.facts.step,
+        )
+        facts = evaluation.facts
+        values = CheckpointValues(evaluation.checkpoint, path, facts.fields, facts.step)
+        made = place_evaluation(make_evaluation_job(spec, of, values, watch.stored.job_id), watch.cluster)
+        return mount_folder(made, watch.job.spec.task(spec.task), spec.path)
+
+    def _retry(self, watch: CheckpointWatch) -> None:
+        name = f"evaluations:{watch.stored.id}"
+        call = lambda: self.recorder.spawn(self._fill(watch), name)  # noqa: E731
+        self.recorder.timers.set(name, self.recorder.clock() + RETRY_SECONDS, call)
+
+    async def _store(self, watch: CheckpointWatch, changed: StoredEvaluation) -> None:
+        await self.recorder.repository.change_evaluation(changed)
+        if changed.over:
+            watch.live.pop(changed.id, None)
+        else:
+            watch.live[changed.id] = changed
+        self.recorder.changes.timeline.wake()
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    async def _look_after(self, job_id: int) -> None:
+        """Read the result of an evaluation that is over already."""
+        found = await self._find_job(job_id)
+        if found is None or found[0].over:
+            self.recorder.spawn(self._conclude(job_id), f"the result of job {job_id}")
+
+    async def _conclude(self, job_id: int) -> None:
+        """Store the result of an evaluation that has ended, and go on."""
+        pair = next(
+            ((watch, each) for watch in self.watches.values() for each in watch.live.values() if each.job_id == job_id),
+            None,
+        )
+        if pair is None or job_id in self._ended_jobs:
+            return
+        watch, evaluation = pair
+        self._ended_jobs.add(job_id)
+        try:
+            found = await self._find_job(job_id)
+            now = self.recorder.clock()
+            if found is None:
+                facts = replace(
+                    evaluation.facts, state="UNKNOWN", trouble="its job is not known any more", ended_at=now
+                )
+            else:
+                job = found[0]
+                result = await self._read_result(watch, job)
+                facts = replace(
+                    evaluation.facts,
+                    state=job.state.value,
+                    ended_at=job.ended_at or now,
+                    score=result.score,
+                    values=result.values,
+                    trouble=result.trouble,
+                )
+            await self._store(watch, replace(evaluation, over=True, facts=facts))
+        except OverspanError as error:
+            log.warning("the result of job %d: %s; trying again", job_id, error)
+            timer = f"evaluation:{job_id}"
+            call = lambda: self.recorder.spawn(self._conclude(job_id), timer)  # noqa: E731
+            self.recorder.timers.set(timer, self.recorder.clock() + RETRY_SECONDS, call)
+            return
+        finally:
+            self._ended_jobs.discard(job_id)
+        await self._tell(watch, _word_result(watch, evaluation.checkpoint, facts))
+        await self._fill(watch)
+        await self._stop(watch)
+        self._wake(watch.cluster)
+
+    async def _read_result(self, watch: CheckpointWatch, job: Job) -> Result:
+        source, succeeded = watch.spec.result, job.state is State.COMPLETED
+        text = ""
+        if source.kind is not ResultKind.EXIT:
+            for tries in range(RESULT_TRIES):
+                try:
+                    part = (await self.logs.read(str(job.id), LogQuery(offset=-LOG_TAIL, limit=LOG_TAIL))).part
+                    text = part.data.decode("utf-8", "replace")
+                    break
+                except NotFound:
+                    break
+                except Unreachable as error:
+                    if tries + 1 == RESULT_TRIES:
+                        return Result(trouble=f"its output cannot be read: {error.message}")
+                    await asyncio.sleep(RETRY_SECONDS)
+        return read_result(source, text, job.exit_code, succeeded=succeeded)
+
+    async def _stop(self, watch: CheckpointWatch) -> None:
+        """End the watched job as done, where its scores say so."""
+        rule = watch.job.spec.stop_when
+        if rule is None or rule.evaluation != watch.spec.name or watch.job.over or watch.job.ending is not None:
+            return
+        known = await self.recorder.repository.evaluations([watch.stored.id])
+        scores = [
+            Scored(watch.candidate(each.checkpoint), each.facts.score)
+            for each in known
+            if each.over and each.facts.score is not None
+        ]
+        why = find_stop(rule, scores, lowest=watch.spec.result.lowest)
+        if not why:
+            return
+        log.info("job %d is done: %s", watch.stored.job_id, why)
+
+        def work(units: list[UnitOfWork]) -> None:
+            now = self.recorder.clock()
+            for unit in units:
+                try:
+                    place(unit, events.Cancel(now, by=BY, done=REASONS[rule.rule]), now)
+                except Conflict:
+                    continue
+
+        await self.recorder.change([watch.stored.job_id], work)
+        await self._tell(watch, why)
+
+    async def _tell(self, watch: CheckpointWatch, text: str) -> None:
+        """Put a line into the watched job's timeline, which scripts follow; lost where the job is not in memory."""
+
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                unit.amend(self.recorder.clock(), unit.job, text)
+
+        try:
+            await self.recorder.change([watch.stored.job_id], work)
+        except OverspanError as error:
+            log.warning("job %d: %s; not in its timeline: %s", watch.stored.job_id, text, error)
+
+    # --- the end of a watch -------------------------------------------------------------------------------------------
+
+    async def _note(self, watch: CheckpointWatch) -> None:
+        changed = watch.note(watch.trouble or watch.hint or watch.unpinned, self.recorder.clock())
+        if changed is not None:
+            watch.stored = changed
+            await self.recorder.repository.change_watch(changed)
+
+    async def _finish(self, watch: CheckpointWatch, now: float) -> None:
+        """Evaluate the last checkpoint, and close the watch when nothing can come any more."""
+        if watch.over_at is None or now < watch.over_at + _linger(watch):
+            return
+        if watch.trouble and now < watch.over_at + GIVE_UP_SECONDS:
+            return
+        if not _is_unwanted(watch):
+            last = watch.choose_last()
+            if last is not None:
+                watch.last = None
+                await self._begin(watch, last)
+                await self._fill(watch)
+        if watch.live or watch.ready:
+            return
+        watch.stored = replace(watch.stored, closed=True)
+        await self.recorder.repository.change_watch(watch.stored)
+        del self.watches[watch.stored.id]
+        self._filling.pop(watch.stored.id, None)
+        of_job = self._of_job[watch.stored.job_id]
+        of_job.discard(watch.stored.id)
+        if not of_job:
+            del self._of_job[watch.stored.job_id]
+
+
+def _word_result(watch: CheckpointWatch, checkpoint: str, facts: EvaluationFacts) -> str:
+    """An evaluation's end, for the timeline of the job."""
+    score = f", score {facts.score:g}" if facts.score is not None else ""
+    return f"evaluation {watch.spec.name} of {checkpoint}: {facts.state}{score}" + (
+        f" ({facts.trouble})" if facts.trouble else ""
+    )
+
+
+def _token(evaluation: StoredEvaluation) -> str:
+    """The idempotency key of an evaluation's submission."""
+    return f"evaluation/{evaluation.watch_id}/{evaluation.id}"
+
+
+def _content_of(evaluation: StoredEvaluation) -> KnownContent:
+    return KnownContent(evaluation.content, evaluation.facts.files)
+
+
+def _linger(watch: CheckpointWatch) -> float:
+    """How long after the job's end a checkpoint may still become complete."""
+    rule = watch.spec.ready
+    quiet = rule.rule is ReadyRule.QUIET or (rule.rule is ReadyRule.LAYOUT and bool(watch.waits))
+    return LINGER_SECONDS + (rule.quiet if quiet else 0.0)
+
+
+def _is_unwanted(watch: CheckpointWatch) -> bool:
+    """Whether nothing more is to be evaluated: somebody cancelled the job, or it failed and asks for that."""
+    job = watch.job
+    if job.ending is not None and job.ending.cause is Cause.CANCEL:
+        return True
+    return job.over and job.state is not State.COMPLETED and not watch.spec.last_after_failure

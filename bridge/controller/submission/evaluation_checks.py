@@ -1,0 +1,58 @@
+"""Checks of a job's evaluations at its submission: that somebody can look, and that what is found can be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from overspan.adapters.checkpoint_sources import CheckpointSource, FolderCheck
+from overspan.bridge.controller.core.checkpoint_paths import mount_folder, place_evaluation, translate_path
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
+from overspan.bridge.model.evaluations import EvaluationSpec, ReadyRule
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
+
+TryJob = Callable[[JobSpec], Awaitable[None]]
+"""Refuses a job that its clusters could never run."""
+
+
+async def check_evaluations(job: Job, cluster: Cluster, clusters: Clusters, try_job: TryJob) -> tuple[str, ...]:
+    """Notes on a job's evaluations. Raises what is wrong with one, with its name before it."""
+    notes: list[str] = []
+    for spec in job.spec.on_checkpoint:
+        notes += await check_evaluation(spec, job, cluster, clusters, try_job)
+    return tuple(notes)
+
+
+async def check_evaluation(
+    spec: EvaluationSpec, job: Job, cluster: Cluster, clusters: Clusters, try_job: TryJob
+) -> tuple[str, ...]:
+    """Notes on one watch of a job's folder on its cluster; raises InvalidRequest and Rejected."""
+    template = place_evaluation(decode(JobSpec, dict(spec.template)), cluster.name)
+    template = mount_folder(template, job.spec.task(spec.task), spec.path)
+    try:
+        if not isinstance(cluster.adapter, CheckpointSource):
+            raise Rejected(
+                f"checkpoints on the cluster {cluster.name} cannot be looked for",
+                remedy="`span sbatch` in the training script evaluates them without a watch",
+            )
+        if isinstance(cluster.adapter, FolderCheck):
+            cluster.adapter.check_folder(job, spec.task, spec.path)
+        for candidate in template.places:
+            translate_path(clusters, spec.path, cluster.name, clusters.get(candidate.cluster).name)
+        await try_job(template)
+    except (InvalidRequest, Rejected) as error:
+        raise _name_evaluation(error, spec.name) from error
+    if spec.ready.rule is not ReadyRule.LAYOUT:
+        return ()
+    return (
+        f"evaluation {spec.name}: a checkpoint is complete when the last file of its layout is there; where the layout"
+        f" is none of the known ones, {spec.ready.quiet:g} s without a change count, which is a guess (`ready:`)",
+    )
+
+
+def _name_evaluation(error: OverspanError, name: str) -> OverspanError:
+    made = type(error)(f"evaluation {name}: {error.message}", remedy=error.remedy)
+    made.place = error.place
+    return made

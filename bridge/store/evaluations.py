@@ -1,0 +1,185 @@
+"""Watches and evaluations in the store: rows, statements, and the store's methods for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch, WatchFacts
+from overspan.bridge.store.records import Damage
+from overspan.bridge.store.rows import read_json
+from overspan.bridge.store.sqlite_errors import unreadable
+from overspan.bridge.store.tables import evaluation, job, watch
+
+# As in `rows`: escapes non-ASCII, so that undecodable bytes survive.
+_write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def keep_watch(connection: Connection, new: StoredWatch) -> int:
+    """Insert a watch, or find the one that its job has under this name; its id."""
+    chosen = select(watch.c.id).where(watch.c.job_id == new.job_id, watch.c.name == new.name)
+    known = connection.scalar(chosen)
+    if known is not None:
+        return int(known)
+    key = connection.execute(insert(watch), _watch_values(new)).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def change_watch(connection: Connection, changed: StoredWatch) -> int:
+    """Write what is known of a watch."""
+    statement = update(watch).where(watch.c.id == changed.id).values(**_watch_values(changed))
+    return connection.execute(statement).rowcount
+
+
+def read_watches(
+    connection: Connection, jobs: Sequence[int] | None, ids: Sequence[int]
+) -> tuple[list[StoredWatch], list[Damage]]:
+    """The watches of jobs, or of these ids; with None all that are open."""
+    statement = select(watch).order_by(watch.c.id)
+    if ids:
+        statement = statement.where(watch.c.id.in_(ids))
+    elif jobs is None:
+        statement = statement.where(watch.c.closed.is_(False))
+    else:
+        statement = statement.where(watch.c.job_id.in_(jobs))
+    found: list[StoredWatch] = []
+    damages: list[Damage] = []
+    for row in connection.execute(statement):
+        try:
+            facts = decode(WatchFacts, read_json(row.facts))
+            found.append(StoredWatch(row.id, row.job_id, row.name, row.user, bool(row.closed), facts))
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            damages.append(Damage(unreadable(f"the evaluation {row.name} of job {row.job_id}", error).message))
+    return found, damages
+
+
+def keep_evaluation(connection: Connection, new: StoredEvaluation) -> int:
+    """Insert an evaluation; 0 where there is one of that checkpoint, content and run already."""
+    same = (
+        evaluation.c.watch_id == new.watch_id,
+        evaluation.c.checkpoint == new.checkpoint,
+        evaluation.c.content == new.content,
+        evaluation.c.run == new.run,
+    )
+    if connection.scalar(select(evaluation.c.id).where(*same)) is not None:
+        return 0
+    key = connection.execute(insert(evaluation), _evaluation_values(new)).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def change_evaluation(connection: Connection, changed: StoredEvaluation) -> int:
+    """Write what is known of an evaluation."""
+    statement = update(evaluation).where(evaluation.c.id == changed.id).values(**_evaluation_values(changed))
+    return connection.execute(statement).rowcount
+
+
+def read_evaluations(
+    connection: Connection, watches: Sequence[int], live_only: bool
+) -> tuple[list[StoredEvaluation], list[Damage]]:
+    """The evaluations of watches, oldest first; with `live_only` those that are not over."""
+    statement = select(evaluation).where(evaluation.c.watch_id.in_(watches)).order_by(evaluation.c.id)
+    if live_only:
+        statement = statement.where(evaluation.c.over.is_(False))
+    found: list[StoredEvaluation] = []
+    damages: list[Damage] = []
+    for row in connection.execute(statement):
+        try:
+            facts = decode(EvaluationFacts, read_json(row.facts))
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            damages.append(Damage(unreadable(f"the evaluation of {row.checkpoint}", error).message))
+            continue
+        values = (row.id, row.watch_id, row.checkpoint, row.content, row.run, row.job_id, bool(row.over), facts)
+        found.append(StoredEvaluation(*values))
+    return found, damages
+
+
+def read_names(connection: Connection, watch_id: int) -> list[tuple[str, str]]:
+    """Checkpoint and content of all evaluations of a watch, also of those whose facts are damaged."""
+    statement = select(evaluation.c.checkpoint, evaluation.c.content).where(evaluation.c.watch_id == watch_id)
+    return [(str(name), str(content)) for name, content in connection.execute(statement)]
+
+
+def forget(connection: Connection) -> int:
+    """Delete the closed watches of jobs that were dropped, with their evaluations; how many watches."""
+    dropped = select(watch.c.id).where(watch.c.closed, ~select(job.c.id).where(job.c.id == watch.c.job_id).exists())
+    ids = list(connection.scalars(dropped))
+    connection.execute(delete(evaluation).where(evaluation.c.watch_id.in_(ids)))
+    connection.execute(delete(watch).where(watch.c.id.in_(ids)))
+    return len(ids)
+
+
+def _watch_values(one: StoredWatch) -> dict[str, Any]:
+    return {
+        "job_id": one.job_id,
+        "name": one.name,
+        "user": one.user,
+        "closed": one.closed,
+        "facts": _write(encode(one.facts)),
+    }
+
+
+def _evaluation_values(one: StoredEvaluation) -> dict[str, Any]:
+    return {
+        "watch_id": one.watch_id,
+        "checkpoint": one.checkpoint,
+        "content": one.content,
+        "run": one.run,
+        "job_id": one.job_id,
+        "over": one.over,
+        "facts": _write(encode(one.facts)),
+    }
+
+
+class EvaluationMethods:
+    """The store's methods for evaluations; `_call` and `_read` run a function in the writer's thread."""
+
+    async def _call(self, call: Any) -> Any:
+        raise NotImplementedError
+
+    async def _read(self, call: Any) -> Any:
+        raise NotImplementedError
+
+    def _set_aside(self, damages: Iterable[Damage]) -> None:
+        raise NotImplementedError
+
+    async def keep_watch(self, new: StoredWatch) -> int:
+        """Write a watch unless its job has one of that name; the id of the one that there is."""
+        return await self._call(lambda connection: keep_watch(connection, new))  # type: ignore[no-any-return]
+
+    async def change_watch(self, changed: StoredWatch) -> None:
+        """Write what is known of a watch."""
+        await self._call(lambda connection: change_watch(connection, changed))
+
+    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+        """The watches of jobs, or of these ids; with None all that are open."""
+        found, damages = await self._read(lambda connection: read_watches(connection, jobs, ids))
+        self._set_aside(damages)
+        return found  # type: ignore[no-any-return]
+
+    async def keep_evaluation(self, new: StoredEvaluation) -> int:
+        """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""
+        return await self._call(lambda connection: keep_evaluation(connection, new))  # type: ignore[no-any-return]
+
+    async def change_evaluation(self, changed: StoredEvaluation) -> None:
+        """Write what is known of an evaluation."""
+        await self._call(lambda connection: change_evaluation(connection, changed))
+
+    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        """The evaluations of watches, oldest first."""
+        found, damages = await self._read(lambda connection: read_evaluations(connection, watches, live_only))
+        self._set_aside(damages)
+        return found  # type: ignore[no-any-return]
+
+    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
+        """Checkpoint and content of all evaluations of a watch."""
+        return await self._read(lambda connection: read_names(connection, watch_id))  # type: ignore[no-any-return]
+
+    async def forget_watches(self) -> int:
+        """Delete the closed watches of jobs that were dropped."""
+        return await self._call(forget)  # type: ignore[no-any-return]

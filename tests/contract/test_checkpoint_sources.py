@@ -1,0 +1,204 @@
+"""The suite of checkpoint sources on this machine: those of all adapters, and the scanner as it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.contract.checkpoint_sources import SourceConformance, look, names, request, run_list
+from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, make_writer
+from tests.unit.adapters.kubernetes.samples import configure
+
+from overspan.adapters.checkpoint_sources import WatchedFolder
+from overspan.adapters.local import checkpoints
+from overspan.adapters.local.checkpoints import LocalCheckpoints
+from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
+from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest, decode_listings, encode_requests
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.runtime.checkpoints import scan
+
+JOB = new_job(1, JobSpec("train", (TaskSpec("trainer"),)), 0.0)
+
+
+class FolderRig:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "checkpoints")
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        return asyncio.run(LocalCheckpoints().list(folders))
+
+    def write(self, name: str, data: bytes = b"x") -> None:
+        path = Path(self.path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.write_bytes(data)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(Path(self.path, name))
+
+    def read(self, name: str) -> bytes | None:
+        path = Path(self.path, name)
+        return path.read_bytes() if path.exists() else None
+
+    def folder(self, request: ListingRequest) -> WatchedFolder:
+        return WatchedFolder(request, JOB, "trainer")
+
+
+class SentRig(FolderRig):
+    """The scanner's text alone, given to an interpreter that has nothing of ours."""
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        asked = json.dumps(encode_requests(folder.request for folder in folders)).encode()
+        words = [sys.executable, "-I", "-S", "-c", Path(scan.__file__).read_text()]
+        answer = subprocess.run(words, input=asked, stdout=subprocess.PIPE, check=True, timeout=60)
+        return decode_listings(json.loads(answer.stdout))
+
+
+class LoginRig(FolderRig):
+    """The source of a Slurm cluster, over the transport that runs its commands on this machine."""
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        async def look() -> list[FolderListing]:
+            return await SlurmCheckpoints(LocalTransport(), sys.executable, 60.0).list(folders)
+
+        return asyncio.run(look())
+
+
+class PodRig(FolderRig):
+    """The source of a Kubernetes cluster, whose pods run their commands on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        volume = {"hostPath": {"path": str(folder)}, "path": str(folder)}
+        self.cluster = PodCluster(configure(volumes={"scratch": volume}))
+        self.job = make_writer({})
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        async def look() -> list[FolderListing]:
+            try:
+                return await self.cluster.source.list(folders)
+            finally:
+                await self.cluster.source.close()
+
+        return asyncio.run(look())
+
+    def folder(self, request: ListingRequest) -> WatchedFolder:
+        return WatchedFolder(request, self.job, "trainer", HANDLE)
+
+
+class TestLocalFolders(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[FolderRig]:
+        yield FolderRig(tmp_path)
+
+
+class TestSentScanner(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[SentRig]:
+        yield SentRig(tmp_path)
+
+
+class TestSlurmFolders(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[LoginRig]:
+        yield LoginRig(tmp_path)
+
+
+class TestFoldersOfPods(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[PodRig]:
+        yield PodRig(tmp_path)
+
+
+class TestFoldersOfWatcherPods(SourceConformance):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[PodRig]:
+        rig = PodRig(tmp_path)
+        rig.job = make_writer({}, over=True)
+        # The first look makes the pod.
+        rig.list([rig.folder(request(rig))])
+        yield rig
+
+
+def test_an_answer_that_is_none_is_refused() -> None:
+    for answer in ({"key": "k"}, [{"found": 1}], [{"key": "k", "found": [{"name": "x", "files": [1]}]}]):
+        with pytest.raises(ValueError, match="not an answer"):
+            decode_listings(answer)
+
+
+def test_a_pipe_where_a_text_is_wanted_keeps_nobody_waiting(tmp_path: Path) -> None:
+    rig = FolderRig(tmp_path)
+    rig.write("step_1/w")
+    os.mkfifo(Path(rig.path, "latest"))
+    os.mkfifo(Path(rig.path, "step_1", "DONE"))
+    os.mkfifo(Path(rig.path, "step_2"))
+    listing = look(rig, marker="DONE")
+    assert names(listing) == ["step_1", "step_2"] and listing.found[0].marker is None
+    assert "neither a folder nor a file" in listing.found[1].unreadable
+
+
+def test_ten_thousand_checkpoints_that_are_settled_cost_one_listing(tmp_path: Path) -> None:
+    rig = FolderRig(tmp_path)
+    for step in range(10_000):
+        Path(rig.path, f"step_{step}").mkdir(parents=True)
+    rig.write("step_10000/w")
+    settled = tuple(f"step_{step}" for step in range(10_000))
+    assert names(look(rig, settled=settled)) == ["step_10000"]
+
+
+def test_changes_are_told_at_once_also_in_folders_that_came_later(tmp_path: Path) -> None:
+    """By inotify: a folder that appears, one in it, and a file in that."""
+    rig = FolderRig(tmp_path)
+
+    async def scene() -> None:
+        source = LocalCheckpoints()
+        folders = [rig.folder(request(rig))]
+        for change in ("other/w", "step_1/", "step_1/w", "step_1/deep/er/w"):
+            await source.list(folders)
+            while await source.wait(folders, 0.2):
+                # Folders that are watched from now on.
+                await source.list(folders)
+            waits = asyncio.ensure_future(source.wait(folders, 60))
+            await asyncio.sleep(0.05)
+            assert not waits.done()
+            rig.write(change)
+            assert await asyncio.wait_for(waits, 10)
+        source.close()
+
+    asyncio.run(scene())
+
+
+def test_where_inotify_is_not_to_be_had_folders_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(24, "too many")
+
+    monkeypatch.setattr(checkpoints, "Inotify", refuse)
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.01)
+    rig = FolderRig(tmp_path)
+    folders = [rig.folder(request(rig))]
+    assert asyncio.run(LocalCheckpoints().wait(folders, 60)) is True
+
+
+def test_the_local_adapter_is_a_source(tmp_path: Path) -> None:
+    from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource
+    from overspan.adapters.contract import ClusterConfig
+    from overspan.adapters.local.cluster import open_cluster
+
+    adapter = open_cluster(ClusterConfig("local", "local", {}, root=str(tmp_path)))
+    assert isinstance(adapter, CheckpointSource) and isinstance(adapter, CheckpointNews)
+    rig = FolderRig(tmp_path)
+    rig.write("step_1/w")
+    assert names(run_list(adapter, [rig.folder(request(rig))])[0]) == ["step_1"]

@@ -1,0 +1,79 @@
+"""Evaluations of checkpoints that a job writes on a real Slurm cluster, by jobs there. Rows JG35 and JG36."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.conftest import Span
+from tests.system.slurm.conftest import Site
+from tests.system.slurm.gates import Gate
+from tests.system.slurm.groups import connect, start
+from tests.waiting import WaitUntil
+
+TRAIN = """\
+name: train
+execution: parallel
+primary_tasks: [trainer]
+on_checkpoint:
+  name: quality
+  path: {folder}
+  pattern: "step_{{step:int}}"
+  ready: {{marker: DONE}}
+  max_parallel: 2
+  result: {{file: result.json, score: accuracy}}
+  task:
+    resources: {{cpus: 1, memory: 50M}}
+    run: |
+      echo "{{checkpoint}} $OVERSPAN_STEP" >> {folder}.evaluated
+      echo "{{\\"accuracy\\": 0.{{step}}}}" > "$OVERSPAN_RESULT"
+---
+name: trainer
+resources: {{cpus: 1, memory: 50M}}
+run: |
+  save() {{ mkdir -p {folder}/step_$1; echo $1 > {folder}/step_$1/weights; touch {folder}/step_$1/DONE; }}
+  save 1; save 2
+  mkdir -p {folder}/step_9; touch {folder}/step_9/weights
+  {wait}
+  save 3
+"""
+
+
+@pytest.fixture
+def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    span = connect(site, tmp_path, wait_until)
+    yield span
+    span.close()
+
+
+def list_evaluations(span: Span, job: int) -> list[dict[str, Any]]:
+    """The evaluations of a job's only watch."""
+    (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
+    found: list[dict[str, Any]] = watch["evaluations"]
+    return found
+
+
+def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daemon(remote: Span, site: Site) -> None:
+    """JG35, JG36: two while it trains, one more after a daemon's death and the end; an incomplete one is none."""
+    gate = Gate(site)
+    folder = f"{gate.path}.checkpoints"
+    job = start(remote, TRAIN.format(folder=folder, wait=gate.wait))
+
+    def count_ended() -> int:
+        return sum(each["ended_at"] is not None for each in list_evaluations(remote, job))
+
+    remote.wait_until(lambda: count_ended() == 2, 60, "two evaluations")
+    assert remote.job(job)["state"] == "RUNNING"
+    shown = remote.run("evals", str(job))
+    assert "step_9 is not complete: its marker DONE is not there" in shown.stderr
+    remote.kill_daemon()
+    gate.open()
+    remote.until(job, "COMPLETED", timeout=60)
+    remote.wait_until(lambda: count_ended() == 3, 60, "the last evaluation")
+    found = [(each["checkpoint"], each["state"], each["score"]) for each in list_evaluations(remote, job)]
+    assert found == [(f"step_{step}", "COMPLETED", step / 10) for step in (1, 2, 3)]
+    evaluated = sorted(site.slurm("cat", f"{folder}.evaluated").split("\n"))
+    assert evaluated == ["", *(f"{folder}/step_{step} {step}" for step in (1, 2, 3))]

@@ -1,0 +1,313 @@
+"""Evaluations over a scripted source, on a clock that jumps: one for each checkpoint, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.unit.controller.fakes import Bench, FakeCluster, begin, end
+from tests.unit.controller.virtual_time import VirtualClock, run_virtually
+
+from overspan.adapters.checkpoint_sources import WatchedFolder
+from overspan.adapters.contract import LogPart, LogRequest
+from overspan.bridge.controller.submission import parsing
+from overspan.bridge.model import events
+from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
+from overspan.bridge.model.checkpoint_patterns import parse_pattern
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.readers.submission import JOB_FILE
+
+GROUP = """\
+name: train
+execution: parallel
+on_checkpoint: {watch}
+{header}
+---
+name: trainer
+run: train
+"""
+WATCH: dict[str, Any] = {
+    "name": "quality",
+    "path": "/c",
+    "pattern": "step_{step:int}",
+    "ready": {"marker": "DONE"},
+    "task": {"run": "judge {checkpoint}"},
+}
+Scene = Callable[[Bench, "TrainingCluster"], Awaitable[None]]
+
+
+class TrainingCluster(FakeCluster):
+    """A cluster with a folder of checkpoints. Its evaluations end by themselves, with their step as the score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoints: dict[str, FoundCheckpoint] = {}
+        self.unreadable = ""
+        self.listings = 0
+        self.pinned: set[str] = set()
+        self.silent_source = False
+        self.kept: set[str] = set()
+        """Evaluations of these checkpoints do not end."""
+
+    def save(self, step: int, *, complete: bool = True, size: int = 1) -> None:
+        """Write a checkpoint."""
+        name = f"step_{step}"
+        marker = FoundMarker(0, size) if complete else None
+        self.checkpoints[name] = FoundCheckpoint(name, True, files=(FoundFile("w", size),), marker=marker)
+
+    async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        await asyncio.sleep(0)
+        if self.silent_source:
+            raise Unreachable("no route to the cluster")
+        self.listings += 1
+        return [self._list(folder) for folder in folders]
+
+    def _list(self, folder: WatchedFolder) -> FolderListing:
+        request = folder.request
+        self.pinned = set(request.pins)
+        if self.unreadable:
+            return FolderListing(request.key, unreadable=self.unreadable)
+        pattern = parse_pattern("step_{step:int}")
+        assert request.parts == pattern.parts
+        known = [found for found in self.checkpoints.values() if found.name not in request.settled]
+        gone = tuple(name for name in request.settled if name not in self.checkpoints)
+        return FolderListing(request.key, tuple(known), gone)
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        evaluation = self.evaluation_of(request.handle)
+        text = f"RESULT {evaluation.removeprefix('step_') or 0}\n".encode()
+        return LogPart(text[request.offset :], request.offset, len(text), "/run/out")
+
+    def evaluation_of(self, handle: str) -> str:
+        """The checkpoint of a launch; empty for another job's."""
+        job = next(job for job in self.launched if f"{job.id}.{job.launch}" == handle)
+        return job.spec.evaluation.checkpoint if job.spec.evaluation is not None else ""
+
+    def evaluated(self) -> list[str]:
+        """The checkpoints that were launched, in order."""
+        return [job.spec.evaluation.checkpoint for job in self.launched if job.spec.evaluation is not None]
+
+    def go_on(self, at: float) -> None:
+        """Start and end each evaluation that was launched; start all else."""
+        for job in self.launched:
+            handle = f"{job.id}.{job.launch}"
+            if not self.journals[handle]:
+                ends = job.spec.evaluation is not None and job.spec.evaluation.checkpoint not in self.kept
+                done = events.NodeEnded(at, job.spec.tasks[0].name, 0, 0, 0)
+                self.tell(handle, *begin(job, at), *((done,) if ends else ()))
+
+
+def write_group(header: str = "", **keys: Any) -> str:
+    """A group with one watch."""
+    return GROUP.format(watch=json.dumps({**WATCH, **keys}), header=header)
+
+
+async def pass_time(bench: Bench, cluster: TrainingCluster, seconds: float) -> None:
+    """Let time pass, in which the cluster's jobs go on."""
+    for _ in range(round(seconds * 4)):
+        await asyncio.sleep(0.25)
+        cluster.go_on(bench.clock.now)
+
+
+def play(scene: Scene) -> None:
+    """Run a scene on a clock that jumps; memory and store agree afterwards."""
+    clock = VirtualClock()
+    cluster = TrainingCluster()
+    bench = Bench(cluster)
+    bench.clock, bench.reader = clock, parsing.read
+
+    async def run() -> None:
+        await bench.start()
+        try:
+            await scene(bench, cluster)
+            bench.check()
+        finally:
+            await bench.controller.close()
+
+    run_virtually(clock, run)
+
+
+async def submit(bench: Bench, text: str) -> int:
+    """Submit a job file."""
+    return await bench.submit(text, kind=JOB_FILE, file="job.yaml", directory="/w")
+
+
+def end_training(bench: Bench, cluster: TrainingCluster, exit_code: int = 0) -> None:
+    """Let the trainer end."""
+    cluster.tell("1.0", *end(bench.repository.jobs[1].job, bench.clock.now, exit_code))
+
+
+async def describe(bench: Bench) -> dict[str, Any]:
+    """The only watch."""
+    (watch,) = await bench.controller.evaluations.describe("1")
+    return watch
+
+
+def test_each_is_evaluated_once_and_no_more_at_once_than_may() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group(max_parallel=2))
+        for step in (3, 1, 2):
+            cluster.save(step)
+        cluster.save(4, complete=False)
+        cluster.kept = {"step_1"}
+        await pass_time(bench, cluster, 5)
+        assert cluster.evaluated() == ["step_1", "step_2", "step_3"]
+        assert cluster.pinned == {"step_1"}
+        cluster.kept = {"step_1", "step_4", "step_5"}
+        cluster.save(4)
+        cluster.save(5)
+        await pass_time(bench, cluster, 10)
+        assert cluster.evaluated() == ["step_1", "step_2", "step_3", "step_4"], "two at once"
+        states = {each["checkpoint"]: each["state"] for each in (await describe(bench))["evaluations"]}
+        assert states["step_5"] == "WAITING" and states["step_4"] == "RUNNING"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_is_killed_there_is_one_evaluation_for_each(seed: int) -> None:
+    """The daemon is killed after so many turns of the loop, again and again, while checkpoints come and go."""
+    draw = random.Random(seed)
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group(max_parallel=draw.randint(1, 3)))
+        for step in range(1, 9):
+            cluster.save(step)
+            for _ in range(draw.randint(0, 60)):
+                await asyncio.sleep(0)
+                cluster.go_on(bench.clock.now)
+            await asyncio.sleep(draw.choice((0, 0, 0.5, 2.1)))
+            for _ in range(draw.randint(0, 30)):
+                await asyncio.sleep(0)
+            await bench.kill()
+            await bench.start()
+        await pass_time(bench, cluster, 30)
+        assert sorted(cluster.evaluated()) == [f"step_{step}" for step in range(1, 9)]
+        watch = await describe(bench)
+        assert sorted(each["score"] for each in watch["evaluations"]) == list(range(1, 9))
+        assert len({each["job"] for each in watch["evaluations"]}) == 8
+        end_training(bench, cluster)
+        await pass_time(bench, cluster, 30)
+        assert (await describe(bench))["closed"]
+
+    play(scene)
+
+
+def test_a_failed_write_is_made_up_for() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        await pass_time(bench, cluster, 1)
+        bench.repository.broken = True
+        cluster.save(1)
+        await pass_time(bench, cluster, 10)
+        assert cluster.evaluated() == []
+        bench.repository.broken = False
+        await pass_time(bench, cluster, 20)
+        assert cluster.evaluated() == ["step_1"] and (await describe(bench))["evaluations"][0]["score"] == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("keys", "exit_code", "wanted"),
+    [
+        ({"select": {"every": 10}}, 0, [10, 13]),
+        ({"select": {"milestones": [4, 11]}}, 0, [5, 13]),
+        ({"select": {"every": 10}}, 1, [10, 13]),
+        ({"select": {"every": 10}, "after_failure": False}, 1, [10]),
+    ],
+)
+def test_the_last_one_is_evaluated_when_no_other_can_come(
+    keys: dict[str, Any], exit_code: int, wanted: list[int]
+) -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group(**keys))
+        await pass_time(bench, cluster, 1)
+        for step in (5, 10, 13):
+            cluster.save(step)
+            await pass_time(bench, cluster, 3)
+        assert cluster.evaluated() == [f"step_{step}" for step in wanted if step != 13 or "milestones" in str(keys)]
+        end_training(bench, cluster, exit_code)
+        await pass_time(bench, cluster, 5)
+        await bench.kill()
+        await bench.start()
+        await pass_time(bench, cluster, 40)
+        assert cluster.evaluated() == [f"step_{step}" for step in wanted]
+        assert (await describe(bench))["closed"]
+
+    play(scene)
+
+
+def test_the_latest_overtakes_what_waits() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group(select="latest"))
+        cluster.kept = {"step_1"}
+        cluster.save(1)
+        await pass_time(bench, cluster, 3)
+        for step in (2, 3, 4):
+            cluster.save(step)
+            await pass_time(bench, cluster, 3)
+        (job,) = cluster.launched[1:]
+        cluster.tell(f"{job.id}.0", *end(bench.repository.jobs[job.id].job, bench.clock.now))
+        await pass_time(bench, cluster, 5)
+        assert cluster.evaluated() == ["step_1", "step_4"]
+
+    play(scene)
+
+
+def test_a_replaced_checkpoint_counts_only_where_changes_do() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group(again="on_change"))
+        cluster.save(1)
+        await pass_time(bench, cluster, 10)
+        assert cluster.evaluated() == ["step_1"]
+        await bench.kill()
+        await bench.start()
+        await pass_time(bench, cluster, 10)
+        assert cluster.evaluated() == ["step_1"]
+        cluster.save(1, size=2)
+        await pass_time(bench, cluster, 10)
+        assert cluster.evaluated() == ["step_1", "step_1"]
+
+    play(scene)
+
+
+def test_a_source_that_does_not_answer_is_asked_until_it_does() -> None:
+    """Also past the end of the job: the last checkpoints are there when it answers."""
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        await pass_time(bench, cluster, 1)
+        cluster.silent_source = True
+        cluster.save(1)
+        end_training(bench, cluster)
+        await pass_time(bench, cluster, 120)
+        watch = await describe(bench)
+        assert watch["note"] == "no route to the cluster" and not watch["closed"]
+        cluster.silent_source = False
+        await pass_time(bench, cluster, 30)
+        assert cluster.evaluated() == ["step_1"]
+        assert (await describe(bench))["closed"]
+
+    play(scene)
+
+
+def test_what_is_refused_has_its_reason_and_holds_up_nothing() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        cluster.save(1)
+        cluster.impossible = "Requested node configuration is not available"
+        await pass_time(bench, cluster, 5)
+        (refused,) = (await describe(bench))["evaluations"]
+        assert (refused["state"], refused["job"]) == ("REFUSED", None)
+        assert "node configuration is not available" in refused["trouble"]
+        cluster.impossible = ""
+        cluster.save(2)
+        await pass_time(bench, cluster, 5)
+        assert cluster.evaluated() == ["step_2"]
+
+    play(scene)
