@@ -78,8 +78,8 @@ QUEUE: tuple[KeyAction, ...] = (
     KeyAction("queue.ended", "e", "ended", "ended too", "jobs that ended a while ago", hint=True),
     KeyAction("queue.sort", "s", "sort", "sort", "by any field", hint=True),
     KeyAction("queue.reverse", "S", "reverse", "reverse the order"),
-    KeyAction("queue.sort_left", "shift+left", "sort_beside(-1)", "sort by the column to the left"),
-    KeyAction("queue.sort_right", "shift+right", "sort_beside(1)", "sort by the column to the right"),
+    KeyAction("queue.sort_left", "shift+left", "sort_beside(-1)", "sort left", "by the column to the left"),
+    KeyAction("queue.sort_right", "shift+right", "sort_beside(1)", "sort right", "by the column to the right"),
     KeyAction("queue.columns", "C", "columns", "columns", "choose them, and their order"),
 )
 

@@ -21,8 +21,8 @@ LAPS = 3
 PATIENCE = 0.5
 """Seconds after which the next key is handed on, whatever the one before still does."""
 
-MOST_WAITING = 64
-"""Keys that wait at most; of more, the first are handed on as they are."""
+MOST_WAITING = 256
+"""Keys that wait at most, as many as a long path has; of more, the first are handed on as they are."""
 
 
 class TypedKeys:

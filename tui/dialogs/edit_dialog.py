@@ -23,6 +23,10 @@ SendChanges = Callable[[Sequence[Target], Mapping[str, str]], str]
 """Sends what was changed; gives what is wrong with it, and then nothing was sent."""
 
 
+_MOST_TARGETS = 5
+"""Lines for the targets; more are scrolled to."""
+
+
 class EditDialog(SeenDialog[None]):
     """Edits the values of an order's targets. `send` begins to send; `tell` has the answers."""
 
@@ -31,11 +35,11 @@ class EditDialog(SeenDialog[None]):
     EditDialog > Vertical {
         width: 90%; max-width: 100; height: auto; max-height: 95%; border: round $warning; padding: 0 1;
     }
-    EditDialog VerticalScroll { height: auto; max-height: 5; }
+    EditDialog VerticalScroll { height: auto; }
     EditDialog Static { width: 1fr; }
     EditDialog #edit-targets, EditDialog #edit-left-out { text-wrap: nowrap; text-overflow: ellipsis; }
     EditDialog #edit-left-out { color: $text-muted; max-height: 4; }
-    EditDialog TextArea { height: auto; min-height: 4; max-height: 50vh; border: none; padding: 0; margin-top: 1; }
+    EditDialog TextArea { border: none; padding: 0; margin-top: 1; }
     EditDialog #edit-trouble { color: $text-error; max-height: 4; }
     EditDialog Horizontal { height: 1; margin-top: 1; }
     EditDialog Button { margin-right: 2; }
@@ -72,6 +76,20 @@ class EditDialog(SeenDialog[None]):
         area.move_cursor((first, len(rows[first]) if rows else 0))
         area.focus()
         self.note_painted()
+
+    def on_resize(self) -> None:
+        """Share the height anew."""
+        self._share_height()
+
+    def on_text_area_changed(self) -> None:
+        """Another line may have come."""
+        self._share_height()
+
+    def _share_height(self) -> None:
+        """Give targets and values their lines, up to a limit: an automatic height of the box counts all of them."""
+        area = self.query_one(TextArea)
+        area.styles.height = max(4, min(area.document.line_count, self.size.height // 2))
+        self.query_one(VerticalScroll).styles.height = min(len(self.choice.chosen), _MOST_TARGETS)
 
     def _name_targets(self) -> None:
         targets = self.choice.chosen
@@ -114,6 +132,7 @@ class EditDialog(SeenDialog[None]):
             return
         self.choice = self.choice._replace(chosen=tuple(target for target, _ in failed))
         self._name_targets()
+        self._share_height()
         texts = dict.fromkeys(text for _, text in failed)
         self._say("\n".join(texts))
         self.query_one(TextArea).focus()

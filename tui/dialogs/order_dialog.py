@@ -67,7 +67,7 @@ class OrderDialog(SeenDialog[GivenOrder | None]):
     OrderDialog > Vertical {
         width: 90%; max-width: 100; height: auto; max-height: 95%; border: round $warning; padding: 0 1;
     }
-    OrderDialog VerticalScroll { height: auto; max-height: 30vh; }
+    OrderDialog VerticalScroll { height: auto; }
     OrderDialog Static { width: 1fr; }
     OrderDialog #order-targets, OrderDialog #order-left-out { text-wrap: nowrap; text-overflow: ellipsis; }
     OrderDialog #order-left-out { color: $text-muted; max-height: 4; }
@@ -118,6 +118,10 @@ class OrderDialog(SeenDialog[GivenOrder | None]):
         else:
             self.query_one("#no").focus()
         self.note_painted()
+
+    def on_resize(self) -> None:
+        """Give the targets their lines, up to a third: an automatic height of the box counts all of them."""
+        self.query_one(VerticalScroll).styles.height = min(len(self.question.lines), max(1, self.size.height * 3 // 10))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """One of the two was chosen."""
