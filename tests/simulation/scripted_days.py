@@ -135,12 +135,14 @@ class ScriptedDays:
 
 
 def check_turns(job: Job) -> None:
-    """No task was granted anything before those that it needs had succeeded."""
+    """No attempt was launched before what its task needs had succeeded, or while that ran again after a requeue."""
     for task in job.tasks:
         for before in (job.task(need.task) for need in job.spec_of(task.name).needs):
-            if task.attempts and task.over:
-                assert before.state is State.COMPLETED, f"job {job.id}: {task.name} began after {before.state}"
-                assert task.attempts[-1].launched_at >= (before.ended_at or 0.0)
+            for attempt in task.attempts:
+                ran = [each for each in before.attempts if each.launched_at <= attempt.launched_at]
+                ends = [each.ended_at for each in ran]
+                assert ran and ran[-1].state is State.COMPLETED, f"job {job.id}: {task.name} began before {before.name}"
+                assert all(end is not None and end <= attempt.launched_at for end in ends), f"job {job.id}: at once"
 
 
 def plain(job: Job) -> tuple[object, ...]:
