@@ -161,7 +161,9 @@ def _find_missing(layout: CheckpointLayout, found: FoundCheckpoint, listing: Fol
         return "" if METADATA in sizes and sizes[METADATA].size else f"{METADATA} is not there"
     if layout is CheckpointLayout.TRAINER:
         state = sizes.get(TRAINER_STATE)
-        return "" if state is not None and state.size else f"{TRAINER_STATE} is not there"
+        if state is None or not state.size:
+            return f"{TRAINER_STATE} is not there"
+        return f"{TRAINER_STATE} is not complete" if state.whole is False else ""
     if layout is CheckpointLayout.SAFETENSORS:
         if found.shards is None:
             return "its index is not there, or not complete"

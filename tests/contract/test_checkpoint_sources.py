@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.contract.checkpoint_sources import SourceConformance, look, names, request, run_list
+from tests.contract.checkpoint_sources import (
+    SourceConformance,
+    look,
+    names,
+    request,
+    run_list,
+    write_safetensors,
+)
 from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, make_writer
 from tests.unit.adapters.kubernetes.samples import configure
 
@@ -22,6 +29,8 @@ from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest, decode_listings, encode_requests
+from overspan.bridge.model.checkpoint_readiness import SETTLE, judge, sight
+from overspan.bridge.model.evaluations import Readiness, ReadyRule
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.checkpoints import scan
@@ -131,6 +140,54 @@ class TestFoldersOfWatcherPods(SourceConformance):
         # The first look makes the pod.
         rig.list([rig.folder(request(rig))])
         yield rig
+
+
+LAYOUTS: dict[str, Sequence[tuple[str, bytes]]] = {
+    "marker": [("step_1/w", b"w" * 100), ("step_1/deep/er", b"e" * 50), ("step_1/DONE", b"")],
+    "PyTorch": [("step_1/__0_0.distcp", b"a" * 99), ("step_1/__1_0.distcp", b"b" * 9), ("step_1/.metadata", b"m")],
+    "Trainer": [
+        ("checkpoint-1/model.safetensors", write_safetensors(64)),
+        ("checkpoint-1/optimizer.pt", b"o" * 40),
+        ("checkpoint-1/trainer_state.json", b"{}"),
+    ],
+    "shards": [
+        ("step_1/model-1-of-2.safetensors", write_safetensors(64)),
+        (
+            "step_1/model.safetensors.index.json",
+            b'{"weight_map": {"a": "model-1-of-2.safetensors", "b": "m2.safetensors"}}',
+        ),
+        ("step_1/m2.safetensors", write_safetensors(9)),
+    ],
+}
+"""Files in the order in which they are written."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_part_of_a_checkpoint_counts_as_whole(tmp_path: Path, layout: str) -> None:
+    """DT06: looked at after every few bytes that are written, it is complete after the last of them and not before."""
+    rig, files = FolderRig(tmp_path), LAYOUTS[layout]
+    rule = Readiness(ReadyRule.MARKER, "DONE") if layout == "marker" else Readiness()
+    now, seen = 0.0, None
+
+    def is_ready() -> bool:
+        nonlocal now, seen
+        listing = look(rig, "{name}", marker=rule.marker)
+        for found in listing.found:
+            seen = sight(found, seen, now)
+            if judge(rule, found, listing, seen, now).ready:
+                return True
+        return False
+
+    for place, (name, data) in enumerate(files):
+        for end in sorted({0, 1, 8, len(data) // 2, len(data) - 1, len(data)} & set(range(len(data) + 1))):
+            rig.write(name, data[:end])
+            now += 1.0
+            last = place == len(files) - 1 and end == len(data)
+            assert last or not is_ready(), (name, end)
+    # What is written in place has to stay as it is for a moment.
+    is_ready()
+    now += 2 * SETTLE
+    assert is_ready()
 
 
 def test_an_answer_that_is_none_is_refused() -> None:

@@ -28,6 +28,8 @@ LEASE = ".overspan-lease"
 ZIPS = (".pt", ".pth", ".ckpt", ".npz", ".zip", ".keras")
 """Files that are zip archives where they are written by torch.save, numpy.savez or Keras."""
 INDEX = ".safetensors.index.json"
+TRAINER_STATE = "trainer_state.json"
+"""What Hugging Face's Trainer writes last; it has the log of the whole training, so it may be written in parts."""
 
 
 def scan(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,6 +189,8 @@ def _is_whole(place: str, size: int) -> Optional[bool]:
             return _is_whole_safetensors(place, size)
         if place.endswith(ZIPS):
             return _is_whole_zip(place, size)
+        if os.path.basename(place) == TRAINER_STATE:
+            return _is_whole_json(place, size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         return False
     return None
@@ -203,6 +207,13 @@ def _is_whole_safetensors(place: str, size: int) -> Optional[bool]:
         header = json.loads(file.read(length))
     ends = [value["data_offsets"][1] for name, value in header.items() if name != "__metadata__"]
     return bool(size == 8 + length + max(ends, default=0))
+
+
+def _is_whole_json(place: str, size: int) -> Optional[bool]:
+    if size > MAX_HEADER:
+        return None
+    with _open(place) as file:
+        return isinstance(json.loads(file.read()), dict)
 
 
 def _is_whole_zip(place: str, size: int) -> Optional[bool]:

@@ -79,6 +79,18 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     kube.until_empty(60)
 
 
+def test_a_score_that_is_reached_ends_the_group_as_done(
+    kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str, volume: Path
+) -> None:
+    """JG42."""
+    source = {"hostPath": {"path": str(volume)}}
+    kube.connect(kube_rig, kube_namespace, image=PYTHON, volumes={"scratch": source})
+    stop = 'stop_when: {evaluation: quality, score: ">= 0.2"}\n---\nname: trainer'
+    job = kube.submit(TRAIN.replace("---\nname: trainer", stop, 1))
+    ended = kube.until(job, "COMPLETED", "CANCELLED", "FAILED", timeout=90)
+    assert (ended["state"], ended["reason"]) == ("COMPLETED", "ScoreReached")
+
+
 def test_a_folder_that_goes_with_its_pod_is_refused(kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str) -> None:
     kube.connect(kube_rig, kube_namespace, image=SHELL)
     refused = kube.run("submit", "-", stdin=TRAIN.replace("volumes: {/shared: scratch}\n", ""), check=False)

@@ -77,3 +77,74 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     assert found == [(f"step_{step}", "COMPLETED", step / 10) for step in (1, 2, 3)]
     evaluated = sorted(site.slurm("cat", f"{folder}.evaluated").split("\n"))
     assert evaluated == ["", *(f"{folder}/step_{step} {step}" for step in (1, 2, 3))]
+
+
+STOP = """\
+name: until-good
+on_checkpoint:
+  name: quality
+  path: {folder}
+  pattern: "step_{{step:int}}"
+  ready: {{marker: DONE}}
+  result: {{file: result.json, score: accuracy}}
+  task:
+    resources: {{cpus: 1, memory: 50M}}
+    run: |
+      echo "{{\\"accuracy\\": 0.{{step}}}}" > "$OVERSPAN_RESULT"
+stop_when: {{evaluation: quality, score: ">= 0.2"}}
+resources: {{cpus: 1, memory: 50M}}
+run: |
+  for step in 1 2; do mkdir -p {folder}/step_$step; touch {folder}/step_$step/DONE; done
+  sleep 600
+"""
+
+
+def test_a_score_that_is_reached_ends_a_single_native_job_as_done(remote: Span, site: Site) -> None:
+    """JG42: Slurm's own record says CANCELLED, and that the job has reached what it is for is known here."""
+    job = start(remote, STOP.format(folder=f"{Gate(site).path}.checkpoints"))
+    ended = remote.until(job, "COMPLETED", "CANCELLED", "FAILED", timeout=90)
+    assert (ended["state"], ended["reason"]) == ("COMPLETED", "ScoreReached")
+    assert remote.look("squeue", "--states=all", "-h", "-j", str(job), "-o", "%T %r").split() == [
+        "COMPLETED",
+        "ScoreReached",
+    ]
+    assert remote.look("sacct", "-n", "-X", "-j", str(job), "-o", "state").split() == ["COMPLETED"]
+
+
+EVALUATE = """\
+name: measure
+resources: {{cpus: 1, memory: 50M}}
+run: echo "$OVERSPAN_CHECKPOINT" >> {folder}.evaluated
+"""
+
+
+def test_an_imported_job_and_one_element_of_an_array_are_watched(remote: Span, site: Site, tmp_path: Path) -> None:
+    """What Slurm had before is watched like any other job; of an array, the element that is named."""
+    gate, other = Gate(site), Gate(site)
+    theirs, mine = f"{gate.path}.theirs", f"{other.path}.mine"
+    write = f"for step in 1 2; do mkdir -p $folder/step_$step; touch $folder/step_$step/DONE; done; {gate.wait}"
+    words = ["sbatch", "--parsable", "--mem=50", "--job-name=theirs"]
+    native = site.slurm(*words, "--wrap", f"folder={theirs}; {write}").strip()
+    imported = int(remote.run("import", f"rig:{native}").stdout)
+    given = remote.run("sbatch", "--parsable", "-M", "rig", "-a", "0-1", "--mem=50", "--wrap", other.wait)
+    array = int(given.stdout.partition(";")[0])
+    remote.until(f"{array}_1", "RUNNING")
+    for ref, folder in ((str(imported), theirs), (f"{array}_1", mine)):
+        job = tmp_path / f"{Path(folder).name}.yaml"
+        job.write_text(EVALUATE.format(folder=folder))
+        named = ["--pattern", "step_{step:int}", "--marker", "DONE"]
+        remote.run("evals", "watch", ref, "--path", folder, *named, "--job", str(job))
+    whole = remote.run("evals", "watch", str(array), "--path", mine, *named, "--job", str(job), check=False)
+    assert whole.returncode and "name one of its elements" in whole.stderr
+    site.slurm("mkdir", "-p", f"{mine}/step_7")
+    site.slurm("touch", f"{mine}/step_7/DONE")
+
+    def evaluated(folder: str) -> list[str]:
+        return sorted(site.slurm("sh", "-c", f"cat {folder}.evaluated 2>/dev/null || true").split())
+
+    remote.wait_until(lambda: len(evaluated(theirs)) == 2 and len(evaluated(mine)) == 1, 90, "evaluations")
+    gate.open()
+    other.open()
+    remote.until(imported, "COMPLETED", timeout=60)
+    assert evaluated(theirs) == [f"{theirs}/step_1", f"{theirs}/step_2"]
+    assert evaluated(mine) == [f"{mine}/step_7"]
