@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.arrays import arrays, mixed, throttle
+from benchmarks.checkpoints import checkpoints
 from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
@@ -252,6 +253,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "arrays": arrays,
     "mixed": mixed,
     "throttle": throttle,
+    "checkpoints": checkpoints,
     "endings": endings,
     "disk": disk,
     "restart": restart,
