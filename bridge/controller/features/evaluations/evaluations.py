@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource, WatchedFolder
 from overspan.bridge.controller.core.checkpoint_paths import mount_folder, place_evaluation, translate_path
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.evaluations.descriptions import describe_watch
+from overspan.bridge.controller.features.evaluations.looking import LINGER_SECONDS, RETRY_SECONDS, FolderLooks
 from overspan.bridge.controller.features.evaluations.results import Result, read_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
@@ -30,7 +28,7 @@ from overspan.bridge.controller.views.logs import LogQuery, Logs
 from overspan.bridge.lifecycle.checkpoint_choice import Scored, find_stop
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
+from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, ResultKind, StopRule
@@ -43,15 +41,6 @@ from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 2.0
-"""Seconds between two looks at a cluster that does not tell of changes."""
-IDLE_SECONDS = 5.0
-"""Seconds after which a source that tells of changes is asked all the same."""
-LINGER_SECONDS = 10.0
-"""How long checkpoints are looked for after the job's end: file systems show some files late."""
-RETRY_SECONDS = 5.0
-LIST_SECONDS = 60.0
-"""Seconds within which a source has to answer."""
 RESULT_TRIES = 6
 LOG_TAIL = 128 * 1024
 """Bytes at a log's end in which the result is looked for."""
@@ -61,14 +50,6 @@ BY = "stop_when"
 REASONS = {StopRule.SCORE: "ScoreReached", StopRule.NO_GAIN: "NoGain"}
 """The reason of a job that its scores have ended."""
 _UNKNOWN = KnownContent("", ())
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The loop that looks at one cluster, and what wakes it."""
-
-    wakeup: Wakeup
-    task: asyncio.Task[None]
 
 
 class Evaluations:
@@ -81,11 +62,10 @@ class Evaluations:
         self.logs = logs
         self.watches: dict[int, CheckpointWatch] = {}
         self._of_job: dict[int, set[int]] = {}
-        self._sources: dict[str, _Source] = {}
+        self._looks = FolderLooks(clusters, self._list_watches, self._take)
         self._filling: dict[int, asyncio.Lock] = {}
         self._ended_jobs: set[int] = set()
         self._loaded = False
-        self._closed = False
 
     # --- start and end ------------------------------------------------------------------------------------------------
 
@@ -101,11 +81,7 @@ class Evaluations:
 
     async def close(self) -> None:
         """Stop looking; what is stored is gone on with by the next daemon."""
-        self._closed = True
-        tasks = [source.task for source in self._sources.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._looks.close()
 
     async def _open(self, stored: StoredWatch) -> CheckpointWatch | None:
         """Take a stored watch into memory, with its evaluations that are not over."""
@@ -132,7 +108,7 @@ class Evaluations:
         for evaluation in list(watch.live.values()):
             if evaluation.job_id:
                 await self._look_after(evaluation.job_id)
-        self._watch_cluster(watch.cluster)
+        self._looks.begin(watch.cluster)
         self.recorder.spawn(self._fill(watch), f"evaluations of job {stored.job_id}")
         return watch
 
@@ -172,7 +148,7 @@ class Evaluations:
                 watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=entry.cluster))
                 self.recorder.spawn(self._move(watch), f"watching checkpoints of job {job.id}")
             if self._note_end(watch):
-                self._wake(watch.cluster)
+                self._looks.wake(watch.cluster)
                 if _is_unwanted(watch):
                     self.recorder.spawn(self._fill(watch), f"evaluations of job {job.id}")
 
@@ -187,7 +163,7 @@ class Evaluations:
 
     async def _move(self, watch: CheckpointWatch) -> None:
         await self.recorder.repository.change_watch(watch.stored)
-        self._watch_cluster(watch.cluster)
+        self._looks.begin(watch.cluster)
 
     async def _ensure(self, entry: JobEntry) -> None:
         """Store the watches that a job's file asks for, unless they are there, and open those that are not closed."""
@@ -265,104 +241,16 @@ class Evaluations:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    def _watch_cluster(self, name: str) -> None:
-        if self._closed:
-            return
-        source = self._sources.get(name)
-        if source is None or source.task.done():
-            wakeup = Wakeup()
-            self._sources[name] = _Source(wakeup, asyncio.ensure_future(self._look(name, wakeup)))
-        else:
-            source.wakeup.wake()
+    def _list_watches(self, cluster: str) -> list[CheckpointWatch]:
+        return [watch for watch in self.watches.values() if watch.cluster == cluster]
 
-    def _wake(self, name: str) -> None:
-        source = self._sources.get(name)
-        if source is not None:
-            source.wakeup.wake()
-
-    async def _look(self, name: str, wakeup: Wakeup) -> None:
-        """Look at a cluster's folders for as long as one of its watches is open."""
-        while True:
-            watches = [watch for watch in self.watches.values() if watch.cluster == name]
-            if not watches:
-                return
-            seen = wakeup.count
-            try:
-                delay = await self._look_once(name, watches)
-            except OverspanError as error:
-                log.warning("checkpoints on %s: %s; trying again", name, error)
-                delay = RETRY_SECONDS
-            except Exception:
-                log.exception("looking for checkpoints on %s", name)
-                delay = RETRY_SECONDS
-            await self._await_news(name, wakeup, seen, delay)
-
-    async def _look_once(self, name: str, watches: Sequence[CheckpointWatch]) -> float:
-        """Look at all folders of a cluster once; gives the seconds until the next look."""
-        folders = [self._folder(watch) for watch in watches]
-        listings = await self._list(name, folders)
-        now = asyncio.get_running_loop().time()
-        for watch, listing in zip(watches, listings, strict=True):
-            for ready in watch.take(listing, now):
-                await self._begin(watch, ready)
-            await self._note(watch)
-            await self._fill(watch)
-            await self._finish(watch, now)
-        due = [watch.look_at for watch in watches if watch.look_at is not None]
-        due += [watch.over_at + LINGER_SECONDS for watch in watches if watch.over_at is not None]
-        left = [max(0.05, at - now) for at in due if at > now]
-        return min([self._pace(name), *left])
-
-    def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
-        owner = f"{watch.stored.job_id}.{watch.stored.id}"
-        request = watch.request(owner)
-        request = replace(request, path=self.clusters.shared_paths.locate(request.path, watch.cluster))
-        return WatchedFolder(request, watch.job, watch.spec.task, watch.handle)
-
-    async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
-        try:
-            adapter = self.clusters.get(name).adapter
-            if not isinstance(adapter, CheckpointSource):
-                why = f"checkpoints on the cluster {name} cannot be looked for"
-                return [fail_listing(folder.request, why) for folder in folders]
-            async with asyncio.timeout(LIST_SECONDS):
-                return await adapter.list_checkpoints(folders)
-        except TimeoutError:
-            return [fail_listing(folder.request, f"no answer within {LIST_SECONDS:g} s") for folder in folders]
-        except (Unreachable, NotFound) as error:
-            return [fail_listing(folder.request, error.message) for folder in folders]
-
-    def _pace(self, name: str) -> float:
-        return IDLE_SECONDS if self._news_of(name) is not None else POLL_SECONDS
-
-    def _news_of(self, name: str) -> CheckpointNews | None:
-        try:
-            adapter = self.clusters.get(name).adapter
-        except OverspanError:
-            return None
-        return adapter if isinstance(adapter, CheckpointNews) else None
-
-    async def _await_news(self, name: str, wakeup: Wakeup, seen: int, delay: float) -> None:
-        """Wait for a change on the cluster, a wake-up, or the next look."""
-        source = self._news_of(name)
-        watches = [watch for watch in self.watches.values() if watch.cluster == name]
-        if source is None or any(watch.trouble for watch in watches):
-            await wakeup.wait(delay, seen)
-            return
-        folders = [self._folder(watch) for watch in watches]
-        waits = [
-            asyncio.ensure_future(wakeup.wait(delay, seen)),
-            asyncio.ensure_future(source.await_changes(folders, delay)),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            outcomes = await asyncio.gather(*waits, return_exceptions=True)
-        if any(isinstance(each, Exception) for each in outcomes):
-            log.warning("changes on %s are not told: %s", name, outcomes)
-            await wakeup.wait(min(delay, RETRY_SECONDS))
+    async def _take(self, watch: CheckpointWatch, listing: FolderListing, now: float) -> None:
+        """Begin the evaluations of what a listing shows as complete, and end the watch where nothing can come."""
+        for ready in watch.take(listing, now):
+            await self._begin(watch, ready)
+        await self._note(watch)
+        await self._fill(watch)
+        await self._finish(watch, now)
 
     # --- evaluations --------------------------------------------------------------------------------------------------
 
@@ -427,7 +315,7 @@ class Evaluations:
         facts = replace(facts, submitted_at=facts.submitted_at or now)
         await self._store(watch, replace(evaluation, job_id=done.id, facts=facts))
         # Its lease is written with the next look.
-        self._wake(watch.cluster)
+        self._looks.wake(watch.cluster)
         await self._look_after(done.id)
         return True
 
@@ -513,7 +401,7 @@ class Evaluations:
         await self._tell(watch, _word_result(watch, evaluation.checkpoint, facts))
         await self._fill(watch)
         await self._stop(watch)
-        self._wake(watch.cluster)
+        self._looks.wake(watch.cluster)
 
     async def _read_result(self, watch: CheckpointWatch, job: Job) -> Result:
         source, succeeded = watch.spec.result, job.state is State.COMPLETED
