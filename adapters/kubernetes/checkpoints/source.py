@@ -93,7 +93,8 @@ class KubernetesCheckpoints:
         self._find_installation = find_installation
         self._without_python: set[str] = set()
         """Images that have no python3 that could look."""
-        self._watchers: dict[str, WatcherPods] = {}
+        self._watchers: dict[tuple[str, str], WatcherPods] = {}
+        """By namespace and installation."""
         self._asking: dict[_Place, asyncio.Task[Mapping[str, FolderListing]]] = {}
         self._silent: dict[_Place, SilentPod] = {}
         self._sweeping: asyncio.Task[None] | None = None
@@ -113,9 +114,13 @@ class KubernetesCheckpoints:
         ]
 
     async def sweep(self, namespace: str) -> None:
-        """Delete watcher pods that nobody uses. Raises OverspanError."""
-        if self._find_installation():
-            await self._pods_in(namespace).sweep()
+        """Delete watcher pods that nobody uses; what hinders that is logged."""
+        pods = self._pods_in(namespace)
+        try:
+            if pods is not None:
+                await pods.sweep()
+        except OverspanError as error:
+            _log.info("pods that look for checkpoints are not deleted: %s", error)
 
     async def close(self) -> None:
         """Stop asking; watcher pods are the next daemon's."""
@@ -162,19 +167,26 @@ class KubernetesCheckpoints:
             why = f"checkpoints are looked for by python3 (3.9 or newer), which {image} does not have"
             return fail_listing(request, f"{why}; set `checkpoint_image` of the cluster {settings.name}")
         namespace = await asyncio.to_thread(lambda: self._connection.namespace)
+        pods = self._pods_in(namespace)
+        if pods is None:
+            return fail_listing(request, "the daemon has just begun: checkpoints are looked for soon")
         try:
-            found = await self._pods_in(namespace).find(Watcher(mount, settings, image, node))
+            found = await pods.find(Watcher(mount, settings, image, node))
         except Unreachable:
             raise
         except OverspanError as error:
             return fail_listing(request, error.message)
         return fail_listing(request, found) if isinstance(found, str) else _Place(namespace, found.name, image)
 
-    def _pods_in(self, namespace: str) -> WatcherPods:
-        if namespace not in self._watchers:
-            calls = self._launches.calls(namespace)
-            self._watchers[namespace] = WatcherPods(calls, self._find_installation() or "unknown")
-        return self._watchers[namespace]
+    def _pods_in(self, namespace: str) -> WatcherPods | None:
+        """The watcher pods of this daemon; None while its installation is not known."""
+        installation = self._find_installation()
+        if not installation:
+            return None
+        key = namespace, installation
+        if key not in self._watchers:
+            self._watchers[key] = WatcherPods(self._launches.calls(namespace), installation)
+        return self._watchers[key]
 
     # --- asking -------------------------------------------------------------------------------------------------------
 

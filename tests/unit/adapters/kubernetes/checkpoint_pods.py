@@ -16,7 +16,7 @@ from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.executing import ExecCommand
 from overspan.adapters.kubernetes.checkpoints.source import KubernetesCheckpoints
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
@@ -45,9 +45,11 @@ class PodCluster:
         self.watchers: dict[str, Mapping[str, Any]] = {}
         self.start_at_once = True
         self.refusal: ApiAnswer | None = None
+        self.away = False
         self.asked: list[str] = []
         self.broken: dict[str, OverspanError | int | threading.Event] = {}
-        self.source = KubernetesCheckpoints(self, self, settings, lambda: "inst")  # type: ignore[arg-type]
+        self.installation = "inst"
+        self.source = KubernetesCheckpoints(self, self, settings, lambda: self.installation)  # type: ignore[arg-type]
 
     # --- what the connection does
 
@@ -99,6 +101,8 @@ class PodCluster:
 
     async def list(self, kind: str, selector: str) -> list[Mapping[str, Any]]:
         assert selector == "overspan.io/watcher=inst"
+        if self.away:
+            raise Unreachable("away")
         return list(self.watchers.values())
 
     async def discard(self, found: Mapping[str, Any], document: Mapping[str, Any]) -> None:

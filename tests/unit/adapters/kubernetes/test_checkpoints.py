@@ -214,6 +214,20 @@ def test_watchers_that_nobody_uses_are_deleted_by_a_later_daemon_too(
     play(story)
 
 
+def test_a_daemon_that_does_not_know_its_name_makes_no_watcher_and_deletes_none(folder: Path) -> None:
+    cluster = make_cluster(folder)
+    cluster.installation = ""
+    over = watch(folder, make_writer({}, over=True))
+    assert "has just begun" in look(cluster, over)[0].unreadable and not cluster.watchers
+    asyncio.run(cluster.source.sweep("lab"))
+    cluster.installation = "inst"
+    look(cluster, over)
+    assert len(cluster.watchers) == 1
+    cluster.away = True
+    asyncio.run(cluster.source.sweep("lab"))
+    assert len(cluster.watchers) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "path", "message"),
     [
