@@ -92,10 +92,11 @@ def render_nodes(text: str, nodes: int) -> str:
 
 
 class SlurmRig:
-    """A running cluster; `run` is how tests reach it."""
+    """A running cluster; `run` is how tests reach it. `home` is where this machine has the containers' /home."""
 
-    def __init__(self, client: Any, containers: Mapping[str, Any], variant: Variant) -> None:
+    def __init__(self, client: Any, containers: Mapping[str, Any], variant: Variant, home: str = "") -> None:
         self.client = client
+        self.home = home
         self.containers = containers
         self.variant = variant
 
@@ -150,7 +151,7 @@ def open_rig(variant: Variant | None = None) -> Iterator[SlurmRig]:
             undo.callback(containers[name].remove, force=True, v=True)
         for container in containers.values():
             container.start()
-        rig = SlurmRig(client, containers, variant)
+        rig = SlurmRig(client, containers, variant, str(volume.attrs["Mountpoint"]))
         check_packets(containers["node1"], list_forward_rules)
         _await_ready(rig)
         yield rig
