@@ -79,7 +79,8 @@ def _keep_terminal(stream: Any) -> Iterator[None]:
         with contextlib.suppress(OSError, termios.error):
             if os.tcgetpgrp(number) != os.getpgrp():
                 os.tcsetpgrp(number, os.getpgrp())
-            termios.tcsetattr(number, termios.TCSADRAIN, attributes)
+            # What was typed for the program and it did not read must not become orders here.
+            termios.tcsetattr(number, termios.TCSAFLUSH, attributes)
         signal.signal(signal.SIGTTOU, former)
 
 

@@ -45,6 +45,8 @@ class Screen:
         self._rest = ""
         self._cells = self._make_cells(" ")
         self._main: list[list[str]] = []
+        self.taken = 0
+        """How often an application took the other screen, at its start and back from a program."""
         self._x = self._y = 0
 
     @property
@@ -126,6 +128,7 @@ class Screen:
     def _switch(self, mode: int, on: bool) -> None:
         if mode == 1049 and on and not self._main:
             self._main, self._cells = self._cells, self._make_cells(" ")
+            self.taken += 1
         elif mode == 1049 and not on and self._main:
             self._cells, self._main = self._main, []
         if on:

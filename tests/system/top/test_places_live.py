@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live
+from tests.system.top.terminal import open_terminal
 from tests.system.top.top_stories import play_day
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.order_stories import answer, read_notes
@@ -106,3 +108,39 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(span: Span) -> None:
         assert "RUNNING" in live.states.values() and "error" not in read_notes(live.app)
 
     play_live(span, story)
+
+
+def test_a_log_is_saved_read_in_the_pager_and_in_the_editor_and_its_id_copied(span: Span) -> None:
+    """TU04: what leaves the screen is what the job has printed; the terminal comes back each time."""
+    job = span.wrap("echo first; seq 2000; echo last", "-J", "fit")
+    span.until(job, "COMPLETED")
+    seen, program, saved, go = (Path(span.folder, name) for name in ("seen", "program", "saved.log", "go"))
+    wait = f"until [ -e {go} ]; do sleep 0.05; done"
+    program.write_text(f'#!/bin/sh\necho "$PROGRAM $(tail -n 1 "$1")" >>{seen}; {wait}\n')
+    program.chmod(0o755)
+    own = {"PAGER": f"env PROGRAM=pager {program}", "VISUAL": f"env PROGRAM=editor {program}"}
+    with open_terminal(["top"], {**span.environment, "TERM": "xterm", **own}) as terminal:
+        terminal.wait_for("JOBID", "fit")
+        terminal.press("y")
+        copied = base64.b64encode(str(job).encode()).decode()
+        terminal.wait_shown(lambda screen: any(f"52;c;{copied}" in text for text in screen.strings), "it is not copied")
+        terminal.press("o")
+        terminal.wait_for("last", "the end: ")
+        terminal.press("v")
+        span.wait_until(lambda: seen.exists() and seen.read_text() == "pager last\n", 20, "the pager to have the log")
+        # Typed for the pager, which did not read it: it would leave the log and the application.
+        terminal.press("qqy\r")
+        go.touch()
+        terminal.wait_shown(lambda screen: screen.taken == 2, "the pager does not give the terminal back")
+        terminal.wait_for("last", "the end: ")
+        terminal.press("V")
+        span.wait_until(lambda: seen.read_text() == "pager last\neditor last\n", 20, "the editor to have the log")
+        terminal.wait_shown(lambda screen: screen.taken == 3, "the editor does not give the terminal back")
+        terminal.wait_for("last", "the end: ")
+        # All in one packet, as somebody types who knows the way: ctrl+u clears the name that is proposed.
+        terminal.press("s\x15" + f"{saved}\r")
+        whole = "first\n" + "".join(f"{number}\n" for number in range(1, 2001)) + "last\n"
+        terminal.wait_for("KiB saved")
+        assert saved.read_text() == whole
+        terminal.press("qq")
+        assert terminal.wait_end() == 0 and terminal.restored and terminal.screen.clean
