@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.bridge.controller.features.evaluations.results import read_result
-from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
+from overspan.bridge.controller.features.evaluations.results import has_result, read_result
+from overspan.bridge.controller.features.evaluations.templates import RESULT_MARK, CheckpointValues, make_evaluation_job
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ResultKind, ResultSource
@@ -92,3 +92,10 @@ def test_a_result_file_comes_back_in_the_output(tmp_path: Path, code: int, text:
     )
     assert done.returncode == code and done.stderr == b""
     assert done.stdout.decode().splitlines()[-1] == "OVERSPAN-RESULT " + text.replace("\n", " ")
+
+
+def test_whether_the_result_is_there() -> None:
+    """A log whose last lines are not shown yet is looked at again."""
+    assert has_result(FILE, f'a\n{RESULT_MARK}{{"accuracy": 1}}\nb\n')
+    assert not has_result(FILE, '{"accuracy": 1}\n')
+    assert has_result(LINE, "RESULT 1\n") and not has_result(LINE, "a RESULT 1\n")

@@ -50,6 +50,8 @@ class TrainingCluster(FakeCluster):
         self.listings = 0
         self.pinned: set[str] = set()
         self.silent_source = False
+        self.late_reads = 0
+        """How often a log is read without its last line."""
         self.kept: set[str] = set()
         """Evaluations of these checkpoints do not end."""
 
@@ -80,6 +82,9 @@ class TrainingCluster(FakeCluster):
     async def logs(self, request: LogRequest) -> LogPart:
         evaluation = self.evaluation_of(request.handle)
         text = f"RESULT {evaluation.removeprefix('step_') or 0}\n".encode()
+        if self.late_reads:
+            self.late_reads -= 1
+            text = b"what was printed before\n"
         return LogPart(text[request.offset :], request.offset, len(text), "/run/out")
 
     def evaluation_of(self, handle: str) -> str:
@@ -164,6 +169,21 @@ def test_each_is_evaluated_once_and_no_more_at_once_than_may() -> None:
         assert cluster.evaluated() == ["step_1", "step_2", "step_3", "step_4"], "two at once"
         states = {each["checkpoint"]: each["state"] for each in (await describe(bench))["evaluations"]}
         assert states["step_5"] == "WAITING" and states["step_4"] == "RUNNING"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("reads", "score"), [(3, 1.0), (9, None)])
+def test_a_result_whose_line_is_shown_late_is_found(reads: int, score: float | None) -> None:
+    """A busy node shows the last lines of an output after the end; what is not there in the end is no result."""
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        cluster.late_reads = reads
+        cluster.save(1)
+        await pass_time(bench, cluster, 15)
+        (only,) = (await describe(bench))["evaluations"]
+        assert (only["state"], only["score"]) == ("COMPLETED", score)
 
     play(scene)
 

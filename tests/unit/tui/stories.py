@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.unit.tui.fake_source import FakeSource
+from textual.css.query import NoMatches
 from textual.pilot import Pilot
 
 from overspan.tui.app import TopApp, TopOptions
@@ -30,6 +31,14 @@ def play(source: FakeSource, story: Story, size: tuple[int, int] = (100, 24)) ->
 async def settle(pilot: Pilot[int], holds: Callable[[], object]) -> None:
     """Wait until something holds."""
     end = time.monotonic() + SETTLE_SECONDS
-    while not holds():
+    while not _holds(holds):
         assert time.monotonic() < end, "it did not happen"
         await pilot.pause(0.01)
+
+
+def _holds(fact: Callable[[], object]) -> object:
+    """The fact; it does not hold while a screen that was just opened has no widgets yet."""
+    try:
+        return fact()
+    except NoMatches:
+        return False

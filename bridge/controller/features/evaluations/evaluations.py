@@ -19,7 +19,7 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.features.evaluations.descriptions import describe_watch
 from overspan.bridge.controller.features.evaluations.looking import LINGER_SECONDS, RETRY_SECONDS, FolderLooks
-from overspan.bridge.controller.features.evaluations.results import Result, read_result
+from overspan.bridge.controller.features.evaluations.results import Result, has_result, read_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
 from overspan.bridge.controller.orders.orders import place
@@ -31,7 +31,13 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
-from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, ResultKind, StopRule
+from overspan.bridge.model.evaluations import (
+    EvaluationOf,
+    EvaluationSpec,
+    ReadyRule,
+    ResultKind,
+    StopRule,
+)
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
@@ -42,6 +48,8 @@ from overspan.bridge.store.records import JobQuery
 log = logging.getLogger(__name__)
 
 RESULT_TRIES = 6
+LATE_SECONDS = (1.0, 2.0, 4.0)
+"""How often a result is looked for again that is not in the log: a busy node shows the last lines after the end."""
 LOG_TAIL = 128 * 1024
 """Bytes at a log's end in which the result is looked for."""
 GIVE_UP_SECONDS = 86400.0
@@ -405,20 +413,32 @@ class Evaluations:
 
     async def _read_result(self, watch: CheckpointWatch, job: Job) -> Result:
         source, succeeded = watch.spec.result, job.state is State.COMPLETED
+        if source.kind is ResultKind.EXIT:
+            return read_result(source, "", job.exit_code, succeeded=succeeded)
         text = ""
-        if source.kind is not ResultKind.EXIT:
-            for tries in range(RESULT_TRIES):
-                try:
-                    part = (await self.logs.read(str(job.id), LogQuery(offset=-LOG_TAIL, limit=LOG_TAIL))).part
-                    text = part.data.decode("utf-8", "replace")
-                    break
-                except NotFound:
-                    break
-                except Unreachable as error:
-                    if tries + 1 == RESULT_TRIES:
-                        return Result(trouble=f"its output cannot be read: {error.message}")
-                    await asyncio.sleep(RETRY_SECONDS)
+        for late in (*LATE_SECONDS, 0.0):
+            try:
+                text = await self._read_tail(job.id)
+            except Unreachable as error:
+                return Result(trouble=f"its output cannot be read: {error.message}")
+            if not late or not succeeded or has_result(source, text):
+                break
+            await asyncio.sleep(late)
         return read_result(source, text, job.exit_code, succeeded=succeeded)
+
+    async def _read_tail(self, job_id: int) -> str:
+        """The end of a job's log; empty where there is none. Raises Unreachable after some tries."""
+        for tries in range(RESULT_TRIES):
+            try:
+                part = (await self.logs.read(str(job_id), LogQuery(offset=-LOG_TAIL, limit=LOG_TAIL))).part
+                return part.data.decode("utf-8", "replace")
+            except NotFound:
+                return ""
+            except Unreachable:
+                if tries + 1 == RESULT_TRIES:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+        return ""
 
     async def _stop(self, watch: CheckpointWatch) -> None:
         """End the watched job as done, where its scores say so."""

@@ -28,17 +28,28 @@ def read_result(source: ResultSource, log: str, exit_code: int, *, succeeded: bo
     """The result of an evaluation that has ended. `log` is the end of its output."""
     if source.kind is ResultKind.EXIT:
         return Result(1.0 if succeeded else 0.0, {"exit_code": exit_code})
-    mark = RESULT_MARK if source.kind is ResultKind.FILE else source.line
-    text = next((line[len(mark) :] for line in reversed(log.splitlines()) if line.startswith(mark)), None)
+    text = _find_text(source, log)
     if text is None:
         if source == ResultSource() or not succeeded:
             return Result()
-        wanted = f"no file {source.file}" if source.kind is ResultKind.FILE else f"no line that begins with {mark!r}"
+        wanted = (
+            f"no file {source.file}" if source.kind is ResultKind.FILE else f"no line that begins with {source.line!r}"
+        )
         return Result(trouble=f"it left {wanted}")
     what = source.file if source.kind is ResultKind.FILE else "its line"
     if len(text) >= MAX_RESULT:
         return Result(trouble=f"{what} is longer than {MAX_RESULT} bytes")
     return _parse(source, text.strip(), what)
+
+
+def has_result(source: ResultSource, log: str) -> bool:
+    """Whether a log has the line with the result."""
+    return _find_text(source, log) is not None
+
+
+def _find_text(source: ResultSource, log: str) -> str | None:
+    mark = RESULT_MARK if source.kind is ResultKind.FILE else source.line
+    return next((line[len(mark) :] for line in reversed(log.splitlines()) if line.startswith(mark)), None)
 
 
 def _parse(source: ResultSource, text: str, what: str) -> Result:
