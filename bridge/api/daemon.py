@@ -36,6 +36,8 @@ from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanErr
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from overspan.bridge.api.job_listener import JobPort, JobServer
     from overspan.bridge.api.server import UnixServer
     from overspan.bridge.controller.controller import Controller
@@ -139,7 +141,6 @@ class _Deployment:
 async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> None:
     from overspan.bridge.api.app import build_app
     from overspan.bridge.api.authorization import Authenticator, JobAuthenticator, PeerAuthenticator
-    from overspan.bridge.api.job_listener import JobServer, open_job_port
     from overspan.bridge.api.server import UnixServer, bind_socket, remove_socket
     from overspan.bridge.controller.controller import Controller, ControllerParts
     from overspan.bridge.controller.core.clock import DaemonClock
@@ -147,7 +148,7 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
     from overspan.bridge.controller.submission.parsing import read
 
     paths, settings, shared = place.paths, place.settings, place.shared
-    job_port = open_job_port(settings, paths.state)
+    job_port = _open_job_port(settings, paths.state)
     environment = {"SPAN_SERVER": paths.socket} if shared else _work_environment(paths, os.environ)
     clock = DaemonClock()
     timers = LoopTimers(clock)
@@ -171,7 +172,7 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
             authenticator = JobAuthenticator(authenticator, job_port.access, controller)
         app = build_app(controller, stop, authenticator)
         server = UnixServer(app)
-        jobs = JobServer(app, job_port) if job_port is not None else None
+        jobs = _make_job_server(app, job_port)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
@@ -189,6 +190,23 @@ async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> N
             watching.cancel()
     finally:
         await controller.close()
+
+
+def _open_job_port(settings: Settings, folder: str) -> JobPort | None:
+    """The port for jobs; None where no cluster has `daemon_address`, and then its modules are not imported."""
+    if not any(cluster.daemon_address for cluster in settings.clusters.values()):
+        return None
+    from overspan.bridge.api.job_listener import open_job_port
+
+    return open_job_port(settings, folder)
+
+
+def _make_job_server(app: ASGIApp, port: JobPort | None) -> JobServer | None:
+    if port is None:
+        return None
+    from overspan.bridge.api.job_listener import JobServer
+
+    return JobServer(app, port)
 
 
 async def _serve_all(server: UnixServer, listener: socket.socket, jobs: JobServer | None, port: JobPort | None) -> None:

@@ -13,7 +13,6 @@ import os
 import socket
 from dataclasses import dataclass
 
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -100,16 +99,9 @@ class JobServer(UnixServer):
     """Serves the same application to jobs."""
 
     def __init__(self, app: ASGIApp, port: JobPort) -> None:
-        super().__init__(TokenReader(app))
-        self.config = uvicorn.Config(
+        super().__init__(
             TokenReader(app),
             http=JobProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            date_header=False,
-            server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=1,
             ssl_certfile=port.certificate.path,

@@ -9,6 +9,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -56,23 +57,26 @@ def read_peer(sock: socket.socket | None) -> int | None:
     return uid if uid >= 0 else None
 
 
-class UnixServer(uvicorn.Server):
-    """A server that sleeps until it is stopped: uvicorn's own wakes ten times a second."""
+_OPTIONS: dict[str, Any] = {
+    "http": PeerProtocol,
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "access_log": False,
+    "date_header": False,
+    "server_header": False,
+    "timeout_graceful_shutdown": GRACE,
+}
 
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=PeerProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                date_header=False,
-                server_header=False,
-                timeout_graceful_shutdown=GRACE,
-            )
-        )
+
+class UnixServer(uvicorn.Server):
+    """A server that sleeps until it is stopped: uvicorn's own wakes ten times a second.
+
+    `options` are uvicorn's, and count before those of a server on a unix socket.
+    """
+
+    def __init__(self, app: ASGIApp, **options: Any) -> None:
+        super().__init__(uvicorn.Config(app, **{**_OPTIONS, **options}))
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:

@@ -152,6 +152,12 @@ class Span:
         """What a task has written."""
         return self.look("logs", str(ref), *([task] if task else []), *words, check=False)
 
+    def list_evaluations(self, job: int) -> list[dict[str, Any]]:
+        """The evaluations of a job's only watch, as `span evals --json` has them."""
+        (watch,) = json.loads(self.look("evals", str(job), "--json"))["watches"]
+        found: list[dict[str, Any]] = watch["evaluations"]
+        return found
+
     def timeline(self, ref: int | str) -> list[dict[str, Any]]:
         """The rows of a job's timeline."""
         rows: list[dict[str, Any]] = json.loads(self.look("timeline", str(ref), "--json"))["rows"]

@@ -15,10 +15,9 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
+from overspan.adapters.checkpoint_scanner import LOAD, pack_scanner
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.executing import CannotRun, ExecCommand
@@ -32,12 +31,10 @@ from overspan.bridge.model.checkpoint_listings import (
     FolderListing,
     ListingRequest,
     decode_listings,
-    encode_requests,
     fail_listing,
 )
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.checkpoints import scan
 
 _log = logging.getLogger(__name__)
 
@@ -49,18 +46,13 @@ REST_SECONDS = 60.0
 MOST_REST_SECONDS = 900.0
 _MAX_ANSWER = 16 << 20
 _NO_PYTHON = 127
-_RUN = """\
-import base64, sys, zlib
-if sys.version_info < (3, 9): sys.exit(127)
-text, _, requests = zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())).decode().partition("\\0")
-there = {"__name__": "scan"}
-exec(compile(text, "scan.py", "exec"), there)
-import io
-out, sys.stdout = sys.stdout, io.StringIO()
+_RUN = f"""\
+import base64, io, sys, zlib
+if sys.version_info < (3, 9): sys.exit({_NO_PYTHON})
+{LOAD}out, sys.stdout = sys.stdout, io.StringIO()
 there["main"]([requests])
 out.write(base64.b64encode(zlib.compress(sys.stdout.getvalue().encode())).decode() + "\\n")
 """
-"""Reads the scanner and its requests in one line, since the end of the input is not told everywhere."""
 _SHELL = 'command -v python3 >/dev/null 2>&1 || exit 127; exec python3 -I -S -c "$1"'
 _WORDS = ("/bin/sh", "-c", _SHELL, "overspan", _RUN)
 
@@ -71,6 +63,13 @@ class _Place(NamedTuple):
     namespace: str
     pod: str
     image: str
+
+
+class _Answer(NamedTuple):
+    """Listings by their keys, or what hindered the cluster from answering: nobody may be there to take an exception."""
+
+    listings: Mapping[str, FolderListing]
+    unreachable: Unreachable | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class KubernetesCheckpoints:
         """Images that have no python3 that could look."""
         self._watchers: dict[tuple[str, str], WatcherPods] = {}
         """By namespace and installation."""
-        self._asking: dict[_Place, asyncio.Task[Mapping[str, FolderListing]]] = {}
+        self._asking: dict[_Place, asyncio.Task[_Answer]] = {}
         self._silent: dict[_Place, SilentPod] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -192,8 +191,8 @@ class KubernetesCheckpoints:
 
     async def _ask_all(self, wanted: Mapping[_Place, Sequence[ListingRequest]]) -> Mapping[str, FolderListing]:
         """The listings by their keys. Raises Unreachable where no pod at all could be asked."""
+        self._forget_others(wanted)
         now = time.monotonic()
-        self._silent = {place: silent for place, silent in self._silent.items() if place in wanted}
         for place, requests in wanted.items():
             silent = self._silent.get(place)
             if place not in self._asking and (silent is None or now >= silent.again_at):
@@ -209,40 +208,46 @@ class KubernetesCheckpoints:
                 answers.update(_fail_all(requests, f"the pod {place.pod} does not answer; it is asked again"))
                 continue
             del self._asking[place]
-            try:
-                given = task.result()
-            except Unreachable as error:
-                unreachable.append(error)
-                given = {}
-            missing = [request for request in requests if request.key not in given]
-            answers.update(given)
+            given = task.result()
+            if given.unreachable is not None:
+                unreachable.append(given.unreachable)
+            missing = [request for request in requests if request.key not in given.listings]
+            answers.update(given.listings)
             answers.update(_fail_all(missing, f"the pod {place.pod} could not be asked"))
         if unreachable and len(unreachable) == len(wanted):
             raise unreachable[0]
         return answers
 
-    async def _ask(self, place: _Place, requests: Sequence[ListingRequest]) -> Mapping[str, FolderListing]:
-        """Run the scanner in a pod. Raises Unreachable."""
-        command = ExecCommand(place.namespace, place.pod, MAIN, _WORDS, _pack(requests), _MAX_ANSWER)
+    def _forget_others(self, wanted: Mapping[_Place, Sequence[ListingRequest]]) -> None:
+        """Ask no more in pods for which nobody asks."""
+        self._silent = {place: silent for place, silent in self._silent.items() if place in wanted}
+        for place in [place for place in self._asking if place not in wanted]:
+            self._asking.pop(place).cancel()
+
+    async def _ask(self, place: _Place, requests: Sequence[ListingRequest]) -> _Answer:
+        """Run the scanner in a pod."""
+        command = ExecCommand(place.namespace, place.pod, MAIN, _WORDS, pack_scanner(requests), _MAX_ANSWER)
         try:
             code, output = await self._connection.run(self._connection.execute, command, EXEC_SECONDS)
         except TimedOut:
             silent = self._silent.get(place)
             wait = REST_SECONDS if silent is None else min(2 * silent.wait, MOST_REST_SECONDS)
             self._silent[place] = SilentPod(time.monotonic() + wait, wait)
-            return _fail_all(requests, f"the pod {place.pod} did not answer within {EXEC_SECONDS:g} s: a volume hangs")
+            why = f"the pod {place.pod} did not answer within {EXEC_SECONDS:g} s: a volume hangs"
+            return _Answer(_fail_all(requests, why))
         except CannotRun as error:
             _log.info("%s: %s", place.pod, error)
             code, output = _NO_PYTHON, error.message
-        except Unreachable:
-            raise
+        except Unreachable as error:
+            return _Answer({}, error)
         except OverspanError as error:
-            return _fail_all(requests, error.message)
+            return _Answer(_fail_all(requests, error.message))
         self._silent.pop(place, None)
         if code == _NO_PYTHON:
             self._without_python.add(place.image)
-            return _fail_all(requests, f"{place.image} has no python3 (3.9 or newer): another pod is asked")
-        return _read_answer(requests, code, output)
+            why = f"{place.image} has no python3 (3.9 or newer): another pod is asked"
+            return _Answer(_fail_all(requests, why))
+        return _Answer(_read_answer(requests, code, output))
 
     # --- watcher pods that nobody needs -------------------------------------------------------------------------------
 
@@ -283,13 +288,3 @@ def _read_answer(requests: Sequence[ListingRequest], code: int, output: str) -> 
     except (ValueError, zlib.error):
         said = " ".join(output.split())[-200:] or "no word"
         return _fail_all(requests, f"checkpoints are looked for by python3 in the pod, which ended with {code}: {said}")
-
-
-def _pack(requests: Sequence[ListingRequest]) -> bytes:
-    packed = zlib.compress(_read_scanner() + b"\0" + json.dumps(encode_requests(requests)).encode())
-    return base64.b64encode(packed) + b"\n"
-
-
-@cache
-def _read_scanner() -> bytes:
-    return Path(scan.__file__).read_bytes()

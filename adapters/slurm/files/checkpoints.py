@@ -8,27 +8,22 @@ and is then asked alone, in the background and ever more rarely, because each tr
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
+from overspan.adapters.checkpoint_scanner import LOAD, pack_scanner
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.slurm.transports.transport import Interrupted, Transport
 from overspan.bridge.model.checkpoint_listings import (
     FolderListing,
     ListingRequest,
     decode_listings,
-    encode_requests,
     fail_listing,
 )
 from overspan.bridge.model.errors import OverspanError, Unreachable
-from overspan.bridge.runtime.checkpoints import scan
 
 _log = logging.getLogger(__name__)
 
@@ -40,15 +35,11 @@ _AT_ONCE = 4
 _NO_SCANNER = (
     "checkpoints are looked for by `{python}` (3.9 or newer) on the login node, and it ended with {rc}: {said}"
 )
-_RUN = """\
+_RUN = f"""\
 import base64, sys, zlib
 if sys.version_info < (3, 9): sys.exit("it is Python %d.%d" % sys.version_info[:2])
-text, _, requests = zlib.decompress(base64.b64decode(sys.stdin.buffer.read())).decode().partition("\\0")
-there = {"__name__": "scan"}
-exec(compile(text, "scan.py", "exec"), there)
-sys.exit(there["main"]([requests]))
+{LOAD}sys.exit(there["main"]([requests]))
 """
-"""Reads the scanner and its requests from stdin: their names are in no process list."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,7 @@ class SlurmCheckpoints:
 
     async def _ask(self, requests: Sequence[ListingRequest]) -> Sequence[FolderListing]:
         """Run the scanner there. Raises Unreachable, and Interrupted where it does not end in time."""
-        sent = _pack(requests)
+        sent = pack_scanner(requests)
         done = await self._transport.run([self._python, "-I", "-S", "-c", _RUN], stdin=sent, timeout=self._timeout)
         try:
             # A login shell may have written lines of its own before.
@@ -150,13 +141,3 @@ class SlurmCheckpoints:
             _log.warning("%s: %s", request.path, error)
         finally:
             del self._retries[request.path]
-
-
-def _pack(requests: Sequence[ListingRequest]) -> bytes:
-    """The scanner and what it is asked, as text: transports take no other. Thousands of settled names become few KB."""
-    return base64.b64encode(zlib.compress(_read_scanner() + b"\0" + json.dumps(encode_requests(requests)).encode()))
-
-
-@cache
-def _read_scanner() -> bytes:
-    return Path(scan.__file__).read_bytes()

@@ -35,11 +35,15 @@ class SharedPaths:
         """A path of this machine as a cluster has it; one that they do not share is the cluster's own."""
         return self.translate(path, HERE, target) or path
 
-    def move(self, job: Job, target: str) -> Job:
-        """A job with the folders and files of its tasks as a cluster has them.
+    def locate_of(self, job: Job, path: str, target: str) -> str:
+        """A path that a job names, as a cluster has it.
 
         What was submitted from inside a job names those of its cluster already.
         """
+        return path if job.spec.origin.job else self.locate(path, target)
+
+    def move(self, job: Job, target: str) -> Job:
+        """A job with the folders and files of its tasks as a cluster has them."""
         if not self.roots.get(target) or not self.roots.get(HERE) or job.spec.origin.job:
             return job
         origin = replace(job.spec.origin, directory=self.locate(job.spec.origin.directory, target))

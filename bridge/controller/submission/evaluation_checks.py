@@ -30,7 +30,7 @@ async def check_evaluation(
 ) -> tuple[str, ...]:
     """Notes on one watch of a job's folder on its cluster; raises InvalidRequest and Rejected."""
     template = place_evaluation(decode(JobSpec, dict(spec.template)), cluster.name)
-    path = clusters.shared_paths.locate(spec.path, cluster.name)
+    path = clusters.shared_paths.locate_of(job, spec.path, cluster.name)
     if all(candidate.cluster == cluster.name for candidate in template.places):
         template = mount_folder(template, job.spec.task(spec.task), path)
     try:

@@ -43,18 +43,11 @@ def write_watch(run: str, *, keys: str = "", evaluate: str = ":", header: str = 
     return WATCH % (keys, evaluate, header, f"{SAVE}; {run}")
 
 
-def list_evaluations(span: Span, job: int) -> list[dict[str, Any]]:
-    """The evaluations of a job's first watch, as `span evals --json` has them."""
-    (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
-    found: list[dict[str, Any]] = watch["evaluations"]
-    return found
-
-
 def await_scores(span: Span, job: int, count: int) -> list[dict[str, Any]]:
     """Wait until as many evaluations are over."""
 
     def find() -> list[dict[str, Any]]:
-        found = list_evaluations(span, job)
+        found = span.list_evaluations(job)
         return found if sum(each["ended_at"] is not None for each in found) >= count else []
 
     found: list[dict[str, Any]] = span.wait_until(find, 60, f"{count} evaluations")
@@ -115,7 +108,7 @@ def test_evaluations_neither_fail_nor_hold_up_the_training(span: Span) -> None:
 def test_a_cancelled_group_takes_its_evaluations_along(span: Span) -> None:
     group = span.submit(write_watch("save 1; save 2; sleep 600", evaluate="sleep 600"))
     span.wait_until(lambda: read_evaluated(span) == ["step_1"], 30, "the first evaluation")
-    first = list_evaluations(span, group)[0]["job"]
+    first = span.list_evaluations(group)[0]["job"]
     span.run("scancel", str(group))
     span.until(first, "CANCELLED")
     assert [each["state"] for each in await_scores(span, group, 2)] == ["CANCELLED", "CANCELLED"]
@@ -154,7 +147,7 @@ def test_a_killed_daemon_neither_doubles_nor_loses_an_evaluation(span: Span) -> 
     span.until(group, "COMPLETED")
     span.kill_daemon()
     span.wait_until(lambda: json.loads(span.look("evals", str(group), "--json"))["watches"][0]["closed"], 30, "its end")
-    assert len(list_evaluations(span, group)) == 8
+    assert len(span.list_evaluations(group)) == 8
 
 
 def test_a_requeued_group_keeps_what_was_evaluated(span: Span) -> None:
@@ -185,7 +178,7 @@ def test_a_replaced_checkpoint_is_evaluated_again_where_changes_count(span: Span
     group = span.submit(text.replace("ready: {marker: DONE}", "ready: {quiet: 0.3}"))
     await_scores(span, group, 1)
     time.sleep(1.5)
-    assert len(list_evaluations(span, group)) == 1
+    assert len(span.list_evaluations(group)) == 1
     (span.folder / "ckpt" / "step_1" / "weights").write_text("other weights of another size")
     await_scores(span, group, 2)
     assert read_evaluated(span) == ["step_1", "step_1"]
@@ -212,7 +205,7 @@ def test_checkpoints_of_a_job_that_runs_already_are_watched(span: Span, tmp_path
     span.wait_until(folder.is_dir, 30, "the folder")
     (folder / "model.safetensors").write_bytes(b"x")
     time.sleep(0.5)
-    assert list_evaluations(span, job) == []
+    assert span.list_evaluations(job) == []
     (folder / "trainer_state.json").write_text("{}\n")
     (only,) = await_scores(span, job, 1)
     assert (only["layout"], only["score"], only["guess"]) == ("Hugging Face Trainer", 0.7, False)
@@ -297,4 +290,4 @@ def test_an_evaluation_that_is_submitted_again_is_a_job_of_its_own(span: Span) -
     (only,) = await_scores(span, group, 1)
     again = int(span.run("resubmit", str(only["job"]), "--parsable").stdout)
     assert span.until(again, "COMPLETED")["parent"] is None
-    assert len(list_evaluations(span, group)) == 1
+    assert len(span.list_evaluations(group)) == 1

@@ -64,12 +64,6 @@ class KubeSpan(Span):
         told = next(row["at"] for row in self.timeline(job) if row["cause"] == cause)
         return datetime.fromisoformat(told).replace(tzinfo=UTC).timestamp()
 
-    def list_evaluations(self, job: int) -> list[dict[str, Any]]:
-        """The evaluations of a job's only watch."""
-        (watch,) = json.loads(self.look("evals", str(job), "--json"))["watches"]
-        found: list[dict[str, Any]] = watch["evaluations"]
-        return found
-
     def left(self) -> list[str]:
         """What of Overspan's is in the namespace."""
         found = self.kubectl("get", KINDS, "-l", "app.kubernetes.io/managed-by=overspan", "-o", "json")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.system.conftest import Span
@@ -49,13 +47,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     span.close()
 
 
-def list_evaluations(span: Span, job: int) -> list[dict[str, Any]]:
-    """The evaluations of a job's only watch."""
-    (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
-    found: list[dict[str, Any]] = watch["evaluations"]
-    return found
-
-
 def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daemon(remote: Span, site: Site) -> None:
     """JG35, JG36: two while it trains, one more after a daemon's death and the end; an incomplete one is none."""
     gate = Gate(site)
@@ -63,7 +54,7 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     job = start(remote, TRAIN.format(folder=folder, wait=gate.wait))
 
     def count_ended() -> int:
-        return sum(each["ended_at"] is not None for each in list_evaluations(remote, job))
+        return sum(each["ended_at"] is not None for each in remote.list_evaluations(job))
 
     remote.wait_until(lambda: count_ended() == 2, 60, "two evaluations")
     assert remote.job(job)["state"] == "RUNNING"
@@ -73,7 +64,7 @@ def test_each_complete_checkpoint_is_evaluated_once_whatever_becomes_of_the_daem
     gate.open()
     remote.until(job, "COMPLETED", timeout=60)
     remote.wait_until(lambda: count_ended() == 3, 60, "the last evaluation")
-    found = [(each["checkpoint"], each["state"], each["score"]) for each in list_evaluations(remote, job)]
+    found = [(each["checkpoint"], each["state"], each["score"]) for each in remote.list_evaluations(job)]
     assert found == [(f"step_{step}", "COMPLETED", step / 10) for step in (1, 2, 3)]
     evaluated = sorted(site.slurm("cat", f"{folder}.evaluated").split("\n"))
     assert evaluated == ["", *(f"{folder}/step_{step} {step}" for step in (1, 2, 3))]

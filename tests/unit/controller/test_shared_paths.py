@@ -75,3 +75,5 @@ def test_what_a_job_submits_names_its_own_clusters_paths() -> None:
     inside = make(job=3)
     assert PATHS.move(inside, "leo") is inside
     assert PATHS.move(replace(inside, spec=make().spec), "leo") is not inside
+    assert PATHS.locate_of(inside, "/scratch/x", "leo") == "/scratch/x"
+    assert PATHS.locate_of(make(), "/scratch/x", "leo") == "/lustre/lab/x"

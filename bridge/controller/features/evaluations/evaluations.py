@@ -330,7 +330,7 @@ class Evaluations:
     def _make_job(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> JobSpec:
         spec = watch.spec
         (target, *_) = place_evaluation(decode(JobSpec, dict(spec.template)), watch.cluster).places
-        folder = self.clusters.shared_paths.locate(spec.path, watch.cluster)
+        folder = self.clusters.shared_paths.locate_of(watch.job, spec.path, watch.cluster)
         path = f"{folder.rstrip('/')}/{evaluation.checkpoint}"
         path = translate_path(self.clusters, path, watch.cluster, target.cluster)
         of = EvaluationOf(

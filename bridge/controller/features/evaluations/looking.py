@@ -107,7 +107,8 @@ class FolderLooks:
     def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
         owner = f"{watch.stored.job_id}.{watch.stored.id}"
         request = watch.request(owner)
-        request = replace(request, path=self._clusters.shared_paths.locate(request.path, watch.cluster))
+        path = self._clusters.shared_paths.locate_of(watch.job, request.path, watch.cluster)
+        request = replace(request, path=path)
         return WatchedFolder(request, watch.job, watch.spec.task, watch.handle)
 
     async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:

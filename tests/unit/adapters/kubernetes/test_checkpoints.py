@@ -178,6 +178,28 @@ def test_a_pod_that_hangs_delays_no_other_and_its_answer_is_taken_later(
     play(story)
 
 
+def test_what_becomes_of_a_pod_that_nobody_asks_for_any_more_is_nobodys_trouble(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SOON_SECONDS", 0.1)
+    cluster = make_cluster(folder)
+    hangs = cluster.broken[POD] = threading.Event()
+    slow, quick = watch(folder, make_writer({})), watch(folder, make_writer({}, over=True), "quick")
+
+    async def story() -> None:
+        await cluster.source.list([slow, quick])
+        await cluster.source.list([quick])
+        del cluster.broken[POD]
+        hangs.set()
+        async with asyncio.timeout(30):
+            while not names((await cluster.source.list([slow]))[0]):
+                await asyncio.sleep(0.01)
+        assert cluster.asked.count(POD) == 2, "the answer to a question of long ago is not taken"
+        await cluster.source.close()
+
+    play(story)
+
+
 def test_a_pod_that_never_answers_is_asked_ever_more_rarely(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from overspan.adapters.checkpoint_scanner import pack_scanner
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.slurm.files import checkpoints
 from overspan.adapters.slurm.files.checkpoints import HANG_SECONDS, SlurmCheckpoints
@@ -130,7 +131,7 @@ def test_thousands_of_settled_names_are_sent_small(tmp_path: Path) -> None:
 
     async def story(node: LoginNode, source: SlurmCheckpoints) -> None:
         (tmp_path / "step_10001").mkdir()
-        sent = checkpoints._pack([watched(tmp_path, settled=settled).request])
+        sent = pack_scanner([watched(tmp_path, settled=settled).request])
         assert len(sent) < 50_000
         (listing,) = await source.list([watched(tmp_path, settled=settled)])
         assert [each.name for each in listing.found] == ["step_10001"] and len(listing.gone) == 10_000
