@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from overspan.adapters.contract import Refusal
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import JobSpec
 
 
@@ -190,6 +190,17 @@ class StartGates(Protocol):
 
     def find_obstacle(self, job: Job) -> str:
         """Why a job cannot be held back; empty where it can. Answers from memory."""
+
+
+@runtime_checkable
+class OtherMembers(Protocol):
+    """Members of a launch find those of its tasks that are on other clusters, by the same names as their own."""
+
+    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+        """Make known where all members elsewhere are, in place of what was told before.
+
+        Raises Unreachable, and Denied where a right is missing.
+        """
 
 
 @runtime_checkable

@@ -38,6 +38,7 @@ from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
+from overspan.adapters.kubernetes.launches.other_members import render_slices, write_slices
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
@@ -48,7 +49,7 @@ from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
 from overspan.adapters.kubernetes.logs.output_sync import OutputSync
 from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
-from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
+from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, parse_token
 from overspan.adapters.kubernetes.manifests.partitions import (
     find_refusal,
     find_unknown_node,
@@ -68,7 +69,7 @@ from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.traits import Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 
 _log = logging.getLogger(__name__)
 
@@ -256,6 +257,15 @@ class KubernetesCluster:
         except (ValueError, LookupError, InvalidRequest) as error:
             raise Unreachable(f"the anchor {name_anchor(found.token)} holds no plan: {error}") from error
         return KeptForm(text, "rendered from the plan that the cluster keeps of the launch")
+
+    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+        """Give members on other clusters names in the launch's domain."""
+        watched = await self.launches.find(parse_handle(handle))
+        plan = await self.launches.read_plan(watched) if watched is not None else None
+        if watched is None or plan is None or not has_names(plan.job):
+            return
+        slices = render_slices(plan.job, watched.token, members)
+        await write_slices(self.launches.calls(watched.namespace), slices, name_anchor(watched.token), watched.anchor)
 
     def find_obstacle(self, job: Job) -> str:
         """Empty: every pod of a job with several candidates waits at a start gate."""

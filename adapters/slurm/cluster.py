@@ -54,8 +54,9 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
-from overspan.adapters.slurm.groups.handles import find_decider
+from overspan.adapters.slurm.groups.handles import find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
+from overspan.adapters.slurm.groups.other_members import tell_members
 from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.adapters.slurm.handles import is_handle
@@ -89,7 +90,7 @@ from overspan.adapters.slurm.unshared.staging import check_sources, list_carried
 from overspan.adapters.traits import ArraySizes, Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 
@@ -294,6 +295,11 @@ class SlurmCluster:
         """Carry out each order by Slurm's own commands."""
         self._check_open()
         return await self._orderer.order(orders)
+
+    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+        """Tell a set where its members on other clusters are."""
+        self._check_open()
+        await tell_members(parse_group(handle), members, self._queries.transport)
 
     def find_obstacle(self, job: Job) -> str:
         """Why a job cannot wait at a set's start gate; empty where it can."""

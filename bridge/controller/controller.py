@@ -13,10 +13,11 @@ from typing import Any
 from overspan.adapters.abilities import Troubles
 from overspan.adapters.contract import Launch
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.core.across.cluster import AcrossCluster
 from overspan.bridge.controller.core.backoff import unanswered
 from overspan.bridge.controller.core.clock import describe_jump
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
-from overspan.bridge.controller.core.clusters import Clusters, OpenerOf
+from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.job_access import JobAccess
@@ -112,6 +113,7 @@ class Controller:
             personal=parts.personal,
             has_launches=self._has_launches,
             list_waiting=self._list_waiting,
+            open_across=self._open_across,
         )
         self.recorder = _make_recorder(parts, self.clusters, installation)
         self.arrays = ArrayElements(self.recorder, self.clusters)
@@ -145,6 +147,9 @@ class Controller:
         self._forgetting: asyncio.Task[None] | None = None
         self._lost = ""
         """A warning that the database was lost, and history with it; empty if it was not."""
+
+    def _open_across(self, name: str, clusters: Mapping[str, Cluster]) -> AcrossCluster:
+        return AcrossCluster(name, clusters, self.clusters.shared_paths, self.observer.wake)
 
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)

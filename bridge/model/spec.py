@@ -344,6 +344,11 @@ class JobSpec:
         """Whether there is more than one thing to try."""
         return len(self.candidates or self.clusters) > 1
 
+    @property
+    def across(self) -> bool:
+        """Whether its tasks are on several clusters; then each says which is its own."""
+        return len({task.cluster for task in self.tasks if task.cluster}) > 1
+
     def take(self, candidate: Candidate) -> JobSpec:
         """The spec that asks for what a candidate says."""
         if not candidate.demands:

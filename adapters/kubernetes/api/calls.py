@@ -130,6 +130,11 @@ class Calls:
                 return found
             query["continue"] = part
 
+    async def merge(self, document: Mapping[str, Any]) -> ApiAnswer:
+        """Make an object of any kind what a document says of it (JSON merge patch); the answer is the caller's."""
+        path = f"{path_of(document, self.namespace)}/{document['metadata']['name']}"
+        return await self._connection.call("PATCH", path, body=document, content_type=MERGE_PATCH, brief=True)
+
     async def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Change an object's metadata (JSON merge patch, RFC 7386), and give what it is then.
 

@@ -64,9 +64,9 @@ def ends_others(spec: JobSpec, task: TaskSpec) -> bool:
 def has_start_gate(job: Job, task: TaskSpec) -> bool:
     """Whether a task's pods wait before its program starts: for the others of the group, or for other tasks.
 
-    So do those of a job that may still go to another cluster.
+    So do those of a job that may still go to another cluster, or that has a part on one.
     """
-    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice
+    return count_pods(job) > 1 or bool(task.needs) or job.spec.choice or job.spec.across
 
 
 def summarize_launch(token: str, job: Job) -> LaunchSummary:

@@ -36,9 +36,9 @@ class PartLaunch(Launch):
 
 
 def is_set(job: Job) -> bool:
-    """Whether the job has to be a set: it has several tasks and an explicit `restart: task`, or it races."""
+    """Whether the job has to be a set: several tasks and an explicit `restart: task`, a race, or a part elsewhere."""
     spec = job.spec
-    if job.racers:
+    if job.racers or spec.across:
         return True
     scopes = [spec.restart, *(task.restart for task in spec.tasks)]
     return is_group(job) and len(spec.tasks) > 1 and RestartScope.TASK in scopes
@@ -94,7 +94,7 @@ def list_members(launch: Launch) -> list[PartLaunch]:
                 f"the task {task.name!r} shares the nodes of {task.share!r}, which are another job's in a set",
                 remedy="leave `share` out, or leave `restart: task` out: then the group is one allocation",
             )
-    return [member_of(launch, task.name) for task in launch.job.spec.tasks]
+    return [member_of(launch, task.name) for task in launch.job.tasks if not task.over]
 
 
 def starts_together(launch: Launch) -> bool:

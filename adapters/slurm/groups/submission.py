@@ -81,8 +81,10 @@ class PartSubmitter:
             return replace(refusal, token=launch.token)
         if launch.wanted and not launch.job.held:
             await self._submitter.release(natives)
-        tasks = launch.job.spec.tasks
-        parts = [GroupPart(native, task.name, task.num_nodes) for task, native in zip(tasks, natives, strict=True)]
+        nodes = {task.name: task.num_nodes for task in launch.job.spec.tasks}
+        parts = [
+            GroupPart(native, member.task, nodes[member.task]) for member, native in zip(members, natives, strict=True)
+        ]
         folder = await self._submitter.folder(members[0])
         handle = make_group_handle(launch.job, folder, parts, Decider.DAEMON, launch.token)
         return Accepted(launch.token, str(handle), join_natives(natives))

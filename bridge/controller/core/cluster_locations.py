@@ -52,8 +52,11 @@ class ClusterLocations:
 
     async def keep(self, cluster: Cluster, answers: list[object]) -> None:
         """Store the present place once the cluster has accepted a launch there."""
-        if any(isinstance(answer, Accepted) for answer in answers) and cluster.home != cluster.place:
-            await self._set(cluster, cluster.place)
+        if not any(isinstance(answer, Accepted) for answer in answers):
+            return
+        for single in map(self.clusters.get, self.clusters.list_single(cluster.name)):
+            if single.home != single.place:
+                await self._set(single, single.place)
 
     async def find_again(self, cluster: Cluster) -> bool:
         """Whether a displaced cluster is the same place at another address, since it has one of the launches.
@@ -124,7 +127,8 @@ class ClusterLocations:
     def has_launches(self, name: str) -> bool:
         """Whether a cluster has, or may have, launches that are not over, or what a next stage needs."""
         registry = self._recorder.registry
-        if registry.watched(name) or self._list_in_doubt(name):
+        joined = [place for place in registry.watched_clusters() if name in self.clusters.list_single(place)]
+        if joined or registry.watched(name) or self._list_in_doubt(name):
             return True
         return any(entry.cluster == name and is_under_way(entry.job) for entry in registry)
 

@@ -15,16 +15,22 @@ from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
+from overspan.bridge.controller.core.subscriptions import Subscription
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.resources import GpuDefaults
 
 log = logging.getLogger(__name__)
 
 OpenerOf = Callable[[str], Opener]
+OpenAcross = Callable[[str, Mapping[str, "Cluster"]], Adapter]
+"""Makes the adapter of the place that several clusters are together, of that name."""
 
+ACROSS = "across"
+"""The kind of a place that is several clusters."""
 UNKNOWN = Traits()
 """Of a cluster that cannot be asked; its supervisors decide, and ask nothing of the daemon."""
 ANSWER_SECONDS = 5.0
@@ -59,6 +65,8 @@ class Cluster:
     """Whether it has, or may have, launches that are not over."""
     slots: int | None = None
     """How many jobs the settings let be there at once; None for no limit."""
+    subscription: Subscription = field(default_factory=Subscription)
+    """What groups across want to hear of their parts here."""
     _place: str = ""
     _adapter: Adapter | None = None
     _asking: asyncio.Task[tuple[str, bool]] | None = None
@@ -280,7 +288,11 @@ class Clusters:
         personal: bool = False,
         has_launches: Callable[[str], bool] = lambda name: False,
         list_waiting: Callable[[str], Sequence[Launch]] = lambda name: (),
+        open_across: OpenAcross | None = None,
     ) -> None:
+        self._open_across = open_across
+        self._has_launches = has_launches
+        self._across: dict[str, Cluster] = {}
         finder = opener_of or find_opener
         configs = [
             replace(config, list_waiting=functools.partial(list_waiting, config.name))
@@ -308,14 +320,35 @@ class Clusters:
 
     def get(self, name: str) -> Cluster:
         """The cluster of that name, the default one for an empty name. Raises NotFound."""
-        found = self._clusters.get(name or self.default)
+        found = self.find(name or self.default)
         if found is None:
             raise NotFound(f"no cluster {name!r}", remedy=f"configured clusters: {', '.join(sorted(self._clusters))}")
         return found
 
     def find(self, name: str) -> Cluster | None:
-        """The cluster of that name, or None."""
-        return self._clusters.get(name)
+        """The cluster of that name, or the place that several are together; None where one of them is not there."""
+        return self._clusters.get(name) or self._across.get(name) or self._join(name)
+
+    def list_single(self, name: str) -> tuple[str, ...]:
+        """The clusters that a place consists of: several for the one of a group across."""
+        return split_clusters(name) or (name,)
+
+    def _join(self, name: str) -> Cluster | None:
+        open_across = self._open_across
+        parts = {part: self._clusters[part] for part in split_clusters(name) if part in self._clusters}
+        if open_across is None or not parts or len(parts) < len(split_clusters(name)):
+            return None
+
+        def open_cluster(config: ClusterConfig) -> Adapter:
+            return open_across(name, parts)
+
+        joined = Cluster(
+            ClusterConfig(name, ACROSS),
+            lambda kind: open_cluster,
+            has_launches=functools.partial(self._has_launches, name),
+        )
+        self._across[name] = joined
+        return joined
 
     def is_open_to_jobs(self, name: str) -> bool:
         """Whether jobs of a cluster may be given orders for, and be submitted to, by commands inside jobs."""
@@ -377,7 +410,7 @@ class Clusters:
 
     async def close(self) -> None:
         """Close every adapter that was opened."""
-        for cluster in self:
+        for cluster in (*self._across.values(), *self):
             await cluster.close()
 
 

@@ -101,7 +101,7 @@ class Observer:
         """Ask once and store the answer; or wait until there is a launch to ask about."""
         wakeup = self._wakeups.setdefault(cluster.name, Wakeup())
         seen = wakeup.count
-        since = self._cursors(cluster)
+        since = self._list_cursors(cluster)
         if not since:
             # Without launches there is nothing that could be missing.
             cluster.miss(self.recorder.clock(), "")
@@ -116,6 +116,7 @@ class Observer:
                 # The next question is from the same cursors.
                 await self._started.wait()
             elif observation is not None:
+                cluster.subscription.take(observation.reports, since)
                 returns = self._judge(cluster, observation)
                 put_off = await self._write(cluster, observation)
                 if returns:
@@ -141,6 +142,10 @@ class Observer:
         cluster.note_answer(self.recorder.clock())
         cluster.answered(observed=True)
         return bool(self._failures.pop(cluster.name, 0))
+
+    def _list_cursors(self, cluster: Cluster) -> dict[str, str]:
+        """From where the cluster is asked, of the launches that are followed for others too."""
+        return self._cursors(cluster) | cluster.subscription.list_cursors()
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
         registry = self.recorder.registry

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 
 from overspan.adapters.abilities import Cleanup
+from overspan.bridge.controller.core.across.projection import list_handles
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
@@ -59,17 +60,19 @@ class LaunchReleases:
 
     async def note(self, name: str) -> None:
         """Mark a cluster before launches are sent: they may leave something there even without an answer."""
-        cluster = self.clusters.get(name)
-        if name not in self._noted and isinstance(cluster.adapter, Cleanup):
-            await self.recorder.repository.set_meta(_key(name), _OWED)
-            self._noted.add(name)
-        self._sending[name] += 1
+        for single in self.clusters.list_single(name):
+            cluster = self.clusters.get(single)
+            if single not in self._noted and isinstance(cluster.adapter, Cleanup):
+                await self.recorder.repository.set_meta(_key(single), _OWED)
+                self._noted.add(single)
+            self._sending[single] += 1
 
     def sent(self, name: str, overtaken: bool) -> None:
         """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
-        self._sending[name] -= 1
-        if overtaken and name in self._noted:
-            self._wake(name)
+        for single in self.clusters.list_single(name):
+            self._sending[single] -= 1
+            if overtaken and single in self._noted:
+                self._wake(single)
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
         """Release the launch or bid that a job has left: it ended, or began another one."""
@@ -79,7 +82,8 @@ class LaunchReleases:
         left = {bid.cluster for bid in before.bids if bid.launch not in present}
         if (entry.job.over and not before.over) or entry.job.launch != before.launch:
             left |= {entry.cluster, before.cluster}
-        for name in sorted(left & self._noted):
+        singles = {single for name in left for single in self.clusters.list_single(name)}
+        for name in sorted(singles & self._noted):
             self._wake(name)
 
     def _wake(self, name: str) -> None:
@@ -139,7 +143,8 @@ class LaunchReleases:
         watched = [registry.watched(name) for name in registry.watched_clusters()]
         owed = [outbox.of_queue(key) for key in outbox.queue_keys() if key[1] == SUBMIT]
         handles, tokens = self._list_aside()
-        return handles.union(*watched), tokens.union(row.token for rows in owed for row in rows)
+        parts = [list_handles(text) for name in registry.watched_clusters() for text in registry.watched(name)]
+        return handles.union(*watched, *parts), tokens.union(row.token for rows in owed for row in rows)
 
     def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
         """Handles and tokens of jobs whose records cannot be read: nothing of theirs is removed."""
@@ -153,7 +158,10 @@ class LaunchReleases:
 
     def _is_busy(self, name: str) -> bool:
         """Whether a cluster has launches, or is to have some."""
-        return bool(self.recorder.registry.watched(name) or self.recorder.outbox.of_queue((name, SUBMIT)))
+        registry, outbox = self.recorder.registry, self.recorder.outbox
+        joined = {*registry.watched_clusters(), *(key[0] for key in outbox.queue_keys() if key[1] == SUBMIT)}
+        places = [place for place in joined if name in self.clusters.list_single(place)]
+        return any(registry.watched(place) or outbox.of_queue((place, SUBMIT)) for place in places)
 
 
 def _key(cluster: str) -> str:

@@ -14,6 +14,7 @@ from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.submission.across import settle_clusters
 from overspan.bridge.controller.submission.evaluation_checks import check_evaluations
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
@@ -207,7 +208,9 @@ class Submitter:
 
     async def _settle(self, reading: ParsedSubmission, submission: Submission) -> PreparedSubmission:
         self._check(reading.spec, submission)
-        spec = fill_gpu_defaults(self._name_default(reading.spec, submission.home), self.clusters)
+        place = Place(submission.file) if submission.file else None
+        spec = settle_clusters(self._name_default(reading.spec, submission.home), self.clusters, place)
+        spec = fill_gpu_defaults(spec, self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
@@ -288,13 +291,6 @@ class Submitter:
 
     async def _fit(self, spec: JobSpec, number: int, cluster: Cluster, submission: Submission, *, asked: bool) -> Job:
         """The job as it is for the place of that number. Rejected in the cluster's words, where it is to be asked."""
-        for task in spec.tasks:
-            if task.cluster and task.cluster != cluster.name:
-                raise InvalidRequest(
-                    f"task {task.name!r} is for the cluster {task.cluster!r} and the job for {cluster.name!r}",
-                    remedy="groups over several clusters are not carried out by this version; name one cluster",
-                    place=Place(submission.file) if submission.file else None,
-                )
         choice = spec.choice
         default_partition = self.clusters.find_traits(cluster.name).default_partition
         if not spec.partition and default_partition is not None and not choice:

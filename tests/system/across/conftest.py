@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.leaks import nothing_is_dropped
+from tests.rigs.joined import join_networks
 from tests.rigs.kube import KubeRig
 from tests.rigs.plugin import kube_namespace, kube_rig, slurm_rig
 from tests.system.kubernetes.conftest import KubeSpan
@@ -38,6 +39,13 @@ class Lab(KubeSpan):
         leo = {"kind": "slurm", "tick": 0.5, **site.access.settings, "paths": {"lab": FOLDER}}
         settings["clusters"]["leo"] = leo
         self.config.write_text(json.dumps(settings))
+
+
+@pytest.fixture
+def joined(site: Site, kube_rig: KubeRig) -> Iterator[None]:
+    """Nodes and pods reach each other."""
+    with join_networks(site.rig, kube_rig):
+        yield
 
 
 @pytest.fixture

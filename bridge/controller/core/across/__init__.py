@@ -1,0 +1,1 @@
+"""Groups across: one launch whose parts are on several clusters."""

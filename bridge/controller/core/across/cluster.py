@@ -1,0 +1,323 @@
+"""The place that several clusters are together, as an adapter: a group across is one launch there.
+
+Each cluster is given the whole job and runs the tasks that are its own (`take_part`). The daemon decides: all parts
+wait at their start gates until each has what it asked for, and each decision goes to the cluster of its task. Before a
+task starts, its cluster is told where the members elsewhere are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from overspan.adapters.abilities import (
+    Admission,
+    Check,
+    Entrance,
+    Exec,
+    Finding,
+    KeptForm,
+    Notes,
+    OtherMembers,
+    Plan,
+    Sent,
+    ShellRequest,
+    StartGates,
+)
+from overspan.adapters.contract import (
+    Accepted,
+    Decider,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+    Report,
+)
+from overspan.adapters.traits import Traits
+from overspan.bridge.controller.core.across.projection import (
+    LaunchCursor,
+    LaunchHandle,
+    parse_cursor,
+    parse_handle,
+    project,
+)
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.shared_paths import SharedPaths
+from overspan.bridge.controller.core.subscriptions import Subscription
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import list_parts, take_part
+
+_log = logging.getLogger(__name__)
+
+_STARTS = (events.Launch, events.NodeRelaunch)
+_UNSUPPORTED = (events.Suspend, events.Resume)
+
+
+class AcrossCluster:
+    """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew."""
+
+    def __init__(
+        self, name: str, clusters: Mapping[str, Cluster], paths: SharedPaths, wake: Callable[[str], None]
+    ) -> None:
+        self.name = name
+        self._clusters = clusters
+        self._paths = paths
+        self._wake = wake
+        self._subscriptions: dict[str, Subscription] = {}
+        self._cursors: dict[str, LaunchCursor] = {}
+        """Of the launches that are watched, with what has been told and is not stored yet."""
+        self._told: dict[tuple[str, str], object] = {}
+        """Which members elsewhere a part was told of, by handle and cluster."""
+        self.traits = Traits(decider=Decider.DAEMON, keeps_limits=self.keeps_limits, longest_time=self.longest_time)
+
+    # --- the contract -------------------------------------------------------------------------------------------------
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Submit each part, or find it. What one cluster refuses is refused; the others release their parts."""
+        return [await self._submit(launch) for launch in launches]
+
+    async def _submit(self, launch: Launch) -> Accepted | Refusal:
+        names = list_parts(launch.job)
+        answers = await _gather({name: self._submit_part(name, launch) for name in names})
+        refused = {name: answer for name, answer in answers.items() if isinstance(answer, Refusal)}
+        final = {name: answer for name, answer in refused.items() if not answer.transient}
+        for name, answer in (final or refused).items():
+            return replace(answer, token=launch.token, message=f"{name}: {answer.message}")
+        accepted = {name: answer for name, answer in answers.items() if isinstance(answer, Accepted)}
+        tasks = {name: tuple(spec.name for spec in launch.job.spec.tasks if spec.cluster == name) for name in names}
+        handle = LaunchHandle({name: answer.handle for name, answer in accepted.items()}, tasks)
+        native = ",".join(f"{name}:{answer.native_id}" for name, answer in accepted.items() if answer.native_id)
+        return Accepted(launch.token, str(handle), native)
+
+    async def _submit_part(self, name: str, launch: Launch) -> Accepted | Refusal:
+        cluster = self._clusters[name]
+        job = self._paths.move(take_part(launch.job, name), name)
+        (answer,) = await cluster.adapter.submit([replace(launch, job=job)])
+        return answer
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """What the loops of the clusters hear of the parts."""
+        handles = {text: parse_handle(text) for text in since}
+        stored = {text: parse_cursor(cursor) for text, cursor in since.items()}
+        self._cursors = {text: self._cursors.get(text, cursor) for text, cursor in stored.items()}
+        self._told = {key: told for key, told in self._told.items() if key[0] in since}
+        await self._tell_changes(handles)
+        for name, cluster in self._clusters.items():
+            cursors = {
+                handle.parts[name]: stored[text].cursor_of(name)
+                for text, handle in handles.items()
+                if name in handle.parts and not stored[text].over
+            }
+            if cluster.subscription.follow(cursors):
+                self._wake(name)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            seen = {name: cluster.subscription.fresh.count for name, cluster in self._clusters.items()}
+            reports = self._collect(handles, stored)
+            silences = [cluster.silence for cluster in self._clusters.values() if cluster.silence]
+            left = deadline - loop.time()
+            if reports or left <= 0:
+                if not reports and len(silences) == len(self._clusters):
+                    raise Unreachable("; ".join(silences))
+                return Observation(tuple(reports), time.time(), "; ".join(silences))
+            waits = [
+                asyncio.ensure_future(cluster.subscription.fresh.wait(left, seen[name]))
+                for name, cluster in self._clusters.items()
+            ]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
+
+    def _collect(self, handles: Mapping[str, LaunchHandle], stored: Mapping[str, LaunchCursor]) -> list[Report]:
+        news = {
+            (name, report.handle): report
+            for name, cluster in self._clusters.items()
+            for report in cluster.subscription.list_news()
+        }
+        found = []
+        for text, handle in handles.items():
+            reports = [(name, news[name, part]) for name, part in handle.parts.items() if (name, part) in news]
+            if not reports:
+                continue
+            projection = project(handle, stored[text], reports)
+            self._cursors[text] = projection.cursor
+            found.append(
+                Report(text, projection.events, str(projection.cursor), projection.gone, projection.cursor.native_id)
+            )
+        return found
+
+    async def _tell_changes(self, handles: Mapping[str, LaunchHandle]) -> None:
+        """Tell parts that run where members elsewhere are now, after a restart there."""
+        for text, name in list(self._told):
+            try:
+                await self._tell_part(text, handles[text], name)
+            except OverspanError as error:
+                _log.info("%s is told of members elsewhere later: %s", name, error)
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Send each order to the clusters that it is for."""
+        return [await self._order(order) for order in orders]
+
+    async def _order(self, order: Order) -> Refusal | None:
+        if isinstance(order.event, _UNSUPPORTED):
+            return Refusal(order.token, "a group across clusters is not suspended: `span requeue` or `span cancel`")
+        handle = parse_handle(order.handle)
+        task = getattr(order.event, "task", "")
+        names = (handle.cluster_of(task),) if task else tuple(handle.parts)
+        if isinstance(order.event, events.SetTime):
+            names = tuple(name for name in names if self._keeps_limits(name, handle))
+        if isinstance(order.event, _STARTS):
+            refusal = await self._tell_members(order, handle, names[0])
+            if refusal is not None:
+                return refusal
+        answers = await _gather(
+            {name: self._clusters[name].adapter.order([replace(order, handle=handle.parts[name])]) for name in names}
+        )
+        refusals = [answer for (answer,) in answers.values() if answer is not None]
+        return next((each for each in refusals if not each.transient), refusals[0] if refusals else None)
+
+    async def _tell_members(self, order: Order, handle: LaunchHandle, name: str) -> Refusal | None:
+        """Tell a cluster where the members elsewhere are, before it starts something that looks for them."""
+        if order.handle not in self._cursors or not self._cursors[order.handle].granted:
+            return Refusal(order.token, "where the members are is not known yet", transient=True)
+        try:
+            await self._tell_part(order.handle, handle, name)
+        except Unreachable:
+            raise
+        except OverspanError as error:
+            return Refusal(order.token, f"{name}: {error.message}", remedy=error.remedy)
+        return None
+
+    async def _tell_part(self, text: str, handle: LaunchHandle, name: str) -> None:
+        members, adapter = self._cursors[text].list_members(name), self._clusters[name].adapter
+        if self._told.get((text, name)) != members and isinstance(adapter, OtherMembers):
+            await adapter.tell_members(handle.parts[name], members)
+            self._told[text, name] = members
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log, from the cluster of its task."""
+        handle = parse_handle(request.handle)
+        name = handle.cluster_of(request.task)
+        return await self._clusters[name].adapter.logs(replace(request, handle=handle.parts[name]))
+
+    async def nodes(self) -> list[Node]:
+        """The nodes of all."""
+        found = await asyncio.gather(*(cluster.adapter.nodes() for cluster in self._clusters.values()))
+        return [node for nodes in found for node in nodes]
+
+    async def close(self) -> None:
+        """Nothing is open: the clusters themselves are others' too."""
+
+    # --- abilities ----------------------------------------------------------------------------------------------------
+
+    def find_obstacle(self, job: Job) -> str:
+        """Why a part cannot wait at a start gate."""
+        for name, cluster in self._clusters.items():
+            adapter = cluster.adapter
+            obstacle = (
+                adapter.find_obstacle(take_part(job, name))
+                if isinstance(adapter, StartGates)
+                else "its launches start by themselves"
+            )
+            if obstacle:
+                return f"{name}: {obstacle}"
+        return ""
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """The refusal of the first cluster that could never run its part."""
+        obstacle = self.find_obstacle(job)
+        if obstacle:
+            return Refusal("", obstacle)
+        for name in list_parts(job):
+            adapter = self._clusters[name].adapter
+            refusal = await adapter.admit(self._take(job, name)) if isinstance(adapter, Admission) else None
+            if refusal is not None:
+                return replace(refusal, message=f"{name}: {refusal.message}")
+        return None
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """The notes of all."""
+        return tuple(
+            note
+            for name in list_parts(job)
+            if isinstance(adapter := self._clusters[name].adapter, Notes)
+            for note in adapter.notes(self._take(job, name))
+        )
+
+    def plan(self, job: Job) -> str:
+        """What each would be sent."""
+        texts = []
+        for name in list_parts(job):
+            adapter = self._clusters[name].adapter
+            if not isinstance(adapter, Plan):
+                raise InvalidRequest(f"the cluster {name} cannot show a plan")
+            texts.append(f"# --- on {name} ---\n{adapter.plan(self._take(job, name))}")
+        return "\n".join(texts)
+
+    async def enter(self, request: ShellRequest) -> Entrance:
+        """What to run for a shell at a member, by its cluster."""
+        handle = parse_handle(request.handle)
+        name = handle.cluster_of(request.task)
+        adapter = self._clusters[name].adapter
+        if not isinstance(adapter, Exec):
+            raise InvalidRequest(f"the cluster {name} has no shells")
+        return await adapter.enter(replace(request, handle=handle.parts[name]))
+
+    async def read_sent(self, handle: str) -> KeptForm | None:
+        """What each part was sent as."""
+        texts, sources = [], []
+        for name, part in parse_handle(handle).parts.items():
+            adapter = self._clusters[name].adapter
+            kept = await adapter.read_sent(part) if isinstance(adapter, Sent) else None
+            if kept is not None:
+                texts.append(f"# --- on {name} ---\n{kept.text}")
+                sources.append(f"{name}: {kept.source}")
+        return KeptForm("\n".join(texts), "; ".join(sources)) if texts else None
+
+    async def check(self) -> list[Finding]:
+        """The checks of all."""
+        found = []
+        for cluster in self._clusters.values():
+            if isinstance(cluster.adapter, Check):
+                found += await cluster.adapter.check()
+        return found
+
+    def keeps_limits(self, text: str) -> bool:
+        """Whether some part's cluster has to change its own limits."""
+        handle = parse_handle(text)
+        return any(self._keeps_limits(name, handle) for name in handle.parts)
+
+    def _keeps_limits(self, name: str, handle: LaunchHandle) -> bool:
+        return self._clusters[name].traits.keeps_limits(handle.parts[name])
+
+    async def longest_time(self, text: str, task: str) -> int | None:
+        """The longest wall time of a task, where its cluster has one."""
+        handle = parse_handle(text)
+        name = handle.cluster_of(task)
+        longest = self._clusters[name].traits.longest_time
+        return None if longest is None else await longest(handle.parts[name], task)
+
+    def _take(self, job: Job, name: str) -> Job:
+        return self._paths.move(take_part(job, name), name)
+
+
+async def _gather(calls: Mapping[str, Awaitable[Any]]) -> dict[str, Any]:
+    """The answers of all calls by name; what one raises is raised when all have ended."""
+    results = await asyncio.gather(*calls.values(), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return dict(zip(calls, results, strict=True))

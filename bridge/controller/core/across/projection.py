@@ -1,0 +1,167 @@
+"""Joins what the parts of a group across report to the events of its one launch. Pure.
+
+The launch is granted when each part is: until then all wait at their start gates. A part that is lost before that, or
+whose cluster no longer knows it, is the loss of the launch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from overspan.adapters.contract import Report
+from overspan.bridge.model import events
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Placement
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LaunchHandle:
+    """The handles of a launch's parts, and which tasks each has, by cluster."""
+
+    parts: Mapping[str, str]
+    tasks: Mapping[str, tuple[str, ...]]
+
+    def __str__(self) -> str:
+        return json.dumps({"format": _FORMAT, **encode(self)}, separators=(",", ":"))
+
+    def cluster_of(self, task: str) -> str:
+        """The cluster that has a task; the first one for a task of none."""
+        return next((name for name, tasks in self.tasks.items() if task in tasks), next(iter(self.parts)))
+
+
+def parse_handle(text: str) -> LaunchHandle:
+    """The handle that was written. Raises ValueError for any other text."""
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.pop("format", None) != _FORMAT:
+        raise ValueError("not the handle of a group across")
+    return decode(LaunchHandle, document)
+
+
+def list_handles(text: str) -> tuple[str, ...]:
+    """The handles of the parts; none for the handle of another launch."""
+    try:
+        return tuple(parse_handle(text).parts.values())
+    except ValueError:
+        return ()
+
+
+@dataclass(frozen=True)
+class PartProgress:
+    """How far a part has been read, and where its members are: (task, index, node, address, gpus)."""
+
+    cursor: str = ""
+    partition: str = ""
+    members: tuple[tuple[str, int, str, str, tuple[int, ...]], ...] = ()
+    native_id: str = ""
+
+
+@dataclass(frozen=True)
+class LaunchCursor:
+    """The progress of each part by cluster; `granted` and `over` are the launch's."""
+
+    parts: Mapping[str, PartProgress] = field(default_factory=dict)
+    granted: bool = False
+    over: bool = False
+
+    def __str__(self) -> str:
+        return json.dumps(encode(self), separators=(",", ":"))
+
+    def cursor_of(self, cluster: str) -> str:
+        """The cursor of a part; empty before its first report."""
+        part = self.parts.get(cluster)
+        return "" if part is None else part.cursor
+
+    @property
+    def native_id(self) -> str:
+        """The native ids of the parts, by cluster, for people."""
+        return ",".join(f"{name}:{part.native_id}" for name, part in self.parts.items() if part.native_id)
+
+    def list_members(self, but: str = "") -> tuple[Placement, ...]:
+        """Where the members are that are known by now, without those of a cluster."""
+        return tuple(
+            Placement(*member[:4]) for name, part in self.parts.items() if name != but for member in part.members
+        )
+
+
+def parse_cursor(text: str) -> LaunchCursor:
+    """The cursor that was written; the first one for an empty text."""
+    return decode(LaunchCursor, json.loads(text)) if text else LaunchCursor()
+
+
+class Projection(NamedTuple):
+    """Events of the launch in order, the cursor behind the last, and whether a cluster no longer knows its part."""
+
+    events: tuple[Event, ...]
+    cursor: LaunchCursor
+    gone: bool = False
+
+
+def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[str, Report]]) -> Projection:
+    """The events behind a cursor, of reports by their clusters."""
+    found: list[Event] = []
+    gone = False
+    for cluster, report in reports:
+        if cursor.over:
+            break
+        told, cursor = _follow_part(handle, cursor, cluster, report)
+        found += told
+        gone = report.gone and not cursor.over
+        if gone:
+            cursor = replace(cursor, over=True)
+    return Projection(tuple(found), cursor, gone)
+
+
+def _follow_part(
+    handle: LaunchHandle, cursor: LaunchCursor, cluster: str, report: Report
+) -> tuple[list[Event], LaunchCursor]:
+    part = cursor.parts.get(cluster, PartProgress())
+    part = replace(part, cursor=report.cursor, native_id=report.native_id or part.native_id)
+    found: list[Event] = []
+    for event in report.events:
+        if isinstance(event, events.Granted):
+            part = _note_members(part, event)
+            cursor, grant = _note_grant(handle, _put(cursor, cluster, part), event.at)
+            found += grant
+        elif isinstance(event, events.LaunchLost):
+            detail = f"{cluster}: {event.detail}" if event.detail else f"the part on {cluster} was lost"
+            return [*found, event._replace(detail=detail)], replace(_put(cursor, cluster, part), over=True)
+        elif not isinstance(event, events.Queued) or event.task:
+            found.append(event)
+        elif not cursor.granted:
+            found.append(event._replace(reason=_name_reason(cluster, event.reason)))
+    return found, _put(cursor, cluster, part)
+
+
+def _note_grant(handle: LaunchHandle, cursor: LaunchCursor, at: float) -> tuple[LaunchCursor, list[Event]]:
+    """The grant of the launch, once the last part has its own; later ones tell where single members are now."""
+    if not cursor.granted and not all(cursor.parts.get(name, PartProgress()).members for name in handle.parts):
+        return cursor, []
+    return replace(cursor, granted=True), [_join_grants(at, cursor)]
+
+
+def _name_reason(cluster: str, reason: str) -> str:
+    """Slurm's word stays first, since filters and columns take it; the cluster stands behind it."""
+    word, colon, text = reason.partition(":")
+    return f"{word}: {cluster}:{text}" if colon else f"{word}: {cluster}"
+
+
+def _put(cursor: LaunchCursor, cluster: str, part: PartProgress) -> LaunchCursor:
+    return replace(cursor, parts={**cursor.parts, cluster: part})
+
+
+def _note_members(part: PartProgress, event: events.Granted) -> PartProgress:
+    told = {(member[0], member[1]) for member in event.members}
+    kept = tuple(member for member in part.members if (member[0], member[1]) not in told)
+    return replace(part, members=(*kept, *event.members), partition=event.partition or part.partition)
+
+
+def _join_grants(at: float, cursor: LaunchCursor) -> events.Granted:
+    parts = cursor.parts.values()
+    members = tuple(member for part in parts for member in part.members)
+    return events.Granted(at, members, ",".join(dict.fromkeys(part.partition for part in parts if part.partition)))

@@ -1,0 +1,39 @@
+"""Groups across clusters: which part of a job each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import replace
+from overspan.bridge.model.states import State
+
+_SEPARATOR = "+"
+"""No name of a configured cluster has it."""
+
+
+def join_clusters(names: Iterable[str]) -> str:
+    """The name of the place that several clusters are together: `leo+kube`."""
+    return _SEPARATOR.join(dict.fromkeys(names))
+
+
+def split_clusters(name: str) -> tuple[str, ...]:
+    """The clusters of such a place; empty for the name of a single one."""
+    names = name.split(_SEPARATOR)
+    return tuple(names) if len(names) > 1 else ()
+
+
+def list_parts(job: Job) -> tuple[str, ...]:
+    """The clusters that have a part of the job's launch: some task of theirs is not over."""
+    return tuple(
+        dict.fromkeys(spec.cluster for spec in job.spec.tasks if spec.cluster and not job.task(spec.name).over)
+    )
+
+
+def take_part(job: Job, cluster: str) -> Job:
+    """The job as one of its clusters is given it: tasks elsewhere are over there, so their names alone are known."""
+    elsewhere = {spec.name for spec in job.spec.tasks if spec.cluster != cluster}
+    tasks = tuple(
+        replace(task, state=State.COMPLETED) if task.name in elsewhere and not task.over else task for task in job.tasks
+    )
+    return replace(job, tasks=tasks)

@@ -1,0 +1,63 @@
+"""Ways between the Slurm rig's containers and the Kubernetes rig's pods, as machines of one site have them.
+
+The containers are on an internal network of their engine, which drops what goes elsewhere: rules before the engine's
+let packets between the two pass, and each side gets a route by this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+
+from tests.rigs.kube import KubeRig
+from tests.rigs.slurm import SlurmRig
+
+
+@contextlib.contextmanager
+def join_networks(slurm: SlurmRig, kube: KubeRig) -> Iterator[None]:
+    """Let containers and pods reach each other by their addresses; as root."""
+    nodes, pods = kube.networks
+    here = nodes.replace(".0/24", ".1")
+    with contextlib.ExitStack() as undo:
+        for container in slurm.containers.values():
+            container.reload()
+        attributes = next(iter(slurm.containers.values())).attrs["NetworkSettings"]["Networks"]
+        (name,) = attributes
+        network = slurm.client.networks.get(name)
+        (address,) = network.attrs["IPAM"]["Config"]
+        subnet, bridge = address["Subnet"], f"br-{network.id[:12]}"
+        gateway = address.get("Gateway") or _find_address(bridge)
+        for rule in (
+            ("filter", "FORWARD", "-i", bridge, "-d", pods),
+            ("filter", "FORWARD", "-o", bridge, "-s", pods),
+            ("raw", "PREROUTING", "-s", pods, "-d", subnet),
+        ):
+            _change(undo, rule)
+        for container in slurm.containers.values():
+            pid = str(container.attrs["State"]["Pid"])
+            _run("nsenter", "-t", pid, "-n", "ip", "route", "replace", pods, "via", gateway)
+            undo.callback(_try, "nsenter", "-t", pid, "-n", "ip", "route", "del", pods)
+        inside = ("ip", "netns", "exec", kube.network)
+        _run(*inside, "ip", "route", "replace", subnet, "via", here)
+        undo.callback(_try, *inside, "ip", "route", "del", subnet)
+        yield
+
+
+def _change(undo: contextlib.ExitStack, rule: tuple[str, ...]) -> None:
+    table, chain, *match = rule
+    _run("iptables", "-w", "-t", table, "-I", chain, "1", *match, "-j", "ACCEPT")
+    undo.callback(_try, "iptables", "-w", "-t", table, "-D", chain, *match, "-j", "ACCEPT")
+
+
+def _find_address(interface: str) -> str:
+    shown = _run("ip", "-4", "-o", "addr", "show", "dev", interface)
+    return shown.split()[3].partition("/")[0]
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def _try(*words: str) -> None:
+    subprocess.run(words, check=False, capture_output=True)

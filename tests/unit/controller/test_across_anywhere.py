@@ -1,0 +1,69 @@
+"""A group over two clusters whose daemon is killed anywhere: nothing runs twice, is lost or stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controller.decisions import SPECS, Story
+from tests.unit.controller.test_race_anywhere import RacingPods
+from tests.unit.controller.fake_pods import World
+
+from overspan.bridge.config.settings import ClusterSettings, Settings
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.job import Placement
+from overspan.bridge.model.spec import JobSpec
+
+NAMES = ("pods", "more")
+GROUPS = SPECS.filter(lambda spec: len(spec.tasks) > 1)
+
+
+class NamingPods(RacingPods):
+    """Pods that are told where members elsewhere are, sometimes at the second try."""
+
+    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+        if self._strikes(0.1):
+            raise Unreachable("no route to the cluster")
+
+
+class AcrossStory(Story):
+    """One group's life on two clusters: every second task is on the other one."""
+
+    def __init__(self, spec: JobSpec, seed: int, cancelled: bool = False) -> None:
+        tasks = tuple(replace(task, cluster=NAMES[number % 2]) for number, task in enumerate(spec.tasks))
+        super().__init__(replace(spec, tasks=tasks), seed, cancelled)
+        clusters = {name: ClusterSettings(kind="pods") for name in NAMES}
+        self.bench.settings = Settings(clusters=clusters, default_cluster="pods")
+
+    def _make_world(self) -> None:
+        super()._make_world()
+        other = World(self.clock, self.random)
+        other.history, other.removed = self.world.history, self.world.removed
+        self.worlds.append(other)
+
+    async def _start(self) -> None:
+        adapters = [NamingPods(world) for world in self.worlds]
+        self.bench.cluster = adapters[0]
+        self.bench.others = dict(zip(NAMES, adapters, strict=True))
+        await self.bench.start()
+
+    def _check(self) -> None:
+        super()._check()
+        for name, world in zip(NAMES, self.worlds, strict=True):
+            for found in world.launches.values():
+                for key in found.pods:
+                    assert found.job.spec_of(key.task).cluster == name, f"{key} is on {name}"
+
+
+@settings(max_examples=100, deadline=None)
+@given(GROUPS, st.integers(0, 2**32))
+def test_a_group_across_lives_through_anything(spec: JobSpec, seed: int) -> None:
+    AcrossStory(spec, seed).run()
+
+
+@settings(max_examples=50, deadline=None)
+@given(GROUPS, st.integers(0, 2**32))
+def test_a_cancel_ends_both_sides(spec: JobSpec, seed: int) -> None:
+    AcrossStory(spec, seed, cancelled=True).run()
