@@ -30,6 +30,11 @@ def list_parts(job: Job) -> tuple[str, ...]:
     )
 
 
+def place_task(job: Job, task: str, cluster: str) -> str:
+    """The cluster of a task, in a job that is on `cluster` or on the clusters that this name joins."""
+    return job.spec.task(task).cluster if split_clusters(cluster) else cluster
+
+
 def take_part(job: Job, cluster: str) -> Job:
     """The job as one of its clusters is given it: tasks elsewhere are over there, so their names alone are known."""
     elsewhere = {spec.name for spec in job.spec.tasks if spec.cluster != cluster}

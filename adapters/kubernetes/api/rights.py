@@ -43,6 +43,11 @@ EXTRAS = (
         _rights("create get", "pods", part="exec"),
         "scancel --signal, --signal of jobs and `span shell` fail",
     ),
+    OptionalRights(
+        "names of members elsewhere",
+        _rights("create patch", "endpointslices", "discovery.k8s.io"),
+        "groups over several clusters do not start",
+    ),
     OptionalRights("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
     OptionalRights("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),
     OptionalRights(

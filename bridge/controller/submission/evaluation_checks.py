@@ -11,6 +11,7 @@ from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
 from overspan.bridge.model.evaluations import EvaluationSpec, ReadyRule
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import JobSpec
 
 TryJob = Callable[[JobSpec], Awaitable[None]]
@@ -21,7 +22,8 @@ async def check_evaluations(job: Job, cluster: Cluster, clusters: Clusters, try_
     """Notes on a job's evaluations. Raises what is wrong with one, with its name before it."""
     notes: list[str] = []
     for spec in job.spec.on_checkpoint:
-        notes += await check_evaluation(spec, job, cluster, clusters, try_job)
+        place = clusters.get(place_task(job, spec.task, cluster.name))
+        notes += await check_evaluation(spec, job, place, clusters, try_job)
     return tuple(notes)
 
 

@@ -51,6 +51,14 @@ def list_handles(text: str) -> tuple[str, ...]:
         return ()
 
 
+def find_handle(text: str, cluster: str) -> str:
+    """The handle of a launch on one of its clusters: a part's, or the launch's own where it has no parts."""
+    try:
+        return parse_handle(text).parts.get(cluster, "")
+    except ValueError:
+        return text
+
+
 @dataclass(frozen=True)
 class PartProgress:
     """How far a part has been read, and where its members are: (task, index, node, address, gpus)."""

@@ -39,6 +39,7 @@ from overspan.bridge.model.evaluations import (
     StopRule,
 )
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import JOB_FILE, Submission
@@ -151,9 +152,10 @@ class Evaluations:
         for watch_id in self._of_job.get(job.id, ()):
             watch = self.watches[watch_id]
             watch.job, watch.handle = job, entry.handle if entry.watched else ""
-            if entry.cluster != watch.cluster:
+            place = place_task(job, watch.spec.task, entry.cluster)
+            if place != watch.cluster:
                 # It went to another cluster before it started.
-                watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=entry.cluster))
+                watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=place))
                 self.recorder.spawn(self._move(watch), f"watching checkpoints of job {job.id}")
             if self._note_end(watch):
                 self._looks.wake(watch.cluster)
@@ -177,7 +179,7 @@ class Evaluations:
         """Store the watches that a job's file asks for, unless they are there, and open those that are not closed."""
         job = entry.job
         for spec in job.spec.on_checkpoint:
-            await self.add(job, entry.cluster, entry.user, spec)
+            await self.add(job, place_task(job, spec.task, entry.cluster), entry.user, spec)
 
     async def add(self, job: Job, cluster: str, user: str, spec: EvaluationSpec) -> StoredWatch:
         """Store a watch of a job unless it has one of that name, and look for its checkpoints."""

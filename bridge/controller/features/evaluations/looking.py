@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSource, WatchedFolder
+from overspan.bridge.controller.core.across.projection import find_handle
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch
@@ -109,7 +110,7 @@ class FolderLooks:
         request = watch.request(owner)
         path = self._clusters.shared_paths.locate_of(watch.job, request.path, watch.cluster)
         request = replace(request, path=path)
-        return WatchedFolder(request, watch.job, watch.spec.task, watch.handle)
+        return WatchedFolder(request, watch.job, watch.spec.task, find_handle(watch.handle, watch.cluster))
 
     async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
         try:

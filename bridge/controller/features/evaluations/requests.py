@@ -10,6 +10,7 @@ from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.evaluation_checks import check_evaluation
 from overspan.bridge.controller.submission.submitter import Submitter
 from overspan.bridge.model.errors import Conflict, InvalidRequest
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.readers.submission import Submission, read_watch_submission
 
 
@@ -51,7 +52,7 @@ class EvaluationRequests:
         primaries = [target.task] if target.task else [task.name for task in job.spec.tasks if task.primary]
         kinds, now = self._clusters.kinds(), self._submitter.recorder.clock()
         spec = read_watch_submission(submission, kinds, now, (tasks, primaries))
-        cluster = self._clusters.get(entry.cluster)
+        cluster = self._clusters.get(place_task(job, spec.task, entry.cluster))
         notes = await check_evaluation(spec, job, cluster, self._clusters, self._submitter.try_evaluation)
         known = await self._evaluations.describe(job.id)
         if any(each["name"] == spec.name for each in known):
@@ -60,5 +61,5 @@ class EvaluationRequests:
             )
         if not spec.template:
             raise InvalidRequest("an evaluation needs a job")
-        await self._evaluations.add(job, entry.cluster, entry.user, spec)
+        await self._evaluations.add(job, cluster.name, entry.user, spec)
         return spec.name, notes
