@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.rigs.kube import KubeRig
 from tests.rigs.slurm import SlurmRig
@@ -34,6 +35,9 @@ def join_networks(slurm: SlurmRig, kube: KubeRig) -> Iterator[None]:
             ("raw", "PREROUTING", "-s", pods, "-d", subnet),
         ):
             _change(undo, rule)
+        for interface in (bridge, f"ospk{kube.slot}"):
+            # Both go with their rigs.
+            Path(f"/proc/sys/net/ipv4/conf/{interface}/forwarding").write_text("1\n")
         for container in slurm.containers.values():
             pid = str(container.attrs["State"]["Pid"])
             _run("nsenter", "-t", pid, "-n", "ip", "route", "replace", pods, "via", gateway)
