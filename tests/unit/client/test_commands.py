@@ -503,3 +503,45 @@ def test_squeue_on_a_terminal_fits_it_unless_a_format_is_given(
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     assert main(["squeue"]) == 0
     assert "train-ll " in capsys.readouterr().out
+
+
+def test_sinfo_on_a_terminal_tells_sizes_and_use_unless_a_format_is_asked_for(
+    daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "state": "idle", "cpus": 4, "memory": 2048}
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": [node]}
+    daemon.routes["GET /v1/clusters"] = lambda request: {"clusters": [{"name": "local"}]}
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for words in ([], ["-N"], ["-M", "local"], ["-h"]):
+        assert main(["sinfo", *words]) == 0
+        shown = capsys.readouterr().out
+        assert "0/4" in shown and "0/2G" in shown, words
+        assert ("CPUS(A/T)" in shown) is ("-h" not in words)
+    for words in (["-o", "%P %N"], ["-O", "Partition"], ["-l"], ["-s"], ["-R"], ["--json"]):
+        assert main(["sinfo", *words]) == 0
+        assert "0/2G" not in capsys.readouterr().out, words
+    monkeypatch.setenv("SINFO_FORMAT", "%P")
+    assert main(["sinfo"]) == 0
+    assert "0/2G" not in capsys.readouterr().out
+    monkeypatch.delenv("SINFO_FORMAT")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert main(["sinfo"]) == 0
+    assert "0/2G" not in capsys.readouterr().out
+
+
+def test_a_plan_is_of_the_file_with_its_changes_and_keeps_secrets_out_of_the_command_line(
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "hush")
+    daemon.routes["POST /v1/plan"] = lambda request: {"text": "pods", "notes": []}
+    file = tmp_path / "j.yaml"
+    file.write_text("run: x")
+    words = ["--env", "SEED=7", "--secret", "TOKEN", "--set", "time=2h", "-n", "trial", "--num-nodes", "3"]
+    assert main(["plan", str(file), *words]) == 0
+    body = daemon.requests[-1]["body"]
+    assert (body["env"], body["secrets"], body["name"]) == ({"SEED": "7"}, {"TOKEN": "hush"}, "trial")
+    assert body["overrides"] == ["*.num_nodes=3", "time=2h"]
+    assert "hush" not in json.dumps(body["command"])
+    script = tmp_path / "s.sh"
+    script.write_text("#!/bin/sh\n")
+    assert main(["plan", str(script), "--env", "SEED=7"]) == 2
