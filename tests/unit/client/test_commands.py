@@ -331,13 +331,34 @@ def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFi
     assert capfdbinary.readouterr().out == b"trainer-0 | hi\ndata-0    | hi\nhi\n"
 
 
-@pytest.mark.parametrize("words", [["7", "x"], ["-f", "7", "x"], ["-f", "7.x"], ["--list", "7", "x"]])
+@pytest.mark.parametrize(("word", "named"), [("0", "b"), ("1", "0"), ("2", "a")])
+def test_logs_of_a_task_by_its_number_unless_one_has_that_for_its_name(
+    word: str, named: str, daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    names = ("b", "a", "c") if word == "0" else ("b", "0", "a")
+    rows = [{"task": name, "node": 0, "attempt": 0, "stream": "output", "size": 1} for name in names]
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": n} for n in names]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": rows}
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (
+        200,
+        request["query"]["task"].encode()[int(request["query"]["offset"]) :],
+        {},
+    )
+    assert main(["logs", "7", word]) == 0
+    assert capfdbinary.readouterr().out == named.encode()
+    if word == "1":
+        assert main(["logs", "7", "0"]) == 0
+        assert capfdbinary.readouterr().out == b"0"
+
+
+@pytest.mark.parametrize("words", [["7", "x"], ["7", "2"], ["-f", "7", "x"], ["-f", "7.x"], ["--list", "7", "x"]])
 def test_logs_of_an_unknown_task_name_the_jobs_tasks(
     words: list[str], daemon: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "a"}, {"name": "b"}]}}
     assert main(["logs", *words]) == 4
-    assert capsys.readouterr() == ("", "span: error: job 7 has no task 'x'\n  its tasks: a, b\n")
+    said = f"span: error: job 7 has no task {words[-1].removeprefix('7.')!r}\n  its tasks: a, b\n"
+    assert capsys.readouterr() == ("", said)
 
 
 def test_a_single_jobs_log_is_followed_as_it_is(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
