@@ -108,8 +108,10 @@ def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
         write(time.strftime(DATE, time.localtime(now)) + "\n")
     header = not words.has("noheader")
     if words.has("clusters"):
-        for name in dict.fromkeys(row.cluster for row in rows):
-            write(f"CLUSTER: {name}\n" + render(layout, [row for row in rows if row.cluster == name], now, header))
+        for number, name in enumerate(dict.fromkeys(row.cluster for row in rows)):
+            # As squeue: with -h neither titles nor blank lines.
+            title = ("\n" if number else "") + f"CLUSTER: {name}\n" if header else ""
+            write(title + render(layout, [row for row in rows if row.cluster == name], now, header))
     else:
         write(render(layout, rows, now, header))
     for fault in layout.faults:

@@ -268,6 +268,16 @@ def test_sinfo_and_clusters(daemon: Any, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+def test_sinfo_by_cluster(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "state": "idle"}
+    nodes = [node, {**node, "cluster": "gpu", "partition": "big"}]
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": nodes}
+    assert main(["sinfo", "-M", "all", "-o", "%R"]) == 0
+    assert capsys.readouterr().out == "CLUSTER: local\nPARTITION\nlocal\n\nCLUSTER: gpu\nPARTITION\nbig\n"
+    assert main(["sinfo", "-M", "all", "-h", "-o", "%R"]) == 0
+    assert capsys.readouterr().out == "local\nbig\n"
+
+
 def test_wait_gives_the_jobs_code_or_124(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
     daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": True, "state": "FAILED", "signal": 9}
