@@ -7,15 +7,16 @@ containers, so nothing is left to read but its end, which is kept in the launch'
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.adapters.kubernetes.api.answers import to_error
-from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.api.calls import Calls, finish_all
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.relabelled_pods import find_token
 from overspan.adapters.kubernetes.manifests.names import (
     FINALIZER,
+    FREE,
     INSTALLATION,
     MANAGED_BY,
     MANAGER,
@@ -40,16 +41,30 @@ async def free_abandoned(calls: Calls, installation: str, now: float) -> None:
     except OverspanError as error:
         _log.info("abandoned pods are looked for later: %s", error)
         return
+    launches: dict[tuple[str, str], list[PodRecord]] = {}
     for document in found:
-        pod, token = read_pod(document), find_token(document)
+        pod = read_pod(document)
+        launches.setdefault((find_token(document), pod.owner), []).append(pod)
+    for (token, owner), pods in launches.items():
         try:
-            if token and pod.owner:
-                await calls.add_data(name_anchor(token), pod.owner, {name_end(pod.name): write_record(pod)})
-            await calls.strip_pod(pod)
+            if await _keep_ends(calls, token, owner, pods):
+                await finish_all(calls.strip_pod(pod) for pod in pods)
         except OverspanError as error:
-            _log.info("pod %s is let go later: %s", pod.name, error)
-        else:
-            _log.warning("pod %s had ended, and its daemon was not there to let it go", pod.name)
+            _log.info("pods of launch %s are let go later: %s", token, error)
+
+
+async def _keep_ends(calls: Calls, token: str, owner: str, pods: Sequence[PodRecord]) -> bool:
+    """Keep the ends of a launch's pods in its anchor; whether the pods may go."""
+    anchor = await calls.get("ConfigMap", name_anchor(token)) if token and owner else None
+    if anchor is None or anchor["metadata"].get("uid") != owner or anchor["metadata"].get("deletionTimestamp"):
+        # The launch goes as a whole, as with its namespace.
+        return True
+    if FREE not in (anchor["metadata"].get("annotations") or {}):
+        # Made by a version that does not read ends: to its daemon the pods would be lost.
+        return False
+    await calls.add_data(name_anchor(token), owner, {name_end(pod.name): write_record(pod) for pod in pods})
+    _log.warning("%d ended pods of launch %s are let go: its daemon is not there", len(pods), token)
+    return True
 
 
 def is_abandoned(document: Mapping[str, Any], now: float) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.kubernetes_objects import Document, Key, to_rfc3339
-from tests.unit.adapters.kubernetes.bench import Bench, play, read_log_request, solo
+from tests.unit.adapters.kubernetes.bench import Bench, make_job, play, read_log_request, solo
 from tests.unit.adapters.kubernetes.kubernetes_pods import ended, make_record
 
 from overspan.adapters.kubernetes.launches.abandoned_pods import ABANDONED_SECONDS
@@ -33,20 +33,25 @@ def change(bench: Bench, name: str, **metadata: Any) -> None:
     bench.api.objects.replace(Key("", "pods", "default", name), lay, check=False)
 
 
+def end_deleted(bench: Bench, name: str, code: int, deleted_before: float) -> None:
+    """Have a pod end, and be deleted a minute later, so many seconds ago; its finalizer keeps it."""
+    bench.api.pods.finish(name, code)
+    bench.api.objects.delete(Key("", "pods", "default", name), {})
+    assert name in bench.pods()
+    deleted = time.time() - deleted_before
+    change(bench, name, deletionTimestamp=to_rfc3339(deleted))
+    state = ended(code)
+    state["terminated"]["finishedAt"] = to_rfc3339(deleted - 60)
+    bench.api.pods.set_status(name, {"containerStatuses": [{"name": "main", "state": state}]})
+
+
 async def leave_ended(bench: Bench, code: int, deleted_before: float) -> tuple[str, str]:
     """A pod that ended and was deleted while its daemon was away; gives the launch's handle and the pod's name."""
     async with bench.open() as cluster:
         handle = await bench.start(cluster, solo())
         (name,) = bench.pods()
         await bench.until_told(cluster, handle, NodeStarted)
-    bench.api.pods.finish(name, code)
-    bench.api.objects.delete(Key("", "pods", "default", name), {})
-    assert bench.pods() == [name], "its finalizer keeps it"
-    deleted = time.time() - deleted_before
-    change(bench, name, deletionTimestamp=to_rfc3339(deleted))
-    state = ended(code)
-    state["terminated"]["finishedAt"] = to_rfc3339(deleted - 60)
-    bench.api.pods.set_status(name, {"containerStatuses": [{"name": "main", "state": state}]})
+    end_deleted(bench, name, code, deleted_before)
     return handle, name
 
 
@@ -65,6 +70,28 @@ def test_another_daemon_lets_it_go_and_its_own_still_learns_of_the_end(bench: Be
                 await cluster.logs(read_log_request(handle, "main"))
             await cluster.release("bench", (), ())
         assert bench.left() == []
+
+    play(story)
+
+
+def test_all_pods_of_a_group_go_with_one_change_of_its_anchor(bench: Bench) -> None:
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await bench.start(cluster, make_job())
+            await bench.until_told(cluster, handle, NodeStarted)
+        names = bench.pods()
+        for name in names:
+            end_deleted(bench, name, 0, ABANDONED_SECONDS + 5)
+        before = len(bench.api.requests)
+        async with bench.open() as cluster:
+            await cluster.release(OTHER, (), ())
+        assert bench.pods() == [] and len(names) == 3
+        changes = [one for one in bench.api.requests[before:] if one.method == "PATCH" and "configmaps" in one.path]
+        assert len(changes) == 1
+        async with bench.open() as cluster:
+            await bench.until(
+                cluster, lambda: sum(isinstance(one, NodeEnded) for one in bench.told[handle]) == 3, "all three ends"
+            )
 
     play(story)
 
@@ -128,6 +155,23 @@ def test_a_pod_goes_with_its_namespace_although_its_anchor_is_gone(bench: Bench)
         async with bench.open() as cluster:
             await cluster.release(OTHER, (), ())
         assert bench.pods() == []
+
+    play(story)
+
+
+def test_a_launch_of_a_version_that_reads_no_ends_is_left_alone(bench: Bench) -> None:
+    async def story() -> None:
+        _, name = await leave_ended(bench, 0, ABANDONED_SECONDS + 5)
+        (anchor,) = [one for one in bench.names("configmaps") if one.startswith("overspan-")]
+
+        def take_away(one: Document) -> Document:
+            notes = {key: text for key, text in notes_of(one).items() if key != FREE}
+            return {**one, "metadata": {**one["metadata"], "annotations": notes}}
+
+        bench.api.objects.replace(Key("", "configmaps", "default", anchor), take_away)
+        async with bench.open() as cluster:
+            await cluster.release(OTHER, (), ())
+        assert bench.pods() == [name]
 
     play(story)
 
