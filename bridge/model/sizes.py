@@ -78,6 +78,19 @@ def format_memory(mib: int) -> str:
     return f"{amount:.2f}{units[step]}"
 
 
+def shorten_memory(mib: float) -> str:
+    """An amount of memory in at most five letters: 512M, 1.5G, 250G, 2T."""
+    if mib <= 0:
+        return "0"
+    amount = float(mib)
+    for unit in "MGT":
+        if amount < 1000 or unit == "T":
+            break
+        amount /= 1024
+    text = f"{amount:.1f}" if amount < 10 else f"{amount:.0f}"
+    return text.removesuffix(".0") + unit
+
+
 def format_memory_option(mib: int) -> str:
     """Write MiB as a value that --mem reads back unchanged."""
     return f"{mib // 1024}G" if mib and mib % 1024 == 0 else f"{mib}M"

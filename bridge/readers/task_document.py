@@ -29,6 +29,12 @@ from overspan.bridge.validation.yaml_nodes import Node, Table, describe, key_pla
 
 Values = dict[str, Any]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ACTIVATION = re.compile(
+    r"^[ \t]*(?:[^#\n]*(?:&&|;)[ \t]*)?((?:conda|mamba|micromamba) activate|nvm use)\b", re.MULTILINE
+)
+"""Commands that programs define in ~/.bashrc as functions of the shell."""
+_OWN_LOGIN = re.compile(r"conda\.sh|mamba\.sh|nvm\.sh|shell[ .][\w. ]*hook|bashrc|bash_profile|etc/profile")
+"""What a text does to have them itself."""
 
 
 class TaskCandidate(NamedTuple):
@@ -106,6 +112,8 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
     spec = TaskSpec(**{**take_plain(TaskSpec, values, _READ_LATER), **made})
     if values.get("login"):
         spec = _log_in(spec, table, found)
+    elif "login" not in values:
+        _note_activation(spec, table, found)
     later = _Later(name, {}, {})
     spec = replace(spec, **_read_files(table, values, context, later, found))
     if "event_callback" in values:
@@ -128,6 +136,17 @@ def _log_in(spec: TaskSpec, table: Table, found: Diagnostics) -> TaskSpec:
     if spec.run.startswith("#!"):
         found.add("login is for the shell, and `run` has a #! line", place_in(table, "login"), "leave one of them out")
     return replace(spec, setup=add_login(spec.setup, names), run=add_login(spec.run, names))
+
+
+def _note_activation(spec: TaskSpec, table: Table, found: Diagnostics) -> None:
+    """Note a command that only a login environment has, which SkyPilot's tasks have without a word."""
+    for key, text in (("setup", spec.setup), ("run", spec.run)):
+        command = _ACTIVATION.search(text)
+        if command is not None and not _OWN_LOGIN.search(text[: command.start(1)]):
+            found.note(
+                f"{place_in(table, key)}: {command[1]} is a function of a login environment, which the task does not"
+                f" have: write `login: true`"
+            )
 
 
 def _read_resources(table: Table, values: Values, context: ReadContext, found: Diagnostics) -> RequestedResources:

@@ -27,6 +27,8 @@ MAX_DEPTH = 50
 TOO_DEEP = f"values are nested more than {MAX_DEPTH} deep"
 MAX_NODES = 100_000
 """Values in one file with every alias expanded."""
+MAX_ENTRIES = 10_000
+"""Entries of one mapping or list: more are a mistake, and are refused before the rest of the file is read."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -213,6 +215,11 @@ class _TreeBuilder:
                 self.documents.append(node)
             return
         parent.weight += weight
+        if max(len(parent.items), len(parent.entries)) >= MAX_ENTRIES:
+            kind = "mapping" if parent.is_table else "list"
+            refuse(
+                f"a {kind} has more than {MAX_ENTRIES} entries", node.place, "put them into a file that the job reads"
+            )
         if not parent.is_table:
             parent.items.append(node)
         elif parent.key is None:

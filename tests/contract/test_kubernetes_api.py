@@ -26,6 +26,7 @@ from tests.waiting import wait_until
 
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.api.answers import is_quota
+from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.api.discovery import Right, may
 from overspan.adapters.kubernetes.api.watch import PodWatch, WatchTimes
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
@@ -113,6 +114,19 @@ def test_a_patch_for_another_uid_or_version_is_refused(space: Namespace) -> None
     assert wrong.status == 422 and "uid" in wrong.message and "immutable" in wrong.message
     assert space.ask("PATCH", "configmaps/one", {"metadata": {**marks, "resourceVersion": "1"}}).status == 409
     assert space.ask("GET", "configmaps/one").document["metadata"].get("annotations") is None
+
+
+def test_entries_are_added_to_a_config_map_of_that_uid_and_no_other(space: Namespace) -> None:
+    made = space.ask("POST", "configmaps", {"metadata": {"name": "one"}, "data": {"plan.json": "{}"}})
+    uid, calls = made.document["metadata"]["uid"], Calls(space.connection, space.base.rpartition("/")[2])
+
+    async def story() -> None:
+        await calls.add_data("one", uid, {"end.group-task-0-a0": "x"})
+        await calls.add_data("one", f"{uid[:-1]}x", {"another": "y"})
+        await calls.add_data("none", uid, {"another": "y"})
+
+    asyncio.run(story())
+    assert space.ask("GET", "configmaps/one").document["data"] == {"plan.json": "{}", "end.group-task-0-a0": "x"}
 
 
 def test_a_merge_patch_takes_away_what_is_null(space: Namespace) -> None:

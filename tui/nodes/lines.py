@@ -12,9 +12,10 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.sizes import shorten_memory
 from overspan.tui.filter_language import Filter, Texts
 from overspan.tui.nodes.answers import ClusterNodes, is_able, sum_nodes
-from overspan.tui.widgets.bars import draw_bar, shorten_memory, style_use
+from overspan.tui.widgets.bars import draw_bar, style_use
 from overspan.tui.widgets.line_table import Cell, TableColumn
 
 FIELDS = ("cluster", "node", "partition", "reason", "state")

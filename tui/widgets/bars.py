@@ -38,16 +38,3 @@ def style_use(used: float, total: float) -> str:
     if total <= 0 or used <= 0:
         return "dim"
     return "waiting" if used / total >= _NEARLY_ALL else "good"
-
-
-def shorten_memory(mib: float) -> str:
-    """An amount of memory in at most five letters: 512M, 1.5G, 250G, 2T."""
-    if mib <= 0:
-        return "0"
-    amount = float(mib)
-    for unit in "MGT":
-        if amount < 1000 or unit == "T":
-            break
-        amount /= 1024
-    text = f"{amount:.1f}" if amount < 10 else f"{amount:.0f}"
-    return text.removesuffix(".0") + unit

@@ -117,10 +117,12 @@ class Calls:
         path, metadata = path_of(document, self.namespace), found["metadata"]
         await self._delete(f"{path}/{metadata['name']}", {"preconditions": {"uid": metadata["uid"]}})
 
-    async def list(self, kind: str, selector: str) -> list[Mapping[str, Any]]:
-        """All objects of a kind that a label selector finds, read in parts."""
+    async def list(self, kind: str, selector: str, fields: str = "") -> list[Mapping[str, Any]]:
+        """All objects of a kind that a label selector finds, and a field selector if there is one, read in parts."""
         found: list[Mapping[str, Any]] = []
-        query = {"labelSelector": selector, "limit": 500}
+        query: dict[str, Any] = {"labelSelector": selector, "limit": 500}
+        if fields:
+            query["fieldSelector"] = fields
         while True:
             answer = await self._connection.call("GET", PATHS[kind].format(self.namespace), query=query)
             document = _document(answer, f"list {kind} objects")
@@ -163,6 +165,14 @@ class Calls:
         answer = await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
         if answer.status not in (*_MISSING, 422) and not _is_other(answer):
             _document(answer, f"change pod {pod.name}")
+
+    async def add_data(self, name: str, uid: str, data: Mapping[str, str]) -> None:
+        """Add entries to a ConfigMap; one that has gone, or is another by now, needs none."""
+        body = {"metadata": {"uid": uid}, "data": dict(data)}
+        path = self._path("ConfigMap", name)
+        answer = await self._connection.call("PATCH", path, body=body, content_type=MERGE_PATCH, brief=True)
+        if answer.status not in _MISSING and not _is_other(answer):
+            _document(answer, f"change ConfigMap {name}")
 
     async def drop_pod(self, pod: PodRecord) -> None:
         """Delete a pod, and take Overspan's finalizer off. Raises as `strip_pod`."""

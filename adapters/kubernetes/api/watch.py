@@ -20,6 +20,7 @@ from typing import Any
 from overspan.adapters.kubernetes.api.answers import EXPIRED, ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.streams import AnswerStream
+from overspan.adapters.kubernetes.launches.abandoned_pods import read_end
 from overspan.adapters.kubernetes.launches.relabelled_pods import keep
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
@@ -269,10 +270,12 @@ class PodWatch:
         known = self._find(record.uid) or record
         # A pod with a finalizer cannot vanish before its deletion was requested, which the watch shows.
         kept = keep(self._connection, self._path, known) if record.deleting_at is None else None
-        if kept is None:
-            self._remove([record])
-        else:
+        if kept is not None:
             self._put([kept])
+            return
+        # This process may have been away, as a laptop is that was closed.
+        end = None if record.ended else read_end(self._connection, self._path, known)
+        self._remove([end or record])
 
     def _take_back(self, record: PodRecord) -> PodRecord:
         """The pod under the launch that created it, whatever its label says now."""

@@ -13,12 +13,19 @@ from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.watch import PodWatch
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.relabelled_pods import reclaim
-from overspan.adapters.kubernetes.manifests.names import INSTALLATION, MANAGED_BY, MANAGER, name_anchor, parse_token
+from overspan.adapters.kubernetes.manifests.names import (
+    END,
+    INSTALLATION,
+    MANAGED_BY,
+    MANAGER,
+    name_anchor,
+    parse_token,
+)
 from overspan.adapters.kubernetes.manifests.rendering import LaunchPlan, read_plan
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
-from overspan.adapters.kubernetes.observation.projection import PodSnapshot
-from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, PodRecord, read_pod
+from overspan.adapters.kubernetes.observation.projection import Key, PodSnapshot
+from overspan.adapters.kubernetes.observation.records import DOMAIN, LAUNCH, PodRecord, read_pod, read_record
 from overspan.bridge.model.errors import NotFound, OverspanError
 
 AGAIN = DOMAIN + "again"
@@ -219,7 +226,16 @@ class Launches:
         again, _, returns = str((metadata.get("annotations") or {}).get(AGAIN, "")).partition(" ")
         if again:
             watched.again_at, watched.returns = float(again), int(returns or 0)
+        watched.tombstones = _read_ends(anchor)
         self.watched[token] = watched
+
+
+def _read_ends(anchor: Mapping[str, Any]) -> dict[Key, PodRecord]:
+    """The ends of pods that another daemon let go: of each node run of an attempt the last one."""
+    texts = [text for name, text in anchor["data"].items() if name.startswith(END)]
+    ends = [record for record in map(read_record, texts) if record is not None]
+    ends.sort(key=lambda record: record.run)
+    return {(record.task, record.attempt, record.index): record for record in ends}
 
 
 def _take_snapshot(watched: WatchedLaunch, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:

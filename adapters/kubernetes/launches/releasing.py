@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters.kubernetes.api.calls import Calls, finish_all
+from overspan.adapters.kubernetes.launches.abandoned_pods import free_abandoned
 from overspan.adapters.kubernetes.launches.launches import (
     Handle,
     Launches,
@@ -90,6 +91,7 @@ class Releaser:
                 except NotFound:
                     _log.warning("%s %s has no launch", kind, document["metadata"].get("name"))
         self._looked[key] = now
+        await free_abandoned(calls, installation, time.time())
 
     async def remove(self, handle: Handle, *, wait: bool = True) -> None:
         """Remove a launch: first its Service, which frees the name, then the pods, whatever they do, then the rest.

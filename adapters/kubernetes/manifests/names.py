@@ -22,12 +22,16 @@ INSTALLATION = DOMAIN + "installation"
 JOB = DOMAIN + "job"
 NAME = DOMAIN + "name"
 """Annotation of an anchor, and label of pods: the job's name."""
+FREE = DOMAIN + "free-ended-pods"
+"""Annotation of an anchor: the command that frees the launch's ended pods without any daemon."""
 USER = DOMAIN + "user"
 HOST = DOMAIN + "host"
 """Label of a pod on whose node others want to be: its member name, or its task's."""
 GUEST = DOMAIN + "guest"
 """Label of a pod that runs on the nodes of another task: that task."""
 FINALIZER = DOMAIN + "outcome"
+END = "end."
+"""How the anchor's entries begin that have ends of pods."""
 ANCHOR_PREFIX = "overspan-"
 """How the names of anchors begin; the token of their launch follows."""
 
@@ -54,6 +58,11 @@ def parse_token(token: str) -> Token:
 def name_anchor(token: str) -> str:
     """The name of a launch's ConfigMap, and of its Secret and PodGroup."""
     return f"{ANCHOR_PREFIX}{token}".lower()
+
+
+def name_end(pod: str) -> str:
+    """The anchor's entry with the end of a pod that was let go while its daemon was away."""
+    return f"{END}{pod}"
 
 
 def name_archive(token: str, number: int) -> str:

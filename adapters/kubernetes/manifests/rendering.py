@@ -113,7 +113,7 @@ def render(launch: Launch, plan: LaunchPlan, settings: Settings, *, trial: bool 
     texts.update({name_script(task): task.run for task in plan.job.spec.tasks if needs_script(task)})
     nodes = (0,) if trial else None
     objects = Objects(
-        anchor=render_anchor(plan, texts),
+        anchor=render_anchor(plan, texts, settings.namespace),
         configs=(
             *render_archives(plan.token, plan.files),
             *render_commands(plan, settings),

@@ -11,6 +11,7 @@ from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.manifests.environment import list_secrets
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, write_plan
 from overspan.adapters.kubernetes.manifests.names import (
+    FREE,
     NAME,
     has_names,
     label_launch,
@@ -18,6 +19,7 @@ from overspan.adapters.kubernetes.manifests.names import (
     name_domain,
     select_launch,
 )
+from overspan.adapters.kubernetes.observation.records import LAUNCH
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 
@@ -31,7 +33,7 @@ _PORT = 1
 """A Service needs one; nothing listens there, since a headless one hands out addresses only."""
 
 
-def render_anchor(plan: LaunchPlan, texts: Mapping[str, str]) -> Document:
+def render_anchor(plan: LaunchPlan, texts: Mapping[str, str], namespace: str) -> Document:
     """The ConfigMap that owns everything else of a launch. InvalidRequest for a job that is too large for the API."""
     data = {PLAN: json.dumps(write_plan(plan), separators=(",", ":")), **texts}
     size = sum(len(text.encode()) for text in data.values())
@@ -43,9 +45,19 @@ def render_anchor(plan: LaunchPlan, texts: Mapping[str, str]) -> Document:
     metadata = {
         "name": name_anchor(plan.token),
         "labels": label_launch(plan.token),
-        "annotations": {NAME: plan.job.spec.name},
+        "annotations": {NAME: plan.job.spec.name, FREE: _word_freeing(plan.token, namespace)},
     }
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _word_freeing(token: str, namespace: str) -> str:
+    """The command by which an administrator lets the ended pods of a launch go, whose daemon is gone for good."""
+    ended = "--field-selector=status.phase!=Running,status.phase!=Pending"
+    change = json.dumps({"metadata": {"finalizers": None}}, separators=(",", ":"))
+    return (
+        f"kubectl -n {namespace} get pods -l {LAUNCH}={token} {ended} -o name"
+        f" | xargs -r -n 1 kubectl -n {namespace} patch --type=merge -p '{change}'"
+    )
 
 
 def name_shared(token: str, job: Job, task: str) -> str:

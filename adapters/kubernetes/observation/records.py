@@ -147,6 +147,26 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
     )
 
 
+LONGEST_MESSAGE = 1024
+"""Letters of a message in a record that is kept."""
+
+
+def write_record(record: PodRecord) -> str:
+    """A record as a text: what is at its empty value is left out, and long messages are cut."""
+    short = record._replace(message=record.message[:LONGEST_MESSAGE], last_word=record.last_word[:LONGEST_MESSAGE])
+    fields = {name: value for name, value in short._asdict().items() if value != getattr(_EMPTY, name)}
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def read_record(text: str) -> PodRecord | None:
+    """The record that `write_record` wrote; None for another text. Fields of a later version are dropped."""
+    try:
+        fields = json.loads(text)
+        return _EMPTY._replace(**{name: value for name, value in fields.items() if name in PodRecord._fields})
+    except (ValueError, AttributeError):
+        return None
+
+
 def _read_waiting(
     conditions: Mapping[Any, Mapping[str, Any]], statuses: Iterable[Mapping[str, Any]]
 ) -> tuple[str, str]:
@@ -212,3 +232,6 @@ def _number(value: Any) -> int:
         return int(value or 0)
     except (TypeError, ValueError):
         return 0
+
+
+_EMPTY = read_pod({})

@@ -34,7 +34,7 @@ def run(call: Invocation) -> int:
     """Print logs."""
     parser = make_parser(call, "Print the output of a job.", _EXAMPLES)
     parser.add_argument("job", metavar="JOB", help="id, N+k, N.TASK or name")
-    parser.add_argument("task", metavar="TASK", nargs="?", default="", help="name of a task")
+    parser.add_argument("task", metavar="TASK", nargs="?", default="", help="name of a task, or its number from 0")
     parser.add_argument("--node", type=int, metavar="I", help="one node of the task, from 0")
     parser.add_argument(
         "--attempt", type=_read_attempt, metavar="A", help="one attempt, from 0, or all; default the newest"
@@ -175,11 +175,15 @@ def _write(data: bytes) -> None:
 
 
 def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogWish) -> tuple[str, LogWish]:
-    """Turn `N+k` into the job and its task's name."""
+    """Turn `N+k` into the job and its task's name, and a TASK that is no name but a number into that task's name."""
     number, plus, offset = job.partition("+")
+    names = [str(task["name"]) for task in tasks]
     if plus and not wish.task:
-        name = next((str(task["name"]) for task in tasks if task.get("offset") == int(offset)), "")
+        name = next((name for name, task in zip(names, tasks) if task.get("offset") == int(offset)), "")
         return number, wish._replace(task=name)
+    if wish.task.isdecimal() and wish.task not in names and int(wish.task) < len(names):
+        # As SkyPilot's users type it.
+        return number, wish._replace(task=names[int(wish.task)])
     return number, wish
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.cli.invocation import Invocation
@@ -54,6 +54,8 @@ _STATES = (
     " powering_down powered_down power_down powering_up fail maint reboot reboot^ unknown"
 )
 _SHORT = {"alloc": "allocated", "mix": "mixed", "comp": "completing", "drng": "draining", "resv": "reserved"}
+_FORMATS = ("Format", "format", "list-reasons", "summarize", "long", "json", "yaml")
+"""Options that ask for columns of Slurm's, or for a document."""
 Node = dict[str, Any]
 
 
@@ -79,7 +81,8 @@ def run(call: Invocation) -> int:
 
 def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
     every: list[Node] = [node for node in document.get("nodes") or () if _in_partition(node, words)]
-    if not words.has("clusters"):
+    fitted = _fits_terminal(words, call.environment)
+    if not words.has("clusters") and not fitted:
         # As in Slurm, a line tells its cluster only where clusters were asked for.
         every = [{**node, "cluster": ""} for node in every] if not _documents(words) else every
     nodes = _choose(every, words)
@@ -94,14 +97,21 @@ def _print(call: Invocation, words: Words, document: dict[str, Any]) -> int:
     divided = any(column.header == "PARTITION" for column in columns)
     if divided and not words.has("Node") and not words.has("list-reasons"):
         rows += sinfo_fields.empty_rows(every, rows)
-    layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), rows)
     now = float(document.get("now") or time.time())
+    if fitted:
+        from overspan.bridge.cli.tables.node_table import fit_nodes
+
+        layout = fit_nodes(rows, now, by_node=words.has("Node"), titled=words.has("clusters"))
+    else:
+        layout = choose_layout(words, call.environment.get("SINFO_FORMAT", ""), rows)
     if words.has("long") and not words.has("iterate"):
         write(time.strftime(DATE, time.localtime(now)) + "\n")
     header = not words.has("noheader")
     if words.has("clusters"):
-        for name in dict.fromkeys(row.cluster for row in rows):
-            write(f"CLUSTER: {name}\n" + render(layout, [row for row in rows if row.cluster == name], now, header))
+        for number, name in enumerate(dict.fromkeys(row.cluster for row in rows)):
+            # As squeue: with -h neither titles nor blank lines.
+            title = ("\n" if number else "") + f"CLUSTER: {name}\n" if header else ""
+            write(title + render(layout, [row for row in rows if row.cluster == name], now, header))
     else:
         write(render(layout, rows, now, header))
     for fault in layout.faults:
@@ -148,6 +158,12 @@ def fit_widths(text: str, rows: Sequence[NodeRow]) -> str:
         width = max(width, _MIN_AUTO_WIDTH)
         text = text.replace(f"%#{letter}", f"%{width}{letter}").replace(f"%.#{letter}", f"%.{width}{letter}")
     return text
+
+
+def _fits_terminal(words: Words, environment: Mapping[str, str]) -> bool:
+    """Whether a person looks, who has asked for no format: a pipe has Slurm's own table, byte for byte."""
+    asked = any(words.has(name) for name in _FORMATS)
+    return sys.stdout.isatty() and not asked and not environment.get("SINFO_FORMAT")
 
 
 def _documents(words: Words) -> bool:

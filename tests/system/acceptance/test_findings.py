@@ -40,7 +40,8 @@ def job_file(text: str, code: int, *says: str) -> Row:
 COMMANDS: dict[str, Row] = {
     "U2-cancel-task": Row("scancel {group} wrong", 1, ("has no task 'wrong'", "its tasks: a, b")),
     "U2-logs-task": Row("logs -f {group} wrong", 4, ("has no task 'wrong'", "its tasks: a, b")),
-    "S10-logs-number": Row("logs {group} 0", 4, ("has no task '0'", "its tasks: a, b")),
+    "S10-logs-number": Row("logs {group} 0", 4, ("task a of job", "has not started")),
+    "S10-logs-wrong-number": Row("logs {group} 2", 4, ("has no task '2'", "its tasks: a, b")),
     "U4-logs-not-started": Row("logs {held}", 4, ("has not started: PENDING (JobHeldUser)",)),
     "U3-logs-array": Row("logs {array}", 4, ("has not started: PENDING (JobHeldUser)",)),
     "U13-since": Row("logs --since soon {held}", 2, ("'soon' is no time", "how long ago")),

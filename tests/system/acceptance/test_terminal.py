@@ -51,3 +51,11 @@ def test_names_and_comments_cannot_forge_lines(span: Any) -> None:
     # A pipe has the bytes, as with Slurm.
     assert NAME in span.run("squeue", "-o", "%i %j %k").stdout
     span.run("scancel", job)
+
+
+def test_sinfo_says_what_the_machine_has_and_what_is_in_use(span: Any) -> None:
+    refused = span.run("sbatch", "-c", "100000", "--wrap", "true", check=False)
+    header, line = on_terminal(span, "sinfo").splitlines()
+    found = dict(zip(header.split(), line.split(), strict=True))
+    cpus = found["CPUS(A/T)"].partition("/")[2]
+    assert f"has {cpus}\n" in refused.stderr and found["MEMORY(A/T)"].startswith("0/")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from tests.system.kubernetes.conftest import KubeSpan
 from tests.system.kubernetes.tolerations import SOON
+
+from overspan.adapters.kubernetes.api.calls import Calls
+from overspan.adapters.kubernetes.api.connection import open_connection
+from overspan.adapters.kubernetes.launches.abandoned_pods import ABANDONED_SECONDS, free_abandoned
+from overspan.adapters.kubernetes.settings import Settings
 
 HALF = """
 ---
@@ -215,3 +222,26 @@ def test_what_a_dead_daemon_left_goes_by_the_administrators_command(kube: KubeSp
     subprocess.run(words, check=True, env=environment, capture_output=True)
     kube.wait_until(lambda: not kube.pods(), 30, "no pod to be left")
     kube.run("scancel", str(job))
+
+
+def test_another_daemon_lets_go_what_a_drain_has_deleted_and_the_end_is_known_all_the_same(kube: KubeSpan) -> None:
+    job = kube.submit("name: left\nrun: sleep 1; exit 3\nresources: {cpus: 0.1}\n")
+    kube.until(job, "RUNNING", timeout=60)
+    kube.kill_daemon()
+    kube.wait_until(lambda: [one["status"]["phase"] for one in kube.pods().values()] == ["Failed"], 60, "its end")
+    kube.kubectl("delete", "pods", "--all", "--wait=false")
+    connection = open_connection(Settings(kubeconfig=str(kube.rig.kubeconfig), namespace=kube.namespace))
+
+    def free(seconds: float) -> list[str]:
+        """What is left after another daemon has looked, so many seconds later."""
+        asyncio.run(free_abandoned(Calls(connection, kube.namespace), "other", time.time() + seconds))
+        return list(kube.pods())
+
+    try:
+        assert len(free(60)) == 1
+        kube.wait_until(lambda: not free(ABANDONED_SECONDS + 120), 30, "no pod to be left")
+    finally:
+        connection.close()
+    shown = kube.until(job, "FAILED", timeout=60)
+    assert (shown["reason"], shown["exit_code"]) == ("NonZeroExitCode", 3)
+    kube.until_empty(60)

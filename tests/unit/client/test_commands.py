@@ -268,6 +268,16 @@ def test_sinfo_and_clusters(daemon: Any, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+def test_sinfo_by_cluster(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "state": "idle"}
+    nodes = [node, {**node, "cluster": "gpu", "partition": "big"}]
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": nodes}
+    assert main(["sinfo", "-M", "all", "-o", "%R"]) == 0
+    assert capsys.readouterr().out == "CLUSTER: local\nPARTITION\nlocal\n\nCLUSTER: gpu\nPARTITION\nbig\n"
+    assert main(["sinfo", "-M", "all", "-h", "-o", "%R"]) == 0
+    assert capsys.readouterr().out == "local\nbig\n"
+
+
 def test_wait_gives_the_jobs_code_or_124(daemon: Any, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/queue"] = lambda request: _listing(ROW)
     daemon.routes["GET /v1/jobs/7/wait"] = lambda request: {"over": True, "state": "FAILED", "signal": 9}
@@ -331,13 +341,34 @@ def test_logs_of_a_group_are_prefixed(daemon: Any, capfdbinary: pytest.CaptureFi
     assert capfdbinary.readouterr().out == b"trainer-0 | hi\ndata-0    | hi\nhi\n"
 
 
-@pytest.mark.parametrize("words", [["7", "x"], ["-f", "7", "x"], ["-f", "7.x"], ["--list", "7", "x"]])
+@pytest.mark.parametrize(("word", "named"), [("0", "b"), ("1", "0"), ("2", "a")])
+def test_logs_of_a_task_by_its_number_unless_one_has_that_for_its_name(
+    word: str, named: str, daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    names = ("b", "a", "c") if word == "0" else ("b", "0", "a")
+    rows = [{"task": name, "node": 0, "attempt": 0, "stream": "output", "size": 1} for name in names]
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": n} for n in names]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": rows}
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (
+        200,
+        request["query"]["task"].encode()[int(request["query"]["offset"]) :],
+        {},
+    )
+    assert main(["logs", "7", word]) == 0
+    assert capfdbinary.readouterr().out == named.encode()
+    if word == "1":
+        assert main(["logs", "7", "0"]) == 0
+        assert capfdbinary.readouterr().out == b"0"
+
+
+@pytest.mark.parametrize("words", [["7", "x"], ["7", "2"], ["-f", "7", "x"], ["-f", "7.x"], ["--list", "7", "x"]])
 def test_logs_of_an_unknown_task_name_the_jobs_tasks(
     words: list[str], daemon: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "a"}, {"name": "b"}]}}
     assert main(["logs", *words]) == 4
-    assert capsys.readouterr() == ("", "span: error: job 7 has no task 'x'\n  its tasks: a, b\n")
+    said = f"span: error: job 7 has no task {words[-1].removeprefix('7.')!r}\n  its tasks: a, b\n"
+    assert capsys.readouterr() == ("", said)
 
 
 def test_a_single_jobs_log_is_followed_as_it_is(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -503,3 +534,45 @@ def test_squeue_on_a_terminal_fits_it_unless_a_format_is_given(
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     assert main(["squeue"]) == 0
     assert "train-ll " in capsys.readouterr().out
+
+
+def test_sinfo_on_a_terminal_tells_sizes_and_use_unless_a_format_is_asked_for(
+    daemon: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = {"name": "n1", "cluster": "local", "partition": "local", "state": "idle", "cpus": 4, "memory": 2048}
+    daemon.routes["GET /v1/nodes"] = lambda request: {"now": 1, "clusters": [], "nodes": [node]}
+    daemon.routes["GET /v1/clusters"] = lambda request: {"clusters": [{"name": "local"}]}
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for words in ([], ["-N"], ["-M", "local"], ["-h"]):
+        assert main(["sinfo", *words]) == 0
+        shown = capsys.readouterr().out
+        assert "0/4" in shown and "0/2G" in shown, words
+        assert ("CPUS(A/T)" in shown) is ("-h" not in words)
+    for words in (["-o", "%P %N"], ["-O", "Partition"], ["-l"], ["-s"], ["-R"], ["--json"]):
+        assert main(["sinfo", *words]) == 0
+        assert "0/2G" not in capsys.readouterr().out, words
+    monkeypatch.setenv("SINFO_FORMAT", "%P")
+    assert main(["sinfo"]) == 0
+    assert "0/2G" not in capsys.readouterr().out
+    monkeypatch.delenv("SINFO_FORMAT")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert main(["sinfo"]) == 0
+    assert "0/2G" not in capsys.readouterr().out
+
+
+def test_a_plan_is_of_the_file_with_its_changes_and_keeps_secrets_out_of_the_command_line(
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "hush")
+    daemon.routes["POST /v1/plan"] = lambda request: {"text": "pods", "notes": []}
+    file = tmp_path / "j.yaml"
+    file.write_text("run: x")
+    words = ["--env", "SEED=7", "--secret", "TOKEN", "--set", "time=2h", "-n", "trial", "--num-nodes", "3"]
+    assert main(["plan", str(file), *words]) == 0
+    body = daemon.requests[-1]["body"]
+    assert (body["env"], body["secrets"], body["name"]) == ({"SEED": "7"}, {"TOKEN": "hush"}, "trial")
+    assert body["overrides"] == ["*.num_nodes=3", "time=2h"]
+    assert "hush" not in json.dumps(body["command"])
+    script = tmp_path / "s.sh"
+    script.write_text("#!/bin/sh\n")
+    assert main(["plan", str(script), "--env", "SEED=7"]) == 2

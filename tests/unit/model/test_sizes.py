@@ -12,6 +12,7 @@ from overspan.bridge.model.sizes import (
     format_memory_option,
     parse_memory,
     parse_skypilot_memory,
+    shorten_memory,
 )
 
 
@@ -66,6 +67,14 @@ def test_skypilot_memory_refused(value: object) -> None:
 )  # fmt: skip
 def test_format_memory(mib: int, text: str) -> None:
     assert format_memory(mib) == text
+
+
+@pytest.mark.parametrize(
+    ("mib", "text"),
+    [(0, "0"), (512, "512M"), (1024, "1G"), (1536, "1.5G"), (262144, "256G"), (2097152, "2T"), (1500000, "1.4T")],
+)
+def test_memory_is_short(mib: int, text: str) -> None:
+    assert shorten_memory(mib) == text
 
 
 @given(st.integers(min_value=0, max_value=10**12))

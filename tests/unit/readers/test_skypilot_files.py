@@ -117,6 +117,24 @@ def hint(text: str) -> str:
     return caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("run: conda activate rl\n", "conda activate"),
+        ("run: |\n  cd x && mamba activate rl\n  train\n", "mamba activate"),
+        ("login: false\nrun: conda activate rl\n", ""),
+        ("login: true\nrun: conda activate rl\n", ""),
+        ("run: |\n  # conda activate rl\n  echo conda activate\n", ""),
+        ("run: |\n  . /opt/conda/etc/profile.d/conda.sh\n  conda activate rl\n", ""),
+        ('run: |\n  eval "$(conda shell.bash hook)"; conda activate rl\n', ""),
+        ("run: |\n  source ~/.bashrc\n  nvm use 20\n", ""),
+    ],
+)
+def test_a_command_of_a_login_environment_is_noted_with_its_line(text: str, command: str) -> None:
+    said = f"job.yaml:2:6: {command} is a function of a login environment, which the task does not have:"
+    assert read(f"name: a\n{text}").notes == ((f"{said} write `login: true`",) if command else ())
+
+
 @pytest.mark.parametrize("name", ["1X", "A-B", ""])
 def test_variables_of_the_command_line_have_names(name: str) -> None:
     with pytest.raises(InvalidRequest, match="is not the name of a variable") as caught:

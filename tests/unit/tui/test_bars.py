@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from overspan.tui.widgets.bars import draw_bar, shorten_memory, style_use
+from overspan.tui.widgets.bars import draw_bar, style_use
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,3 @@ def test_a_bar_has_its_width_whatever_is_in_use(used: float, total: float, width
 def test_the_colour_tells_what_is_nearly_full() -> None:
     assert [style_use(used, 10) for used in (0, 1, 8.9, 9, 10)] == ["dim", "good", "good", "waiting", "waiting"]
     assert style_use(1, 0) == "dim"
-
-
-@pytest.mark.parametrize(
-    ("mib", "text"),
-    [(0, "0"), (512, "512M"), (1024, "1G"), (1536, "1.5G"), (262144, "256G"), (2097152, "2T"), (1500000, "1.4T")],
-)
-def test_memory_is_short(mib: int, text: str) -> None:
-    assert shorten_memory(mib) == text

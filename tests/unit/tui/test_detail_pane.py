@@ -37,6 +37,13 @@ def test_a_failure_is_told_with_its_cause_fault_and_exit_code() -> None:
     assert "        fit [a-c]" in lines
 
 
+def test_a_task_that_waits_for_readiness_says_for_whom_and_what_the_probe_met() -> None:
+    told = "t waits for s: tcp s-0:9999, 8 tries, connection refused"
+    shown = document()
+    shown["tasks"].insert(0, {"name": "t", "state": "PENDING", "reason": "Dependency", "nodes": 1, "waits": told})
+    assert ["Waits", told] in [line.split(maxsplit=1) for line in write(JobAnswers(shown), 100)]
+
+
 def test_words_of_reasons_and_ends() -> None:
     assert explain_reason("Resources: 0 of 2") == "what it asks for is not free: 0 of 2"
     assert explain_exit(0, 9) == "killed by SIGKILL" and explain_exit(137, 0).endswith("SIGKILL)")

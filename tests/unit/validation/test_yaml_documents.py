@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.readers.job_file import read_tables
-from overspan.bridge.validation.yaml_documents import MAX_DEPTH, MAX_LENGTH, read_documents, resolve
+from overspan.bridge.validation.yaml_documents import MAX_DEPTH, MAX_ENTRIES, MAX_LENGTH, read_documents, resolve
 from overspan.bridge.validation.yaml_nodes import Items, Scalar, Table, find_node, has_path, key_place, place_in, plain
 
 
@@ -140,7 +140,8 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("[" * (MAX_DEPTH + 1), 1, "deep"),
         ("[" * 200_000, 1, "deep"),
         ("a: " + "x" * MAX_LENGTH, 0, "limit"),
-        ("a:\n" + "".join(f" - {n}\n" for n in range(100_001)), 100_001, "more than"),
+        ("a:\n" + "".join(f" - {n}\n" for n in range(100_001)), 10_001, "a list has more than"),
+        ("".join(f"k{n}:\n" + " - x\n" * 9_999 for n in range(11)), 90_002, "the file has more than"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -172,3 +173,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         read_tables(text, "f")
     except InvalidRequest as error:
         assert error.place is not None
+
+
+@pytest.mark.parametrize(("entry", "kind"), [("  K{}: 1\n", "mapping"), ("  - {}\n", "list")])
+def test_of_a_mapping_or_list_without_end_the_rest_is_not_read(entry: str, kind: str) -> None:
+    text = "envs:\n" + "".join(map(entry.format, range(MAX_ENTRIES)))
+    (document,) = read_documents(text, "f")
+    assert len(plain(document)["envs"]) == MAX_ENTRIES
+    # What is no YAML at all comes behind it.
+    with pytest.raises(InvalidRequest, match=f"a {kind} has more than {MAX_ENTRIES} entries") as caught:
+        read_documents(text + entry.format("last") + "]\n", "f")
+    assert caught.value.place is not None and caught.value.place.line == MAX_ENTRIES + 2

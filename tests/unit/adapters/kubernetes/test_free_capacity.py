@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.kubernetes_api import KubernetesApi
 from tests.unit.adapters.kubernetes.bench import Bench, make_job, play
 
 from overspan.adapters.contract import Accepted
@@ -121,3 +123,41 @@ def test_who_may_not_list_nodes_asks_with_pods(bench: Bench) -> None:
             await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
 
     play(story)
+
+
+def test_a_group_that_never_fits_is_away_for_longer_each_time_whatever_becomes_of_the_daemon(
+    api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[int] = []
+
+    def note(timeout: float, oldest: bool, returns: int = 0) -> float:
+        assert soft_gang.LONGEST_ABSENCE >= choose_wait(timeout, oldest, returns + 2) > choose_wait(timeout, oldest)
+        rounds.append(returns)
+        return 0.0
+
+    choose_wait = soft_gang.choose_wait
+    monkeypatch.setattr(soft_gang, "choose_wait", note)
+    bench = Bench(api, tmp_path, gang_timeout=1)
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, make_job())
+            assert isinstance(answer, Accepted)
+            await bench.until(cluster, lambda: give_places(bench, 2) and len(rounds) >= 2, "two rounds")
+        async with bench.open() as cluster:
+            await bench.until(cluster, lambda: give_places(bench, 2) and len(rounds) >= 3, "the next daemon's round")
+        assert rounds[:3] == [0, 1, 2]
+
+    play(story)
+
+
+def give_places(bench: Bench, most: int) -> bool:
+    """Bind so many of the pods, which the cluster has room for, and end those that are deleted."""
+    pods = bench.documents()
+    for name, pod in pods.items():
+        if pod["metadata"].get("deletionTimestamp"):
+            bench.api.pods.gone(name)
+    for name in sorted(pods)[:most]:
+        if not pods[name]["spec"].get("nodeName") and not pods[name]["metadata"].get("deletionTimestamp"):
+            bench.place(name)
+    return True

@@ -21,3 +21,8 @@ def test_every_container_is_restricted_and_what_is_written_stays() -> None:
     assert main == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}
     # What was given is not changed.
     assert pod["spec"]["initContainers"] == [{"name": "files"}]
+
+
+def test_a_pod_that_says_nothing_is_as_the_standard_wants_it() -> None:
+    spec = restrict_pod({"spec": {"containers": [{"name": "main"}]}})["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

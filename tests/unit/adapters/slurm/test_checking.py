@@ -129,7 +129,7 @@ class TestCheck:
             ("rig: Can't open user config file /x: No such file or directory", "`ssh_config`"),
             ("rig: Could not resolve hostname rig: Name or service not known", "set `host`"),
             ("rig: Host key verification failed.", "compare the host's key"),
-            ("rig: ada@rig: Permission denied (publickey).", "`span login`"),
+            ("rig: ada@rig: Permission denied (publickey).", "the right user and key; `span login`"),
             ("rig: connect to host rig port 22: Connection refused", "whether the host answers"),
             ("sh: scontrol: not found", "`path`"),
             ("Unable to contact slurm controller (connect failure)", "scontrol ping"),
