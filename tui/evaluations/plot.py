@@ -41,7 +41,7 @@ UNICODE = PlotSigns("•", "★", "◆", "x", "┴", "▲", "─", "└", "│",
 ASCII = PlotSigns("o", "*", "@", "x", "+", "^", "-", "+", "|", "~", False)
 
 
-class PlotPoint(NamedTuple):
+class StepScore(NamedTuple):
     """An evaluation at a step: its score, where it has one that can be drawn."""
 
     step: float
@@ -56,7 +56,7 @@ class ScorePlot(NamedTuple):
     """What is drawn: the evaluations by step, and the words above and in place of them."""
 
     title: str
-    points: tuple[PlotPoint, ...] = ()
+    points: tuple[StepScore, ...] = ()
     best: str = ""
     lowest_is_best: bool = False
 
@@ -68,7 +68,7 @@ def make_plot(watch: KnownWatch, chosen: Mapping[str, Any] | None = None) -> Sco
         step, score = one.get("step"), one.get("score")
         if step is not None and math.isfinite(step):
             drawn = float(score) if score is not None and math.isfinite(score) else None
-            points.append(PlotPoint(float(step), drawn, bool(one.get("best")), is_over(one), one is chosen))
+            points.append(StepScore(float(step), drawn, bool(one.get("best")), is_over(one), one is chosen))
     best = next((one for one in watch.evaluations if one.get("best") and one.get("score") is not None), None)
     words = f"best {float(best['score']):.6g} at {best.get('checkpoint', '')}" if best is not None else ""
     title = f"{watch.key.name} of {watch.summary.get('job_name') or watch.key.job}"
@@ -111,7 +111,7 @@ def _write_caption(plot: ScorePlot, width: int, signs: PlotSigns) -> list[Styled
     ]
 
 
-def _label_scores(points: Iterable[PlotPoint], height: int) -> dict[int, str]:
+def _label_scores(points: Iterable[StepScore], height: int) -> dict[int, str]:
     """The bounds of the scores, by the line that they stand on, and what is between them."""
     low, high = find_bounds([point.score for point in points if point.score is not None])
     if high <= low:
@@ -137,7 +137,7 @@ def place(value: float, bounds: tuple[float, float], count: int) -> int:
 class _Canvas:
     """The cells between the bounds. Dots are counted from the top left."""
 
-    def __init__(self, points: Sequence[PlotPoint], width: int, height: int, signs: PlotSigns) -> None:
+    def __init__(self, points: Sequence[StepScore], width: int, height: int, signs: PlotSigns) -> None:
         self.points = points
         self.width, self.height = width, height
         self.signs = signs
@@ -172,7 +172,7 @@ class _Canvas:
         for dot in (self._dot(point) for point in self.points if point.score is not None):
             self._set(*dot)
 
-    def _dot(self, point: PlotPoint) -> tuple[int, int]:
+    def _dot(self, point: StepScore) -> tuple[int, int]:
         columns, lines = self.width * self._across, self.height * self._down
         assert point.score is not None
         return place(point.step, self.steps, columns), lines - 1 - place(point.score, self.scores, lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.system.acceptance.test_evaluations import write_watch
+from tests.system.checkpoint_groups import write_watch
 from tests.system.conftest import Span
 from tests.system.top.live_queue import LiveQueue, play_live
 from tests.unit.tui.frames import read_frame

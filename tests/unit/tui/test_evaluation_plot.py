@@ -15,7 +15,7 @@ from tests.unit.tui.labs import HOSTILE
 
 from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.tui.evaluations.answers import KnownWatch, WatchKey
-from overspan.tui.evaluations.plot import PlotPoint, ScorePlot, draw_plot, make_plot, place, trace_line
+from overspan.tui.evaluations.plot import ScorePlot, StepScore, draw_plot, make_plot, place, trace_line
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -30,10 +30,10 @@ def read(plot: ScorePlot, width: int = 40, height: int = 9, ascii_only: bool = T
     return ["".join(part.text for part in line).rstrip() for line in draw_plot(plot, width, height, ascii_only)]
 
 
-def make_points(*scores: float | None) -> tuple[PlotPoint, ...]:
+def make_points(*scores: float | None) -> tuple[StepScore, ...]:
     """A score at each of the steps 10, 20...; the highest is the best one."""
     best = max((score for score in scores if score is not None), default=None)
-    return tuple(PlotPoint(step * 10.0, score, score == best) for step, score in enumerate(scores, 1))
+    return tuple(StepScore(step * 10.0, score, score == best) for step, score in enumerate(scores, 1))
 
 
 def test_scores_stand_between_their_bounds_with_the_best_one_marked() -> None:
@@ -61,11 +61,11 @@ def test_lines_are_drawn_in_braille_where_the_terminal_has_it() -> None:
 
 def test_the_current_one_the_failed_and_the_live_ones_are_on_the_axis() -> None:
     points = (
-        PlotPoint(10, 0.1),
-        PlotPoint(20, 0.4, best=True),
-        PlotPoint(30, 0.3, current=True),
-        PlotPoint(40, None),
-        PlotPoint(50, None, over=False),
+        StepScore(10, 0.1),
+        StepScore(20, 0.4, best=True),
+        StepScore(30, 0.3, current=True),
+        StepScore(40, None),
+        StepScore(50, None, over=False),
     )
     lines = read(ScorePlot("t", points))
     assert "@" in "\n".join(lines[1:-2]) and "*" in "\n".join(lines[1:-2])
@@ -107,7 +107,7 @@ def test_one_score_and_equal_scores_are_in_the_middle() -> None:
 
 
 def test_scores_of_one_step_are_one_line_up_and_the_newest_is_joined() -> None:
-    points = (PlotPoint(10, 0.0), PlotPoint(20, 1.0), PlotPoint(20, 0.5), PlotPoint(30, 0.5))
+    points = (StepScore(10, 0.0), StepScore(20, 1.0), StepScore(20, 0.5), StepScore(30, 0.5))
     lines = read(ScorePlot("t", points), 60)
     assert sum(line.count("o") for line in lines[1:-2]) == 4
 
@@ -125,7 +125,7 @@ def test_any_numbers_fit_into_any_size(
     pairs: list[tuple[float, float | None]], width: int, height: int, a: bool
 ) -> None:
     points = [
-        PlotPoint(step, score, number == 2, number != 3, number == 1) for number, (step, score) in enumerate(pairs)
+        StepScore(step, score, number == 2, number != 3, number == 1) for number, (step, score) in enumerate(pairs)
     ]
     lines = draw_plot(ScorePlot("title", tuple(sorted(points, key=lambda point: point.step)), "best"), width, height, a)
     assert len(lines) <= height
