@@ -144,6 +144,8 @@ class _Canvas:
         self.steps = find_bounds([point.step for point in points])
         self.scores = find_bounds([point.score for point in points if point.score is not None])
         self._across, self._down = (2, 4) if signs.braille else (1, 1)
+        self._scored = [(point, self._dot(point)) for point in points if point.score is not None]
+        """What has a score, each with its dot."""
         self._bits: dict[tuple[int, int], int] = {}
         """By cell, the dots of lines."""
         self._signs: dict[tuple[int, int], StyledText] = {}
@@ -164,12 +166,13 @@ class _Canvas:
 
     def _draw_line(self) -> None:
         """Join the scores in the order of their steps, the newest of each step."""
-        newest = {point.step: point for point in self.points if point.score is not None}
-        dots = [self._dot(point) for point in newest.values()]
+        newest = {point.step: dot for point, dot in self._scored}
+        # Of ten thousand scores many share a dot.
+        dots = [dot for dot, _ in itertools.groupby(newest.values())]
         for (x, y), (to_x, to_y) in itertools.pairwise(dots):
             for dot in trace_line(x, y, to_x, to_y):
                 self._set(*dot)
-        for dot in (self._dot(point) for point in self.points if point.score is not None):
+        for dot in {dot for _, dot in self._scored}:
             self._set(*dot)
 
     def _dot(self, point: StepScore) -> tuple[int, int]:
@@ -184,15 +187,12 @@ class _Canvas:
 
     def _put_signs(self) -> None:
         """Mark scores where there is room for signs; the best one and the current one, which nothing hides, always."""
-        scored = [point for point in self.points if point.score is not None]
-        sparse = len(scored) * _SPARSE <= self.width
-        for point in sorted(scored, key=lambda point: (point.current, point.best)):
-            x, y = self._dot(point)
-            cell = x // self._across, y // self._down
+        sparse = len(self._scored) * _SPARSE <= self.width
+        marked = [(point, dot) for point, dot in self._scored if point.best or point.current or sparse]
+        for point, (x, y) in sorted(marked, key=lambda each: (each[0].current, each[0].best)):
             sign = self.signs.best if point.best else self.signs.current if point.current else self.signs.score
-            if point.best or point.current or sparse:
-                style = "chosen" if point.current else "good" if point.best else "accent"
-                self._signs[cell] = StyledText(sign, style)
+            style = "chosen" if point.current else "good" if point.best else "accent"
+            self._signs[x // self._across, y // self._down] = StyledText(sign, style)
 
     def draw_axis(self) -> list[StyledText]:
         """The axis: evaluations without a score, and where the current one is."""

@@ -50,6 +50,8 @@ from overspan.tui.widgets.line_table import LineTable, TableColumn
 _WATCHES, _RESULTS = "evaluations", "results of evaluations"
 NEWS_SECONDS = 0.5
 """The least time between two questions that changes of the queue cause."""
+COST_FACTOR = 5.0
+"""That time is this many times as long as the last answer took: ten thousand evaluations cost the daemon a second."""
 _LEAST_HEIGHT = 16
 """Lines of the place from which there is a plot."""
 _PLOT_LINES = (8, 18)
@@ -80,7 +82,10 @@ class EvaluationsPlace(ListPlace, JobPlace):
         self._looked_at = 0
         """The job whose evaluations were asked for by its key."""
         self._news = False
+        self._changed: set[int] = set()
+        """The jobs that changed since results were asked for."""
         self._asked_at = 0.0
+        self._pause = NEWS_SECONDS
         self._newest = 0
         """The highest id of a job so far."""
 
@@ -115,16 +120,23 @@ class EvaluationsPlace(ListPlace, JobPlace):
 
     def _ask_results(self) -> None:
         """Ask for the evaluations that are wanted and may have changed."""
-        due, asked = list_due(self._known, self._list_wanted()), self._known
+        due, asked, begun = list_due(self._known, self._list_wanted()), self._known, time.monotonic()
         if not due:
             self._ask_for_news()
             return
 
         def take(told: dict[int, list[dict[str, Any]]]) -> None:
-            self._known = note_documents(self._known, asked, told)
+            # What the event stream told of meanwhile may have come behind this answer.
+            self._known = note_news(note_documents(self._known, asked, told), self._changed)
+            self._pause = max(NEWS_SECONDS, (time.monotonic() - begun) * COST_FACTOR)
             self.draw()
-            self._ask_results()
+            if self._news:
+                self._ask_for_news()
+            else:
+                self._ask_results()
 
+        if not self.is_asking(_RESULTS):
+            self._changed.clear()
         self.inquire(_RESULTS, lambda source: read_documents(source, due), take)
 
     def _list_wanted(self) -> Collection[WatchKey]:
@@ -137,13 +149,14 @@ class EvaluationsPlace(ListPlace, JobPlace):
         """Ask again where a change has to do with evaluations."""
         if is_news(self._known, changes, self._newest):
             self._known = note_news(self._known, changes.changed)
+            self._changed |= set(changes.changed)
             self._news = True
             self._ask_for_news()
         self._newest = max(self._newest, *changes.changed, *(row.id for row in changes.rows), 0)
 
     def _ask_for_news(self) -> None:
         """Ask for what the event stream told of, unless that was just asked."""
-        quiet = time.monotonic() >= self._asked_at + NEWS_SECONDS
+        quiet = time.monotonic() >= self._asked_at + self._pause
         if self._news and quiet and not self._under_way and self.top.paused_since is None:
             self.ask_again()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -195,6 +196,28 @@ def test_the_event_stream_brings_what_changes() -> None:
         source.put(job(109, state="COMPLETED", ended_at=1.0))
         await settle(pilot, lambda: "step_900" in read_frame(place) and "best 0.61 at step_900" in read_frame(place))
         assert source.count("watches") == asked + 1
+
+    play(source, story, size=(100, 40))
+
+
+def test_what_changes_while_it_is_asked_about_is_asked_again() -> None:
+    """Also where all counts are as before: another reason why one waits."""
+    source = make_lab()
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        place = await open_evaluations(app, pilot)
+        place.PERIOD = 1e9  # type: ignore[misc]
+        gate = source.gates["evals"] = threading.Event()
+        source.put(job(109, name="other"))
+        await settle(pilot, lambda: place.is_asking("results of evaluations"))
+        source.put(job(110, state="PENDING"))
+        await settle(pilot, lambda: place._news)
+        documents = source.evaluations_of["1"]
+        waiting = evaluation(10, 1000, "PENDING", reason="Licenses")
+        told = documents[0]["evaluations"]
+        source.evaluations_of["1"] = [{**documents[0], "evaluations": [*told[:9], waiting, told[10]]}, documents[1]]
+        gate.set()
+        await settle(pilot, lambda: "Licenses" in read_frame(place))
 
     play(source, story, size=(100, 40))
 
