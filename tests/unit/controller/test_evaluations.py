@@ -182,9 +182,7 @@ def test_all_watches_are_listed_with_their_evaluations_counted() -> None:
             cluster.save(step)
         cluster.save(4, complete=False)
         cluster.kept = {"step_2"}
-        revision = bench.controller.recorder.registry.changes.revision
         await pass_time(bench, cluster, 5)
-        assert 1 in (bench.controller.recorder.registry.changes.list_since(revision) or [])
         (watch,) = await bench.controller.evaluations.sum_up()
         facts = {"name": "quality", "job": 1, "job_name": "train", "job_state": "RUNNING", "closed": False}
         counts = {"states": {"COMPLETED": 1, "RUNNING": 1, "WAITING": 1}, "best_score": 1.0, "incomplete_count": 1}
@@ -192,13 +190,17 @@ def test_all_watches_are_listed_with_their_evaluations_counted() -> None:
         waiting = {each["checkpoint"]: each["state"] for each in (await describe(bench))["evaluations"]}
         assert waiting == {"step_1": "COMPLETED", "step_2": "RUNNING", "step_3": "WAITING"}
         assert await bench.controller.evaluations.sum_up("bob") == [watch], "the queue has its job"
+        told = bench.controller.recorder.registry.changes.revision
+        (made,) = await bench.controller.evaluations.run("1", "step_1", "quality")
+        assert made["job"] is None, "there is no room"
+        assert bench.controller.recorder.registry.changes.list_since(told) == [1]
         job = cluster.launched[-1]
         cluster.tell(f"{job.id}.0", *end(bench.repository.jobs[job.id].job, bench.clock.now, 3))
         end_training(bench, cluster)
         await pass_time(bench, cluster, 40)
         (watch,) = await bench.controller.evaluations.sum_up("me")
         assert watch["closed"] and watch["job_state"] == "COMPLETED"
-        assert watch["states"] == {"COMPLETED": 2, "FAILED": 1} and watch["best_score"] == 3.0
+        assert watch["states"] == {"COMPLETED": 3, "FAILED": 1} and watch["best_score"] == 3.0
         (failed,) = [each for each in (await describe(bench))["evaluations"] if each["state"] == "FAILED"]
         assert (failed["reason"], failed["cluster"]) == ("NonZeroExitCode", "local")
         await bench.kill()

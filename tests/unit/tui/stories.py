@@ -14,7 +14,7 @@ from overspan.tui.app import TopApp, TopOptions
 
 Story = Callable[[TopApp, Pilot[int]], Awaitable[None]]
 
-SETTLE_SECONDS = 8.0
+SETTLE_SECONDS = 60.0
 
 
 def play(source: FakeSource, story: Story, size: tuple[int, int] = (100, 24)) -> None:
