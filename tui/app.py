@@ -35,6 +35,7 @@ from overspan.tui.line_filter import LineGuard
 from overspan.tui.options import TopOptions as TopOptions
 from overspan.tui.palette import KnownNames, Palette, PaletteCommand, join_filter, list_names, list_view_commands
 from overspan.tui.places.clusters import ClustersPlace
+from overspan.tui.places.evaluations import EvaluationsPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
 from overspan.tui.places.place import TopPlace
@@ -61,7 +62,14 @@ class TopApp(App[int], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_IN_MAXIMIZED_VIEW = "Head,KeyHints"
     BINDINGS: ClassVar[list[BindingType]] = [*bind("app")]
-    PLACES: ClassVar[tuple[type[TopPlace], ...]] = (QueuePlace, NodesPlace, HistoryPlace, ClustersPlace, SchedulesPlace)
+    PLACES: ClassVar[tuple[type[TopPlace], ...]] = (
+        QueuePlace,
+        EvaluationsPlace,
+        NodesPlace,
+        HistoryPlace,
+        ClustersPlace,
+        SchedulesPlace,
+    )
 
     def __init__(self, open_source: OpenSource, options: TopOptions, driver_class: type[Driver] | None = None) -> None:
         super().__init__(driver_class=driver_class)
@@ -174,6 +182,7 @@ class TopApp(App[int], inherit_bindings=False):
         self.clock_offset = changes.now - time.time()
         self.stale, self.lost = changes.stale, None
         self.queue.take(changes)
+        self.place.hear(changes)
         self.watching.look()
 
     def _lose(self, lost: Lost) -> None:
@@ -265,6 +274,11 @@ class TopApp(App[int], inherit_bindings=False):
             switcher.current = f"place-{name}"
             self.place.show()
             self.refresh_head()
+
+    async def show_evaluations(self, job: int) -> None:
+        """Go to the evaluations of one job's checkpoints."""
+        await self.action_place("evaluations")
+        self.query_one(EvaluationsPlace).look_at(job)
 
     def action_again(self) -> None:
         """Ask anew."""

@@ -43,6 +43,7 @@ APP: tuple[KeyAction, ...] = (
     KeyAction("app.again", "r", "again", "ask anew", "ask the daemon now; start one that does not run"),
     KeyAction("app.pause", "p", "pause", "pause", "let the display stand still, or follow again"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
+    KeyAction("app.place_2", "2", "place('evaluations')", "Evaluations"),
     KeyAction("app.place_4", "4", "place('nodes')", "Nodes"),
     KeyAction("app.place_5", "5", "place('history')", "History"),
     KeyAction("app.place_6", "6", "place('clusters')", "Clusters"),
@@ -115,6 +116,7 @@ JOB: tuple[KeyAction, ...] = (
     KeyAction("job.describe", "d", "describe", "details", "timeline, tasks, reason, script", hint=True),
     KeyAction("job.texts", "b", "texts", "as sent", "script or manifests as the cluster got them, environment"),
     KeyAction("job.shell", "exclamation_mark", "shell", "shell", "beside the work; the job goes on"),
+    KeyAction("job.evaluations", "v", "evaluations", "its evaluations", "of the job's checkpoints, with their scores"),
     KeyAction("job.watch", "i", "watch", "watch", "tell me when it ends; again: do not"),
     KeyAction("job.copy", "y", "copy_id", "copy id", "to the terminal's clipboard"),
     KeyAction("job.order_log", "L", "order_log", "order log", "what was ordered, and the answers"),
@@ -234,6 +236,14 @@ def _of_tree(scope: str) -> tuple[KeyAction, ...]:
     )
 
 
+EVALUATIONS: tuple[KeyAction, ...] = (
+    KeyAction(
+        "evaluations.run", "e", "evaluate", "evaluate again", "a checkpoint, by the same evaluation; asks", hint=True
+    ),
+    KeyAction("evaluations.plot", "m", "plot_zoom", "plot", "the plot on the full screen, and back", hint=True),
+    *_of_list("evaluations", "words, `state:failed`, `evaluation:gsm8k`, `job:57`"),
+    *_of_tree("evaluations"),
+)
 NODES: tuple[KeyAction, ...] = (*_of_list("nodes", "words, `state:drain`, `partition:gpu`"), *_of_tree("nodes"))
 HISTORY: tuple[KeyAction, ...] = (
     *_of_list("history", "words, `since:2d`, `user:ana`, `state:f`; Enter asks the daemon for all that match"),
@@ -302,6 +312,7 @@ KEYS = (
     *FILTER,
     *CHOICE,
     *COLUMNS,
+    *EVALUATIONS,
     *JOB,
     *DETAIL,
     *TEXT,
@@ -330,6 +341,7 @@ SCOPES = {
     "detail": "Details",
     "text": "Texts of a job",
     "logs": "Logs",
+    "evaluations": "Evaluations",
     "nodes": "Nodes",
     "history": "History",
     "clusters": "Clusters",
@@ -348,6 +360,8 @@ TOGETHER = (
     ("app", "detail", "queue", "job"),
     ("app", "list", "history", "job"),
     ("app", "detail", "history", "job"),
+    ("app", "list", "evaluations", "job"),
+    ("app", "detail", "evaluations", "job"),
     ("app", "list", "nodes"),
     ("app", "list", "clusters"),
     ("app", "list", "schedules"),

@@ -26,7 +26,7 @@ FIELDS = ("cluster", "user", "state", "name", "partition", "node", "reason", "gr
 """Filters by one field, as commands."""
 _TAKING = (*FIELDS, "filter", "theme")
 """Commands with a word of the user's own."""
-_PLACE_NAMES = {"queue": ("jobs", "squeue"), "nodes": ("sinfo",), "history": ("sacct",)}
+_PLACE_NAMES = {"queue": ("jobs", "squeue"), "evaluations": ("evals",), "nodes": ("sinfo",), "history": ("sacct",)}
 """Other names that people have for the places."""
 
 

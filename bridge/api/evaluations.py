@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from overspan.bridge.api.authorization import Owner, Viewer
+from overspan.bridge.api.authorization import Anyone, Owner, Viewer
 from overspan.bridge.api.bodies import EvaluationRunBody, SubmissionBody
 from overspan.bridge.api.jobs import Ref, answer, read_submission_body
 from overspan.bridge.controller.controller import Controller
@@ -15,6 +15,10 @@ def build_evaluation_routes(controller: Controller) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v1")
     evaluations = controller.evaluations
+
+    @router.get("/watches", summary="What is evaluated of the checkpoints of all jobs, newest first")
+    async def watches(by: Anyone) -> Response:
+        return answer(now=controller.clock(), watches=await evaluations.sum_up(by.within))
 
     @router.get("/jobs/{ref}/evaluations", summary="What is evaluated of a job's checkpoints, with the results")
     async def listing(ref: Ref, by: Viewer) -> Response:

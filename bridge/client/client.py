@@ -287,6 +287,10 @@ class Client(DaemonTransport):
         watches = self._get(f"/v1/jobs/{quote_part(ref)}/evaluations")["watches"]
         return [dict(watch) for watch in watches]
 
+    def watches(self) -> list[dict[str, Any]]:
+        """What is evaluated of the checkpoints of all jobs, newest first, with the evaluations counted by state."""
+        return [dict(watch) for watch in self._get("/v1/watches")["watches"]]
+
     def run_evaluation(self, ref: str, checkpoint: str, evaluation: str = "") -> list[dict[str, Any]]:
         """Evaluate a checkpoint once more, by all evaluations of a job or the named one; the new ones."""
         body = {"checkpoint": checkpoint, "evaluation": evaluation}

@@ -56,6 +56,10 @@ class EvaluationFacts:
     values: Mapping[str, Any] = field(default_factory=dict)
     trouble: str = ""
     """Why there is no result, or no job."""
+    reason: str = ""
+    """The reason that its job ended with, as squeue shows it; empty while it is not over."""
+    cluster: str = ""
+    """Where its job was submitted to."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,23 @@ class StoredEvaluation:
     job_id: int
     over: bool
     facts: EvaluationFacts
+
+
+@dataclass(frozen=True)
+class JobLabel:
+    """What a list of watches shows of the job that is watched; all empty for one that was dropped."""
+
+    name: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluationTally:
+    """The evaluations of a watch that ended in one state: how many, their scores' bounds, and when the last ended."""
+
+    watch_id: int
+    state: str
+    count: int
+    highest: float | None = None
+    lowest: float | None = None
+    ended_at: float | None = None

@@ -6,10 +6,17 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, or_, select, update
 
 from overspan.bridge.model.documents import decode, encode
-from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch, WatchFacts
+from overspan.bridge.store.evaluation_records import (
+    EvaluationFacts,
+    EvaluationTally,
+    JobLabel,
+    StoredEvaluation,
+    StoredWatch,
+    WatchFacts,
+)
 from overspan.bridge.store.records import Damage
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.sqlite_errors import unreadable
@@ -47,6 +54,20 @@ def read_watches(
         statement = statement.where(watch.c.closed.is_(False))
     else:
         statement = statement.where(watch.c.job_id.in_(jobs))
+    return _read_watches(connection, statement)
+
+
+def read_newest_watches(
+    connection: Connection, limit: int, user: str, jobs: Sequence[int]
+) -> tuple[list[StoredWatch], list[Damage]]:
+    """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
+    fits = or_(watch.c.user == user, watch.c.job_id.in_(jobs)) if user else watch.c.id > 0
+    newest = select(watch.c.id).where(fits).order_by(watch.c.id.desc()).limit(limit)
+    chosen = or_(watch.c.id.in_(newest), watch.c.closed.is_(False))
+    return _read_watches(connection, select(watch).where(fits, chosen).order_by(watch.c.id))
+
+
+def _read_watches(connection: Connection, statement: Select[Any]) -> tuple[list[StoredWatch], list[Damage]]:
     found: list[StoredWatch] = []
     damages: list[Damage] = []
     for row in connection.execute(statement):
@@ -97,6 +118,29 @@ def read_evaluations(
         values = (row.id, row.watch_id, row.checkpoint, row.content, row.run, row.job_id, bool(row.over), facts)
         found.append(StoredEvaluation(*values))
     return found, damages
+
+
+def read_tallies(connection: Connection, watches: Sequence[int]) -> list[EvaluationTally]:
+    """The evaluations of watches that are over, counted by state; SQLite reads the documents, which is much quicker."""
+    score, state = _read_fact("score"), func.coalesce(_read_fact("state"), "UNKNOWN")
+    bounds = (func.max(score), func.min(score), func.max(_read_fact("ended_at")))
+    statement = (
+        select(evaluation.c.watch_id, state, func.count(), *bounds)
+        .where(evaluation.c.watch_id.in_(watches), evaluation.c.over)
+        .group_by(evaluation.c.watch_id, state)
+    )
+    return [EvaluationTally(*row) for row in connection.execute(statement)]
+
+
+def _read_fact(name: str) -> ColumnElement[Any]:
+    """A member of the facts; null in a damaged document, which would make the statement fail."""
+    return case((func.json_valid(evaluation.c.facts) == 1, func.json_extract(evaluation.c.facts, f"$.{name}")))
+
+
+def read_watched_jobs(connection: Connection, jobs: Sequence[int]) -> dict[int, JobLabel]:
+    """Name and state of jobs, by id."""
+    statement = select(job.c.id, job.c.name, job.c.state).where(job.c.id.in_(jobs))
+    return {int(row.id): JobLabel(str(row.name), str(row.state)) for row in connection.execute(statement)}
 
 
 def read_names(connection: Connection, watch_id: int) -> list[tuple[str, str]]:
@@ -161,6 +205,20 @@ class EvaluationMethods:
         found, damages = await self._read(lambda connection: read_watches(connection, jobs, ids))
         self._set_aside(damages)
         return found  # type: ignore[no-any-return]
+
+    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+        """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
+        found, damages = await self._read(lambda connection: read_newest_watches(connection, limit, user, jobs))
+        self._set_aside(damages)
+        return found  # type: ignore[no-any-return]
+
+    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
+        """The evaluations of watches that are over, counted by state."""
+        return await self._read(lambda connection: read_tallies(connection, watches))  # type: ignore[no-any-return]
+
+    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+        """Name and state of jobs, by id."""
+        return await self._read(lambda connection: read_watched_jobs(connection, jobs))  # type: ignore[no-any-return]
 
     async def keep_evaluation(self, new: StoredEvaluation) -> int:
         """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""

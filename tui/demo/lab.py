@@ -18,6 +18,7 @@ from overspan.tui.demo.records import (
     ME,
     DemoJob,
     DemoTask,
+    DemoWatch,
     JobWish,
     Life,
     Moment,
@@ -58,6 +59,8 @@ class DemoLab:
         self.revision = 0
         self.revisions: dict[int, int] = {}
         """By job, the revision of its last change, the oldest change first."""
+        self.watches: list[DemoWatch] = []
+        """What is evaluated of jobs' checkpoints."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._moments = itertools.count(1)

@@ -50,6 +50,7 @@ PICTURES = (
     Picture("queue", (120, 36), ("down", "right"), "rl-math"),
     Picture("details", (120, 36), (*_TO_THE_GROUP, "d"), "rl-math"),
     Picture("logs", (120, 36), (*_TO_THE_GROUP, "o"), "rl-math"),
+    Picture("evaluations", (120, 36), ("2", "slash", *"gsm8k", "enter", "down", "down"), "gsm8k of rl-math"),
     Picture("nodes", (120, 36), ("4",), ""),
 )
 

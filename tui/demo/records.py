@@ -193,6 +193,45 @@ class DemoJob:
         return not self.is_array and self.state in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")
 
 
+@dataclass
+class DemoEvaluation:
+    """An evaluation of a checkpoint: its job once it is submitted, and the score that this will have."""
+
+    id: int
+    step: int
+    run: int
+    ready_at: float
+    score: float
+    job: DemoJob | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.job is not None and self.job.over
+
+    @property
+    def result(self) -> float | None:
+        """Its score, once it has one."""
+        return self.score if self.job is not None and self.job.state == "COMPLETED" else None
+
+
+@dataclass
+class DemoWatch:
+    """What is evaluated of a job's checkpoints, which are written every so many steps."""
+
+    name: str
+    job: DemoJob
+    every: int
+    lowest: bool = False
+    max_parallel: int = 2
+    evaluations: list[DemoEvaluation] = field(default_factory=list)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more comes."""
+        return self.job.over and all(each.over for each in self.evaluations)
+
+
 class End(NamedTuple):
     """What a cause makes of a task: its state, and the reason as squeue shows it."""
 

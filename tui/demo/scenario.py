@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from overspan.tui.demo.evaluations import watch_checkpoints
 from overspan.tui.demo.lab import DemoLab
 from overspan.tui.demo.machines import GIB
 from overspan.tui.demo.people import ACCOUNTS, HOUR, draw_wish, make_life, write_script
@@ -22,6 +23,7 @@ def open_lab(now: float, seed: int = SEED, me: str = ME) -> DemoLab:
     """The lab at `now`, in the middle of its work."""
     lab = DemoLab(seed, now - PAST_SECONDS, me)
     _go_on(lab)
+    watch_checkpoints(lab)
     for hours, wishes in _STORY:
         lab.advance(now - hours * HOUR)
         for wish in wishes:

@@ -28,6 +28,7 @@ from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import Conflict, NotFound
 from overspan.bridge.model.log_matching import find_lines, make_matcher
 from overspan.tui.demo.documents import describe_demo_job, make_history_rows, make_rows, make_transitions
+from overspan.tui.demo.evaluations import describe_demo_watch, evaluate_again, sum_up_demo_watch
 from overspan.tui.demo.lab import KEPT_SECONDS, DemoLab
 from overspan.tui.demo.logs import LabLogs
 from overspan.tui.demo.machines import CLUSTERS, DemoCluster, list_machines
@@ -255,6 +256,18 @@ class DemoSource:
             states = {number: job.state for number, job in lab.jobs.items()}
             return [each.describe(lab.now, states.get(each.last_job or 0, "")) for each in self._schedules]
 
+    def watches(self) -> list[dict[str, Any]]:
+        """As the client."""
+        with self._lock:
+            return [sum_up_demo_watch(watch) for watch in reversed(self.look().watches)]
+
+    def evals(self, ref: str) -> list[dict[str, Any]]:
+        """As the client."""
+        with self._lock:
+            lab = self.look()
+            job = self._orders.find(ref)[0]
+            return [describe_demo_watch(watch) for watch in lab.watches if watch.job is job]
+
     # --- orders -------------------------------------------------------------------------------------------------------
 
     def cancel(self, order: CancelOrder) -> Cancelled:
@@ -302,6 +315,10 @@ class DemoSource:
     def update(self, ref: str, changes: Mapping[str, Any]) -> None:
         """As the client."""
         self._order(lambda: self._orders.update(ref, changes))
+
+    def run_evaluation(self, ref: str, checkpoint: str, evaluation: str = "") -> list[dict[str, Any]]:
+        """As the client."""
+        return self._order(lambda: evaluate_again(self._lab, self._orders.find(ref)[0], checkpoint, evaluation))
 
     def pause_schedule(self, schedule_id: int) -> None:
         """As the client."""

@@ -21,6 +21,7 @@ from overspan.tui.detail.text_screen import TextScreen
 from overspan.tui.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import TopPlace
+from overspan.tui.queue.tree import LineKey
 from overspan.tui.widgets.line_table import LineTable
 
 
@@ -133,8 +134,17 @@ class JobPlace(TopPlace):
         """Begin an order about the targets."""
         targets = self.list_targets()
         if targets:
-            shown = frozenset(line.key for line in self.query_one(LineTable).lines)
-            start_order(self.top, name, targets, shown)
+            start_order(self.top, name, targets, self.list_shown())
+
+    def list_shown(self) -> frozenset[LineKey]:
+        """The lines that the list has now."""
+        return frozenset(line.key for line in self.query_one(LineTable).lines)
+
+    async def action_evaluations(self) -> None:
+        """Show the evaluations of the checkpoints of the job under the cursor."""
+        target = self.find_current()
+        if target is not None:
+            await self.top.show_evaluations(target.row.id)
 
     def action_watch(self) -> None:
         """Tell the user when the targets end, or no more."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Vertical
 
 if TYPE_CHECKING:
+    from overspan.bridge.client.records import QueueChanges
     from overspan.tui.app import TopApp
 
 
@@ -29,6 +30,9 @@ class TopPlace(Vertical):
 
     def leave(self) -> None:
         """It is out of sight: ask for nothing."""
+
+    def hear(self, changes: QueueChanges) -> None:
+        """The event stream told of changes of the queue, while the place is in sight."""
 
     def ask_again(self) -> None:
         """The user wants the newest."""

@@ -81,7 +81,8 @@ def _make_row(watch: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, ..
     step = "" if one["step"] is None else f"{one['step']:.15g}"
     run = f" (run {one['run']})" if one["run"] else ""
     job = str(one["job"] or "")
-    return (watch["name"], one["checkpoint"] + run, step, job, one["state"], score, ended, one["trouble"])
+    why = "; ".join(filter(None, (one.get("reason", ""), one["trouble"])))
+    return (watch["name"], one["checkpoint"] + run, step, job, one["state"], score, ended, why)
 
 
 def _order(one: Mapping[str, Any]) -> tuple[float, str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.store.evaluation_records import StoredEvaluation, StoredWatch
+from overspan.bridge.store.evaluation_records import EvaluationTally, JobLabel, StoredEvaluation, StoredWatch
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -121,6 +121,15 @@ class Repository(Protocol):
 
     async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
         """The watches of jobs, or of these ids; with None all that are open."""
+
+    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+        """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
+
+    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
+        """The evaluations of watches that are over, counted by state."""
+
+    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+        """Name and state of jobs, by id."""
 
     async def keep_evaluation(self, new: StoredEvaluation) -> int:
         """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.system.checkpoint_groups import write_watch
+
 from overspan.bridge.client import Client
 from overspan.tui.demo.source import DemoSource
 from overspan.tui.source import Source
@@ -23,7 +25,7 @@ resources: {cpus: 0.1}
 run: sleep 600
 """
 NIGHTLY = "name: nightly\ncron: 0 3 * * *\nrun: 'true'\n"
-MAPS = ("options",)
+MAPS = ("options", "fields", "states", "values")
 """Keys whose values are of no fixed shape."""
 
 
@@ -74,6 +76,7 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
     group = str(span.submit(GROUP))
     array = str(span.wrap("sleep 600", "-n1", "--mem=20M", "--array=0-3%1"))
     failed = str(span.wrap("echo lost >&2; exit 3", "-n1", "--mem=20M"))
+    span.submit(write_watch("save 1; save 2"))
     (span.folder / "nightly.yaml").write_text(NIGHTLY)
     span.run("submit", str(span.folder / "nightly.yaml"))
     with Client(environment=span.environment, autostart=False) as client:
@@ -100,6 +103,9 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
         check_same(client.nodes(), demo.nodes())
         check_same(client.clusters(), demo.clusters())
         check_same(client.schedules(), demo.schedules())
+        span.wait_until(lambda: client.watches() and client.watches()[0]["best_score"], 30, "a score")
+        check_same(client.watches(), demo.watches())
+        check_same(client.evals(str(client.watches()[0]["job"])), demo.evals(str(demo.watches()[0]["job"])))
         check_same(client.ping(), demo.ping())
         check_same(client.check("local"), demo.check("local"))
         check_same(client.login("local"), demo.login("local"))

@@ -105,6 +105,7 @@ TABLE = [
     ("POST", "/v1/jobs/1/update", {"comment": "x"}, OWNERS),
     ("POST", "/v1/jobs/1/shell", {}, READERS),
     ("POST", "/v1/jobs/1/step", {"words": ["true"]}, READERS),
+    ("GET", "/v1/watches", None, EVERYBODY),
     ("GET", "/v1/ping", None, EVERYBODY),
     ("GET", "/v1/clusters", None, EVERYBODY),
     ("GET", "/v1/nodes", None, EVERYBODY),

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed
-from overspan.bridge.store.evaluation_records import StoredEvaluation, StoredWatch
+from overspan.bridge.store.evaluation_records import (
+    EvaluationFacts,
+    EvaluationTally,
+    JobLabel,
+    StoredEvaluation,
+    StoredWatch,
+)
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -286,6 +292,22 @@ class FakeRepository:
             return [row for row in rows if row.id in ids]
         return [row for row in rows if (not row.closed if jobs is None else row.job_id in jobs)]
 
+    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+        rows = [row for row in self.watch_rows.values() if not user or row.user == user or row.job_id in jobs]
+        newest = rows[-limit:]
+        return [row for row in rows if row in newest or not row.closed]
+
+    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
+        found: dict[tuple[int, str], list[EvaluationFacts]] = {}
+        for row in self.evaluation_rows.values():
+            if row.over and row.watch_id in watches:
+                found.setdefault((row.watch_id, row.facts.state), []).append(row.facts)
+        return [_count(*key, facts) for key, facts in found.items()]
+
+    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+        known = {number: self.jobs[number].job for number in jobs if number in self.jobs}
+        return {number: JobLabel(job.spec.name, job.state.value) for number, job in known.items()}
+
     async def keep_evaluation(self, new: StoredEvaluation) -> int:
         await asyncio.sleep(0)
         key = (new.watch_id, new.checkpoint, new.content, new.run)
@@ -311,3 +333,11 @@ class FakeRepository:
 
     async def forget_watches(self) -> int:
         return 0
+
+
+def _count(watch_id: int, state: str, facts: Sequence[EvaluationFacts]) -> EvaluationTally:
+    """The facts of one state, counted."""
+    scores = [each.score for each in facts if each.score is not None]
+    ends = [each.ended_at for each in facts if each.ended_at is not None]
+    bounds = (max(scores, default=None), min(scores, default=None), max(ends, default=None))
+    return EvaluationTally(watch_id, state, len(facts), *bounds)

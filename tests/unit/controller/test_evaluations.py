@@ -173,6 +173,44 @@ def test_each_is_evaluated_once_and_no_more_at_once_than_may() -> None:
     play(scene)
 
 
+def test_all_watches_are_listed_with_their_evaluations_counted() -> None:
+    """Open and closed, newest first; each change of an evaluation is told to those who follow the queue."""
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        for step in (1, 2, 3):
+            cluster.save(step)
+        cluster.save(4, complete=False)
+        cluster.kept = {"step_2"}
+        await pass_time(bench, cluster, 5)
+        (watch,) = await bench.controller.evaluations.sum_up()
+        facts = {"name": "quality", "job": 1, "job_name": "train", "job_state": "RUNNING", "closed": False}
+        counts = {"states": {"COMPLETED": 1, "RUNNING": 1, "WAITING": 1}, "best_score": 1.0, "incomplete_count": 1}
+        assert {key: watch[key] for key in (*facts, *counts)} == {**facts, **counts}
+        waiting = {each["checkpoint"]: each["state"] for each in (await describe(bench))["evaluations"]}
+        assert waiting == {"step_1": "COMPLETED", "step_2": "RUNNING", "step_3": "WAITING"}
+        assert await bench.controller.evaluations.sum_up("bob") == [watch], "the queue has its job"
+        told = bench.controller.recorder.registry.changes.revision
+        (made,) = await bench.controller.evaluations.run("1", "step_1", "quality")
+        assert made["job"] is None, "there is no room"
+        assert bench.controller.recorder.registry.changes.list_since(told) == [1]
+        job = cluster.launched[-1]
+        cluster.tell(f"{job.id}.0", *end(bench.repository.jobs[job.id].job, bench.clock.now, 3))
+        end_training(bench, cluster)
+        await pass_time(bench, cluster, 40)
+        (watch,) = await bench.controller.evaluations.sum_up("me")
+        assert watch["closed"] and watch["job_state"] == "COMPLETED"
+        assert watch["states"] == {"COMPLETED": 3, "FAILED": 1} and watch["best_score"] == 3.0
+        (failed,) = [each for each in (await describe(bench))["evaluations"] if each["state"] == "FAILED"]
+        assert (failed["reason"], failed["cluster"]) == ("NonZeroExitCode", "local")
+        await bench.kill()
+        await bench.start()
+        assert await bench.controller.evaluations.sum_up("me") == [watch]
+        assert await bench.controller.evaluations.sum_up("bob") == [], "the queue has forgotten its job"
+
+    play(scene)
+
+
 @pytest.mark.parametrize(("reads", "score"), [(3, 1.0), (9, None)])
 def test_a_result_whose_line_is_shown_late_is_found(reads: int, score: float | None) -> None:
     """A busy node shows the last lines of an output after the end; what is not there in the end is no result."""

@@ -44,6 +44,49 @@ def job(number: int, name: str = "fit", state: str = "RUNNING", **more: Any) -> 
     return JobRow(id=number, name=name, state=state, submitted_at=NOW - 100, **given)
 
 
+def evaluation(number: int, step: int, state: str = "COMPLETED", **more: Any) -> dict[str, Any]:
+    """An evaluation of a checkpoint, as the daemon tells it; its job is a hundred more."""
+    over = state not in ("RUNNING", "PENDING", "WAITING")
+    known = {"job": 100 + number if state not in ("WAITING", "REFUSED") else None, "cluster": "leo", "reason": ""}
+    times = {"ready_at": NOW - 900, "submitted_at": NOW - 890, "ended_at": NOW - 1000 + number * 60 if over else None}
+    facts: dict[str, Any] = {
+        "run": 0,
+        "score": None,
+        "best": False,
+        "values": {},
+        "trouble": "",
+        "layout": "",
+        "guess": False,
+    }
+    fields = {"checkpoint": f"step_{step}", "step": step, "fields": {"step": step}, "size": 1}
+    return {"id": number, "state": state, **fields, **known, **times, **facts, **more}
+
+
+def watch(job: int, name: str = "gsm8k", *evaluations: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A watch with its evaluations, as the daemon tells it, with what only the list of all has."""
+    place = {"path": "/scratch/ana/run/ckpt", "pattern": "step_{step:int}", "cluster": "leo", "max_parallel": 2}
+    facts = {"closed": False, "note": "", "guess": False, "lowest_is_best": False, "incomplete": [], "passed": 0}
+    own = {"job_name": "rl-math", "job_state": "RUNNING", "user": "ana"}
+    return {"name": name, "job": job, **place, **facts, **own, "evaluations": list(evaluations), **more}
+
+
+def sum_up(watch: Mapping[str, Any]) -> dict[str, Any]:
+    """A watch as the list of all has it."""
+    known = watch["evaluations"]
+    scores = [one["score"] for one in known if one["score"] is not None]
+    named = ("name", "job", "job_name", "job_state", "user", "cluster", "closed", "note", "lowest_is_best")
+    states: dict[str, int] = {}
+    for one in known:
+        states[one["state"]] = states.get(one["state"], 0) + 1
+    return {
+        **{key: watch[key] for key in named},
+        "states": states,
+        "best_score": (min if watch["lowest_is_best"] else max)(scores, default=None),
+        "incomplete_count": len(watch["incomplete"]),
+        "ended_at": max((one["ended_at"] for one in known if one["ended_at"]), default=None),
+    }
+
+
 class LogFile:
     """A log in memory; one of any size overrides `size` and `read`."""
 
@@ -97,6 +140,8 @@ class FakeSource:
         self.cluster_list: list[dict[str, Any]] = []
         self.shells: dict[str, dict[str, Any]] = {}
         """What is run for a shell, by job."""
+        self.evaluations_of: dict[str, list[dict[str, Any]]] = {}
+        """The watches of jobs, by job."""
         self.schedule_list: list[dict[str, Any]] = []
         self.past: list[JobRow] = []
         self.put(*rows)
@@ -249,6 +294,19 @@ class FakeSource:
     def schedules(self) -> list[dict[str, Any]]:
         """As the client."""
         return self.schedule_list
+
+    def watches(self) -> list[dict[str, Any]]:
+        """As the client: what `evaluations_of` has, counted."""
+        return [sum_up(watch) for watches in self.evaluations_of.values() for watch in watches]
+
+    def evals(self, ref: str) -> list[dict[str, Any]]:
+        """As the client."""
+        return self.evaluations_of.get(ref, [])
+
+    def run_evaluation(self, ref: str, checkpoint: str, evaluation: str = "") -> list[dict[str, Any]]:
+        """As the client."""
+        self._order("run_evaluation", (ref, checkpoint, evaluation))
+        return [{"id": 99, "checkpoint": checkpoint, "run": 1, "job": 99}]
 
     def cancel(self, order: CancelOrder) -> Cancelled:
         """As the client."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from tests.unit.tui.fake_source import ANY, NOW, FakeSource, job
+from tests.unit.tui.fake_source import ANY, NOW, FakeSource, evaluation, job, watch
 
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.bridge.listings.rows import JobRow
@@ -86,6 +86,17 @@ class Lab(FakeSource):
         self._answer("clusters", None)
         return self.cluster_list
 
+    def watches(self) -> list[dict[str, Any]]:
+        """As the client."""
+        self._answer("watches", None)
+        return super().watches()
+
+    def evals(self, ref: str) -> list[dict[str, Any]]:
+        """As the client."""
+        found = super().evals(ref)
+        self._answer("evals", ref)
+        return found
+
     def schedules(self) -> list[dict[str, Any]]:
         """As the client."""
         self._answer("schedules", None)
@@ -116,6 +127,29 @@ class Lab(FakeSource):
             raise self.lost
 
 
+def make_watches() -> list[dict[str, Any]]:
+    """Two evaluations of job 1: one that goes on, with all that may become of a checkpoint, and one that is over."""
+    scores = {100: 0.31, 200: 0.44, 300: 0.52, 400: 0.49, 500: 0.58}
+    done = [
+        evaluation(number, step, score=score, best=step == 500, values={"accuracy": score, "loss": 2.5 - score})
+        for number, (step, score) in enumerate(scores.items(), 1)
+    ]
+    rest = (
+        evaluation(6, 600, "FAILED", reason="NonZeroExitCode"),
+        evaluation(7, 700, trouble="it left no file result.json"),
+        evaluation(8, 800, "REFUSED", trouble="Requested node configuration is not available"),
+        evaluation(9, 900, "RUNNING"),
+        evaluation(10, 1000, "PENDING", reason="Resources"),
+        evaluation(11, 1100, "WAITING"),
+    )
+    incomplete = [{"checkpoint": "step_1200", "why": "its marker DONE is not there"}]
+    loss = [evaluation(number, number * 10, score=3.0 - number / 10, best=number == 23) for number in (21, 22, 23)]
+    return [
+        watch(1, "gsm8k", *done, *rest, incomplete=incomplete, passed=3),
+        watch(1, "held-out", *loss, lowest_is_best=True, closed=True),
+    ]
+
+
 def make_lab() -> Lab:
     """A lab of two Slurm clusters and a Kubernetes that does not answer."""
     source = Lab([job(1, node_list="n1,c1"), job(2, cluster="kube", node_list="k1"), job(3, state="PENDING")])
@@ -135,6 +169,7 @@ def make_lab() -> Lab:
         schedule(3, missed_runs=2, owed_runs=1, skipped_runs=1, message="2 runs were missed", message_at=NOW - 100),
         schedule(4, "weekly", paused=True, next_due=None, last_job=None, last_state="", last_run_at=None, runs=0),
     ]
+    source.evaluations_of = {"1": make_watches()}
     source.past = [
         job(number, state="FAILED" if number % 3 == 0 else "COMPLETED", ended_at=NOW - 9000 + number * 100)
         for number in range(1, 7)

@@ -214,7 +214,7 @@ class TestPalette:
     def test_keys_of_the_line(self) -> None:
         async def story(app: TopApp, pilot: Pilot[int]) -> None:
             await pilot.press("colon", "down", "tab")
-            assert app.screen.query_one(Input).value == "nodes"
+            assert app.screen.query_one(Input).value == "evaluations"
             await pilot.press("escape")
             assert len(app.screen_stack) == 1 and app.place is app.queue
 

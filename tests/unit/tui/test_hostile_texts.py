@@ -21,6 +21,7 @@ from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.bridge.model.errors import Denied
 from overspan.tui import line_filter
 from overspan.tui.app import TopApp, TopOptions
+from overspan.tui.widgets.line_table import LineTable
 
 TEXTS = {
     # CSI, OSC 0 and 52, C1, DCS, APC, and controls by themselves.
@@ -76,6 +77,7 @@ def make_hostile(text: str) -> Lab:
     source.stale = (Stale(f"leo{text}", NOW - 125, f"ssh: {text}"),)
     source.node_document = spoil(source.node_document, text)
     source.cluster_list = spoil(source.cluster_list, text)
+    source.evaluations_of = spoil(source.evaluations_of, text)
     source.schedule_list = spoil(source.schedule_list, text)
     source.silent = {f"kube{text}": text}
     source.findings = {f"leo{text}": spoil(source.findings["leo"], text)}
@@ -128,8 +130,13 @@ async def look_everywhere(app: TopApp, pilot: Pilot[int]) -> list[str]:
         if keys == "o":
             await see("slash", *"line", "enter")
         await close()
-    for key in ("4", "5", "6", "7"):
+    for key in ("2", "4", "5", "6", "7"):
         await see(key)
+        if key == "2":
+            await settle(pilot, lambda: len(app.place.query_one(LineTable).lines) > 2)
+            await see("down", "down", "m")
+            await see("m", "e")
+            await close()
         await see("end")
         await see("enter")
         await close()
@@ -161,7 +168,7 @@ def test_no_text_from_outside_reaches_the_terminal_as_it_came(name: str, leaks: 
             return seen, "".join(driver.data)
 
     seen, written = asyncio.run(run())
-    assert {"queue", "nodes", "history", "clusters", "schedules"} <= set(seen)
+    assert {"queue", "evaluations", "nodes", "history", "clusters", "schedules"} <= set(seen)
     assert {"OrderDialog", "LogScreen", "TextScreen", "HelpScreen", "Palette", "CheckScreen"} <= set(seen), seen
     screen = Screen(*SIZE)
     screen.feed(written.encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
-from overspan.bridge.controller.features.evaluations.descriptions import describe_watch
+from overspan.bridge.controller.features.evaluations.descriptions import LiveState, describe_watch, sum_up_watch
 from overspan.bridge.controller.features.evaluations.looking import LINGER_SECONDS, RETRY_SECONDS, FolderLooks
 from overspan.bridge.controller.features.evaluations.results import Result, has_result, read_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
@@ -43,7 +44,14 @@ from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import JOB_FILE, Submission
-from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch, WatchFacts
+from overspan.bridge.store.evaluation_records import (
+    EvaluationFacts,
+    EvaluationTally,
+    JobLabel,
+    StoredEvaluation,
+    StoredWatch,
+    WatchFacts,
+)
 from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)
@@ -53,6 +61,8 @@ LATE_SECONDS = (1.0, 2.0, 4.0)
 """How often a result is looked for again that is not in the log: a busy node shows the last lines after the end."""
 LOG_TAIL = 128 * 1024
 """Bytes at a log's end in which the result is looked for."""
+MOST_LISTED = 200
+"""Watches in a list of all, besides those that are open."""
 GIVE_UP_SECONDS = 86400.0
 """How long after the job's end a folder that cannot be read is asked for."""
 BY = "stop_when"
@@ -193,6 +203,7 @@ class Evaluations:
             await repository.change_watch(stored)
         if not stored.closed:
             await self._open(stored)
+        self._tell_queue(stored)
         return stored
 
     # --- what people ask ----------------------------------------------------------------------------------------------
@@ -204,13 +215,39 @@ class Evaluations:
         for stored in await repository.watches(jobs=(job_id,)):
             watch = self.watches.get(stored.id)
             known = await repository.evaluations([stored.id])
-            states = {
-                each.job_id: entry.job.state.value
-                for each in known
-                if each.job_id and not each.over and (entry := self.recorder.registry.get(each.job_id)) is not None
-            }
-            documents.append(describe_watch(watch.stored if watch else stored, watch, known, states))
+            documents.append(describe_watch(watch.stored if watch else stored, watch, known, self._find_states(known)))
         return documents
+
+    async def sum_up(self, user: str = "") -> list[dict[str, Any]]:
+        """The newest watches and all open ones, newest first, with their evaluations counted by state.
+
+        With a user: the own ones, and those of jobs that the queue shows.
+        """
+        repository, registry = self.recorder.repository, self.recorder.registry
+        watched = (entry.job for entry in registry if entry.job.spec.on_checkpoint or entry.job.id in self._of_job)
+        shown = [job.id for job in watched] if user else []
+        found = await repository.newest_watches(MOST_LISTED, user, shown)
+        jobs = await repository.watched_jobs([stored.job_id for stored in found])
+        tallies: dict[int, list[EvaluationTally]] = {}
+        for tally in await repository.tallies([stored.id for stored in found]):
+            tallies.setdefault(tally.watch_id, []).append(tally)
+        documents = []
+        for stored in reversed(found):
+            watch = self.watches.get(stored.id)
+            states = self._find_states(watch.live.values() if watch else ())
+            facts = (jobs.get(stored.job_id, JobLabel()), tallies.get(stored.id, []), states)
+            documents.append(sum_up_watch(watch.stored if watch else stored, watch, *facts))
+        return documents
+
+    def _find_states(self, known: Iterable[StoredEvaluation]) -> dict[int, LiveState]:
+        """The states of the jobs in memory, by id, with why they wait."""
+        found: dict[int, LiveState] = {}
+        for each in known:
+            entry = self.recorder.registry.get(each.job_id) if each.job_id and not each.over else None
+            if entry is not None:
+                job = entry.job
+                found[job.id] = LiveState(job.state.value, _word_reason(entry.obstacle or job.reason))
+        return found
 
     async def run(self, job_id: int, checkpoint: str, name: str) -> list[StoredEvaluation]:
         """Evaluate a checkpoint once more, by all watches of a job or the named one, without the selection."""
@@ -246,6 +283,7 @@ class Evaluations:
         new = StoredEvaluation(0, watch.stored.id, wanted, "", number, 0, False, facts)
         new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
         watch.started(new)
+        self._tell_queue(watch.stored)
         await self._fill(watch)
         return watch.live.get(new.id, new)
 
@@ -270,6 +308,7 @@ class Evaluations:
         new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
         if new.id:
             watch.started(new)
+            self._tell_queue(watch.stored)
         else:
             # It was stored already, by this watch before.
             watch.taken[new.checkpoint] = _content_of(new)
@@ -322,7 +361,7 @@ class Evaluations:
             facts = replace(facts, state="REFUSED", trouble=error.message, ended_at=now)
             await self._store(watch, replace(evaluation, over=True, facts=facts))
             return True
-        facts = replace(facts, submitted_at=facts.submitted_at or now)
+        facts = replace(facts, submitted_at=facts.submitted_at or now, cluster=done.cluster)
         await self._store(watch, replace(evaluation, job_id=done.id, facts=facts))
         # Its lease is written with the next look.
         self._looks.wake(watch.cluster)
@@ -362,6 +401,11 @@ class Evaluations:
         else:
             watch.live[changed.id] = changed
         self.recorder.changes.timeline.wake()
+        self._tell_queue(watch.stored)
+
+    def _tell_queue(self, stored: StoredWatch) -> None:
+        """Tell clients that follow the queue of the watched job: they look at its evaluations again."""
+        self.recorder.registry.changes.note(stored.job_id)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -398,6 +442,7 @@ class Evaluations:
                     score=result.score,
                     values=result.values,
                     trouble=result.trouble,
+                    reason=_word_reason(job.reason),
                 )
             await self._store(watch, replace(evaluation, over=True, facts=facts))
         except OverspanError as error:
@@ -488,6 +533,7 @@ class Evaluations:
         if changed is not None:
             watch.stored = changed
             await self.recorder.repository.change_watch(changed)
+            self._tell_queue(changed)
 
     async def _finish(self, watch: CheckpointWatch, now: float) -> None:
         """Evaluate the last checkpoint, and close the watch when nothing can come any more."""
@@ -519,6 +565,11 @@ def _word_result(watch: CheckpointWatch, checkpoint: str, facts: EvaluationFacts
     return f"evaluation {watch.spec.name} of {checkpoint}: {facts.state}{score}" + (
         f" ({facts.trouble})" if facts.trouble else ""
     )
+
+
+def _word_reason(reason: str) -> str:
+    """The reason as squeue shows it; empty in place of its `None`."""
+    return "" if reason == "None" else reason
 
 
 def _token(evaluation: StoredEvaluation) -> str:

@@ -30,6 +30,10 @@ class EvaluationRequests:
         entry = (await self._directory.find(ref)).entry
         return await self._evaluations.describe(entry.job.id)
 
+    async def sum_up(self, user: str = "") -> list[dict[str, Any]]:
+        """Every watch, newest first, with its evaluations counted; with a user, those that this user may see."""
+        return await self._evaluations.sum_up(user)
+
     async def run(self, ref: str, checkpoint: str, name: str) -> list[dict[str, Any]]:
         """Evaluate a checkpoint once more. Raises NotFound, and InvalidRequest for a name that fits no pattern."""
         entry = (await self._directory.find(ref)).entry

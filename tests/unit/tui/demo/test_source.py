@@ -265,6 +265,39 @@ def test_nodes_and_clusters_agree_with_the_queue(source: DemoSource) -> None:
     assert {cluster["name"] for cluster in source.clusters()} == {"leo", "alps", "orbit", "local"}
 
 
+def test_checkpoints_are_evaluated_while_their_trainer_goes_on(source: DemoSource, clock: Clock) -> None:
+    watches = {watch["name"]: watch for watch in source.watches()}
+    assert {(watch["job_name"], watch["lowest_is_best"]) for watch in watches.values()} == {
+        ("rl-math", False),
+        ("rl-code", True),
+    }
+    for name, counted in watches.items():
+        (told,) = source.evals(str(counted["job"]))
+        scored = [each for each in told["evaluations"] if each["score"] is not None]
+        assert told["name"] == name and len(scored) > 8
+        best = [each for each in scored if each["best"]]
+        assert [each["score"] for each in best] == [counted["best_score"]]
+        assert sum(counted["states"].values()) == len(told["evaluations"])
+        assert scored[0]["job"] and state_of(source, str(scored[0]["job"])) == "COMPLETED"
+    known = sum(watches["gsm8k"]["states"].values())
+    clock.now += 3 * 3600
+    later = next(watch for watch in source.watches() if watch["name"] == "gsm8k")
+    assert sum(later["states"].values()) > known
+
+
+def test_a_checkpoint_is_evaluated_again(source: DemoSource, clock: Clock) -> None:
+    job = next(str(watch["job"]) for watch in source.watches() if watch["name"] == "gsm8k")
+    (made,) = source.run_evaluation(job, "step_100", "gsm8k")
+    assert made["run"] == 1 and made["checkpoint"] == "step_100"
+    clock.now += 12 * 3600
+    again = [each for each in source.evals(job)[0]["evaluations"] if each["id"] == made["id"]]
+    assert again[0]["state"] == "COMPLETED" and again[0]["score"] is not None
+    with pytest.raises(InvalidRequest, match="does not fit the pattern"):
+        source.run_evaluation(job, "nothing")
+    with pytest.raises(NotFound, match="has no evaluations"):
+        source.run_evaluation(job, "step_100", "other")
+
+
 def test_schedules_run_when_they_are_due_and_when_they_are_told_to(source: DemoSource, clock: Clock) -> None:
     hourly = next(each for each in source.schedules() if each["name"] == "sync-datasets")
     number = source.run_schedule(hourly["id"])

@@ -1,0 +1,1 @@
+"""Evaluations of checkpoints: what the daemon tells of them, their lines, and the plot of their scores."""
