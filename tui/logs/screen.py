@@ -38,6 +38,7 @@ from overspan.tui.logs.programs import open_log
 from overspan.tui.logs.session import LogSession, format_mark, read_percent, suggest_name
 from overspan.tui.logs.status import LogPlaceFacts, describe_place, describe_search, format_bytes
 from overspan.tui.logs.view import LogView
+from overspan.tui.widgets.text_inputs import TextInput
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -87,7 +88,7 @@ class LogScreen(Screen[None]):
         yield Static(id="log-status", markup=False)
         with Horizontal(id="log-ask"):
             yield Static(id="log-sign", markup=False)
-            yield Input(id="log-prompt", compact=True)
+            yield TextInput(id="log-prompt", compact=True)
         yield KeyHints(self.top.options.ascii)
 
     @property
