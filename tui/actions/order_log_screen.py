@@ -30,7 +30,8 @@ class OrderLogScreen(ModalScreen[None]):
 
     def __init__(self, log: OrderLog) -> None:
         super().__init__()
-        self._entries = tuple(log)
+        # What has no answer yet is the newest of all that matters.
+        self._entries = (*reversed(log.under_way), *log)
 
     def compose(self) -> ComposeResult:
         with Vertical():
