@@ -20,7 +20,7 @@ SORTED = ("id", "ended", "time_used", "state_code", "name", "user")
 _WIDE_TABLE = 120
 _MEMBERS = 110
 """The width from which members, and reasons, have a column."""
-_OLDER = {"id": "  older jobs", "name": "Enter reads them"}
+_OLDER = {"id": "  older jobs", "name": "Enter reads"}
 
 
 class OlderLine(NamedTuple):

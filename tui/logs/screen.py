@@ -77,6 +77,7 @@ class LogScreen(Screen[None]):
         self.target = target
         self.wants = 0
         self._reads = 0
+        self._paused = False
         self._prompted = ""
         self._useful: tuple[object, ...] = (False, False)
         self._stopped = threading.Event()
@@ -129,8 +130,14 @@ class LogScreen(Screen[None]):
         return time.time() + self.top.clock_offset
 
     def _tick(self) -> None:
-        if self.is_current:
+        if not self.is_current:
+            return
+        paused = self.top.paused_since is not None
+        if not paused:
             self.session.tick()
+        if paused != self._paused:
+            self._paused = paused
+            self._describe()
 
     # --- what the session needs of the screen -------------------------------------------------------------------------
 
@@ -219,6 +226,7 @@ class LogScreen(Screen[None]):
             search=describe_search(facts) if facts is not None else "",
             trouble=session.trouble,
             busy=session.busy,
+            paused=self.top.paused_since is not None,
         )
         self._say("#log-status", describe_place(place) if document is not None else session.trouble)
         self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")
