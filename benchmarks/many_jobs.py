@@ -17,6 +17,7 @@ class ManyJobs:
     """Tells them once, and then of no change."""
 
     autostart = False
+    timeout = 60.0
 
     def queue_changes(self, version: str = "", wanted: object = None, wait: float = 0) -> QueueChanges:
         """All of them, or nothing new."""

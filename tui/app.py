@@ -228,6 +228,7 @@ class TopApp(App[int], inherit_bindings=False):
             *(["read-only"] if self.options.read_only else []),
             *(["paused"] if self.paused_since is not None else []),
             *([f"{count} watched"] if (count := len(self.watching.watched)) else []),
+            *([f"{late} unanswered"] if (late := self.order_log.count_unanswered(self.now())) else []),
         ]
         troubles = describe_troubles(self.stale, self.lost, self.now(), time.time())
         facts = HeadFacts(tabs, self.queue.counts, self.queue.scope.ended, troubles, marks, self.options.ascii)

@@ -13,12 +13,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from overspan.bridge.client.records import JobFilter, QueueChanges
+from overspan.bridge.client.transport import Silent
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.tui.questions import Deliver, ask_safely
 from overspan.tui.source import OpenSource, Source
 
 WAIT_SECONDS = 15.0
 """How long the daemon may keep an answer back while nothing changes."""
+SILENCE_SECONDS = 10.0
+"""How long an answer that is due may take: after that it is said that none comes."""
+_PATIENCE = 60.0
+"""The same, seconds, for the whole queue, which takes longer, and for a daemon that was lost."""
 QUICKEST = 0.1
 """The least time between two answers, seconds: a change after a quiet while is seen at once."""
 SLOWEST = 1.0
@@ -34,7 +39,7 @@ class Lost(NamedTuple):
     why: str
     remedy: str = ""
     present: bool = False
-    """Whether there is a daemon, whose answer is a refusal or cannot be read."""
+    """Whether there is a daemon, whose answer does not come, is a refusal or cannot be read."""
 
 
 def choose_pace(pace: float, waited: float) -> float:
@@ -121,6 +126,7 @@ class QueueFeed:
         starting, self._may_start = self._may_start, False
         source.autostart = starting
         wait = WAIT_SECONDS if self._version and self._lost is None else 0.0
+        source.timeout = SILENCE_SECONDS if wait else _PATIENCE
         answer = ask_safely(lambda: source.queue_changes(self._version, self._wanted, wait))
         self.tried.set()
         if isinstance(answer, OverspanError):
@@ -141,7 +147,8 @@ class QueueFeed:
             return self._lost
         self._start_failed = starting
         since = time.time() if self._lost is None else self._lost.since
-        return Lost(since, error.message, error.remedy, not isinstance(error, Unreachable))
+        present = not isinstance(error, Unreachable) or isinstance(error, Silent)
+        return Lost(since, error.message, error.remedy, present)
 
     def _wait(self, seconds: float | None) -> None:
         self._wake.wait(seconds)

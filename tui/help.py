@@ -84,7 +84,7 @@ def paint_help(sections: Sequence[HelpSection], width: int) -> Content:
     """The sections as text: keys, what they do, and more about that."""
     columns = share_columns(sections, width)
     room = (width - _GAP * (len(columns) - 1)) // len(columns)
-    painted = [[line for section in column for line in _paint_section(section, room)] for column in columns]
+    painted = [_paint_column(column, room) for column in columns]
     lines = []
     for place in range(max(map(len, painted), default=0)):
         parts = [column[place] if place < len(column) else Content("") for column in painted]
@@ -92,13 +92,20 @@ def paint_help(sections: Sequence[HelpSection], width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _paint_section(section: HelpSection, width: int) -> list[Content]:
-    keys = max(len(entry.keys) for entry in section.entries)
-    titles = max(len(entry.title) for entry in section.entries)
+def _paint_column(sections: Sequence[HelpSection], width: int) -> list[Content]:
+    """Sections below each other, their texts in line."""
+    entries = [entry for section in sections for entry in section.entries]
+    keys = max((len(entry.keys) for entry in entries), default=0)
+    titles = max((len(entry.title) for entry in entries), default=0)
+    return [line for section in sections for line in _paint_section(section, keys, titles, width)]
+
+
+def _paint_section(section: HelpSection, keys: int, titles: int, width: int) -> list[Content]:
     lines = [Content.styled(section.title, "bold $text-primary")]
     indent = keys + titles + 6
     for entry in section.entries:
-        first, *more = textwrap.wrap(entry.help, max(_LEAST_HELP, width - indent)) or [""]
+        # Backticks are for the page that is made of the same table.
+        first, *more = textwrap.wrap(entry.help.replace("`", ""), max(_LEAST_HELP, width - indent)) or [""]
         lines.append(
             Content.assemble(
                 ("  " + entry.keys.ljust(keys), "bold $text-accent"),

@@ -10,12 +10,18 @@ from textual.app import RenderResult
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from overspan.tui.keymap import show_key
 from overspan.tui.keys import KEYS
 
+_FIRST = ("detail", "job")
+"""The scopes whose hints come first: what is open, then what can be done about the line under the cursor."""
 _LAST = ("app.palette", "app.help")
 """They stand at the right end, whatever else fits."""
+
+_TYPING = (("enter", "input.take", "take it"), ("escape", "input.close", "close"))
+"""In a line that has no hints of its own."""
 
 
 class KeyHint(NamedTuple):
@@ -39,7 +45,13 @@ def list_hints(active: Iterable[tuple[str, str, str]], ascii_only: bool = False)
     for key, name, title in active:
         found.setdefault(name, KeyHint(show_key(key, ascii_only), title))
     order = [action.id for action in KEYS]
-    names = sorted(found, key=lambda name: (name.startswith("app."), order.index(name) if name in order else -1))
+
+    def rank(name: str) -> tuple[int, int]:
+        scope = name.partition(".")[0]
+        last = len(_FIRST) + (scope == "app")
+        return _FIRST.index(scope) if scope in _FIRST else last, order.index(name) if name in order else -1
+
+    names = sorted(found, key=rank)
     return [found[name] for name in names if name not in _LAST], [found[name] for name in _LAST if name in found]
 
 
@@ -72,11 +84,15 @@ class KeyHints(Widget, can_focus=False):
         self.screen.bindings_updated_signal.subscribe(self, self._take)
 
     def _take(self, screen: Screen[object]) -> None:
-        active = screen.active_bindings.items()
-        shown = list_hints(
-            [(key, each.binding.id or key, each.binding.description) for key, each in active if each.binding.show],
-            self._ascii,
-        )
+        active = [
+            (key, each.binding.id or key, each.binding.description)
+            for key, each in screen.active_bindings.items()
+            if each.binding.show
+        ]
+        if isinstance(screen.focused, Input):
+            # What is typed goes into the line.
+            active = [each for each in active if len(show_key(each[0])) > 1] or list(_TYPING)
+        shown = list_hints(active, self._ascii)
         if shown != self._shown:
             self._shown = shown
             self.refresh()

@@ -140,12 +140,12 @@ JOB: tuple[KeyAction, ...] = (
 """On the lines of jobs: the queue's, the history's."""
 
 DETAIL: tuple[KeyAction, ...] = (
-    KeyAction("detail.next_section", "right_square_bracket", "detail_section(1)", "next section"),
+    KeyAction("detail.next_section", "right_square_bracket", "detail_section(1)", "next section", hint=True),
     KeyAction("detail.previous_section", "left_square_bracket", "detail_section(-1)", "section before"),
     KeyAction("detail.scroll_down", "J", "detail_scroll(1)", "scroll details down"),
     KeyAction("detail.scroll_up", "K", "detail_scroll(-1)", "scroll details up"),
-    KeyAction("detail.zoom", "z", "detail_zoom", "full screen", "the details alone, and back"),
-    KeyAction("detail.close", "escape", "detail_close", "close details"),
+    KeyAction("detail.zoom", "z", "detail_zoom", "full screen", "the details alone, and back", hint=True),
+    KeyAction("detail.close", "escape", "detail_close", "close details", hint=True),
 )
 """Where the detail pane is open: from the list, too."""
 TEXT: tuple[KeyAction, ...] = (

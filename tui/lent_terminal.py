@@ -17,6 +17,9 @@ from textual.screen import Screen
 
 from overspan.bridge.client.terminal_texts import clean_text
 
+_TIDY = "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?1049l\x1b[?25h\x1b[0m"
+"""Ends what a full-screen program begins: mouse, bracketed paste, keypad, alternate screen, hidden cursor, colours."""
+
 
 def lend_terminal(
     screen: Screen[Any], words: Sequence[str], environment: Mapping[str, str] | None = None, greeting: str = ""
@@ -31,16 +34,30 @@ def lend_terminal(
         screen.notify(trouble, severity="error", markup=False)
         return
     try:
-        with screen.app.suspend(), _keep_terminal(sys.__stdin__), _leave_interrupts():
-            if greeting:
-                print(clean_text(greeting), file=sys.__stderr__, flush=True)
-            code = subprocess.run(words, env=environment, check=False).returncode
+        with screen.app.suspend(), _leave_interrupts():
+            with _keep_terminal(sys.__stdin__):
+                if greeting:
+                    print(clean_text(greeting), file=sys.__stderr__, flush=True)
+                code = subprocess.run(words, env=environment, check=False).returncode
+            if code < 0 and sys.__stderr__ is not None and sys.__stderr__.isatty():
+                # Who is killed tidies nothing up.
+                print(_TIDY, end="", file=sys.__stderr__, flush=True)
             if code:
-                _wait_for_enter(f"It has ended with exit code {code}. Enter goes back.")
+                _wait_for_enter(f"It {describe_end(code)}. Enter goes back.")
     except SuspendNotSupported:
         screen.notify("there is no terminal for another program here", severity="error", markup=False)
     except OSError as error:
         screen.notify(clean_text(f"{words[0]}: {error.strerror}"), severity="error", markup=False)
+
+
+def describe_end(code: int) -> str:
+    """How a program has ended, by its exit code; negative: by a signal."""
+    if code >= 0:
+        return f"has ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 def explain_missing(program: str, environment: Mapping[str, str]) -> str:

@@ -19,6 +19,8 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.keymap import show_key
 from overspan.tui.keys import KEYS, SCOPES, KeyAction, bind
 from overspan.tui.queue.filters import STATES
+from overspan.tui.widgets.choice_list import ChoiceList
+from overspan.tui.widgets.text_inputs import TextInput
 
 MAX_SHOWN = 200
 """Commands in the list at most."""
@@ -161,6 +163,7 @@ class Palette(ModalScreen[PaletteCommand]):
     }
     Palette Input { background: $surface; margin: 0 1; }
     Palette OptionList { height: auto; max-height: 20; background: $surface; border: none; padding: 0; }
+    Palette OptionList > .option-list--option-highlighted { background: $block-cursor-background; }
     """
 
     def __init__(self, commands: Sequence[PaletteCommand]) -> None:
@@ -172,8 +175,8 @@ class Palette(ModalScreen[PaletteCommand]):
         with Vertical(id="palette") as box:
             box.border_title = "Go to"
             box.border_subtitle = "Enter goes, Tab completes, Esc closes"
-            yield Input(placeholder="queue, user ana, state pd, theme light, cancel...", compact=True)
-            results = OptionList(compact=True, markup=False)
+            yield TextInput(placeholder="queue, user ana, state pd, theme light, cancel...", compact=True)
+            results = ChoiceList(compact=True, markup=False)
             results.can_focus = False
             yield results
 

@@ -26,6 +26,8 @@ class Source(Protocol):
 
     autostart: bool
     """Whether a call starts a daemon that does not run."""
+    timeout: float
+    """How long an answer may take, seconds."""
 
     def queue_changes(self, version: str = "", wanted: JobFilter = ..., wait: float = 0) -> QueueChanges: ...
     def history(self, wanted: JobFilter = ...) -> Listing: ...

@@ -28,6 +28,10 @@ class Cut(Unreachable):
     """The daemon took a request, and went away before its answer was read: it may or may not have had its effect."""
 
 
+class Silent(Unreachable):
+    """The daemon has taken a request, and does not answer in time."""
+
+
 class DaemonTransport:
     """The connection of a client; it starts the daemon on first use."""
 
@@ -124,7 +128,7 @@ class DaemonTransport:
             except TimeoutError:
                 self.close()
                 silent = f"the daemon did not answer within {timeout or self.timeout:.0f} s"
-                raise Unreachable(silent, remedy=lost) from None
+                raise Silent(silent, remedy=lost) from None
             except (OSError, ProtocolError) as error:
                 self.close()
                 raise Unreachable(f"cannot talk to the daemon on {self.paths.socket}: {error}") from None

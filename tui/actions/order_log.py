@@ -9,6 +9,8 @@ from overspan.bridge.client.terminal_texts import clean_text
 
 KEPT = 1000
 """Entries; the oldest go first."""
+SLOW_SECONDS = 3.0
+"""How long an answer may take before it is said that none has come."""
 _TOLD = 4
 """Lines of a notification."""
 
@@ -28,6 +30,8 @@ class OrderLog:
 
     def __init__(self) -> None:
         self._entries: list[OrderEntry] = []
+        self.under_way: list[OrderEntry] = []
+        """Orders that were sent and have no answer yet, the oldest first."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,6 +47,20 @@ class OrderLog:
         self._entries.append(kept)
         del self._entries[:-KEPT]
         return kept
+
+    def begin(self, at: float, order: str, target: str) -> OrderEntry:
+        """Note that an order was sent; `end` takes what this gives."""
+        entry = OrderEntry(at, order, clean_text(target.replace("\n", " ")), "sent, no answer yet")
+        self.under_way.append(entry)
+        return entry
+
+    def end(self, entry: OrderEntry) -> None:
+        """The order has its answer."""
+        self.under_way.remove(entry)
+
+    def count_unanswered(self, now: float) -> int:
+        """How many orders have waited so long for their answer that it is worth a word."""
+        return sum(now - entry.at >= SLOW_SECONDS for entry in self.under_way)
 
 
 def sum_up_answers(entries: Sequence[OrderEntry]) -> str:

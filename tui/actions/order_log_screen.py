@@ -21,20 +21,29 @@ class OrderLogScreen(ModalScreen[None]):
 
     DEFAULT_CSS = """
     OrderLogScreen { align: center middle; }
-    OrderLogScreen > Vertical { width: 90%; max-width: 120; height: 80%; border: round $primary; padding: 0 1; }
+    OrderLogScreen > Vertical {
+        width: 90%; max-width: 120; height: auto; max-height: 80%; border: round $primary; padding: 0 1;
+    }
     OrderLogScreen #order-log-title { height: 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("orders")]
 
     def __init__(self, log: OrderLog) -> None:
         super().__init__()
-        self._entries = tuple(log)
+        # What has no answer yet is the newest of all that matters.
+        self._entries = (*reversed(log.under_way), *log)
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content(f"Orders: {len(self._entries)}, the newest first"), id="order-log-title")
             with VerticalScroll(can_focus=False):
                 yield Static(Content("\n".join(map(write_entry, self._entries)) or "no order was given yet"))
+
+    def on_resize(self) -> None:
+        """Be as high as what it holds, where there is room."""
+        scroll = self.query_one(VerticalScroll)
+        lines = scroll.query_one(Static).get_content_height(self.size, self.size, max(1, scroll.size.width))
+        scroll.styles.height = min(max(1, lines), max(2, self.size.height * 7 // 10))
 
     def action_close(self) -> None:
         """Go back."""

@@ -55,17 +55,24 @@ class OrderRound:
     def _put(self, targets: Sequence[Target]) -> None:
         refs = tuple(target.ref for target in targets)
         order, value = self._given.order, self._given.value
+        log = self._app.order_log
+        sent = [log.begin(self._app.now(), order.verb, target.label) for target in targets]
+
+        def end(answers: Sequence[tuple[Target, str, bool]]) -> None:
+            for entry in sent:
+                log.end(entry)
+            self._note(answers)
 
         def ask(source: Source) -> Sequence[OrderAnswer]:
             return order.send(source, refs, value)
 
         def fail(error: OverspanError) -> None:
             text = word_error(error.message, error.remedy)
-            self._note([(target, text, True) for target in targets])
+            end([(target, text, True) for target in targets])
 
         def take(answers: Sequence[OrderAnswer]) -> None:
             told = {answer.ref: answer for answer in answers}
-            self._note([(target, told[target.ref].text, told[target.ref].failed) for target in targets])
+            end([(target, told[target.ref].text, told[target.ref].failed) for target in targets])
 
         self._app.questions.ask("orders", ask, take, fail)
 

@@ -43,6 +43,8 @@ class JobOrder(NamedTuple):
     send: Callable[[Source, Sequence[str], Any], Sequence[OrderAnswer]]
     asks: bool = False
     """Whether it asks first about a single job, too: it loses work, or nothing takes it back."""
+    question: str = ""
+    """What the dialog asks, with `{}` for the jobs; empty: the verb with them."""
     kinds: frozenset[Kind] = _EVERY
     choices: tuple[tuple[str, str], ...] = ()
     """What is chosen from, with what each means."""
@@ -158,7 +160,9 @@ def read_integer(text: str) -> int:
 
 ORDERS: tuple[JobOrder, ...] = (
     JobOrder("cancel", "Cancel", LIVE, _send_cancel, asks=True, together=True),
-    JobOrder("signal", "Signal", STARTED, _send_cancel, choices=SIGNALS, together=True),
+    JobOrder(
+        "signal", "Signal", STARTED, _send_cancel, choices=SIGNALS, together=True, question="Send a signal to {}?"
+    ),
     JobOrder("hold", "Hold", WAITING, _send_each("held", lambda source, ref: source.hold(ref))),
     JobOrder("release", "Release", LIVE, _send_each("released", lambda source, ref: source.release(ref))),
     JobOrder(
@@ -183,7 +187,13 @@ ORDERS: tuple[JobOrder, ...] = (
     ),
     JobOrder("resubmit", "Resubmit", LIVE | ENDED, _send_again(failed=False), asks=True, kinds=_WHOLE),
     JobOrder(
-        "resubmit_failed", "Resubmit failed", FAILED, _send_again(failed=True), asks=True, kinds=frozenset({Kind.ARRAY})
+        "resubmit_failed",
+        "Resubmit failed",
+        FAILED,
+        _send_again(failed=True),
+        asks=True,
+        question="Resubmit the failed elements of {}?",
+        kinds=frozenset({Kind.ARRAY}),
     ),
     JobOrder("edit", "Edit", LIVE, _send_edit, kinds=_EVERY - {Kind.WAITING}),
     JobOrder(
@@ -191,23 +201,45 @@ ORDERS: tuple[JobOrder, ...] = (
         "Set time limit",
         LIVE,
         _send_update("time_limit", format_limit),
+        question="Set the time limit of {}?",
         prompt="time limit: minutes, H:M:S, D-H:M or UNLIMITED",
         read=parse_time_limit,
     ),
     JobOrder(
-        "priority", "Set priority", WAITING, _send_update("priority"), prompt="priority: 0 or more", read=read_whole
+        "priority",
+        "Set priority",
+        WAITING,
+        _send_update("priority"),
+        question="Set the priority of {}?",
+        prompt="priority: 0 or more",
+        read=read_whole,
     ),
-    JobOrder("nice", "Set nice", WAITING, _send_update("nice"), prompt="nice: more waits longer", read=read_integer),
+    JobOrder(
+        "nice",
+        "Set nice",
+        WAITING,
+        _send_update("nice"),
+        question="Set the nice value of {}?",
+        prompt="nice: more waits longer",
+        read=read_integer,
+    ),
     JobOrder(
         "throttle",
         "Set throttle",
         LIVE,
         _send_update("throttle"),
+        question="Set the throttle of {}?",
         prompt="elements at once: 0 for no limit",
         read=read_whole,
         kinds=frozenset({Kind.ARRAY}),
     ),
-    JobOrder("top", "Put first", WAITING, _send_each("first of its user's jobs", lambda source, ref: source.top(ref))),
+    JobOrder(
+        "top",
+        "Put first",
+        WAITING,
+        _send_each("first of its user's jobs", lambda source, ref: source.top(ref)),
+        question="Put {} first?",
+    ),
 )
 
 

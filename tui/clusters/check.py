@@ -32,7 +32,9 @@ class CheckScreen(ModalScreen[None]):
 
     DEFAULT_CSS = """
     CheckScreen { align: center middle; }
-    CheckScreen > Vertical { width: 90%; max-width: 120; height: 80%; border: round $primary; padding: 0 1; }
+    CheckScreen > Vertical {
+        width: 90%; max-width: 120; height: auto; max-height: 80%; border: round $primary; padding: 0 1;
+    }
     CheckScreen Static { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("check")]
@@ -111,4 +113,7 @@ class CheckScreen(ModalScreen[None]):
 
     def _draw(self) -> None:
         table = self.query_one(LineTable)
-        table.set_lines(self._report(max(1, table.size.width - 2)))
+        lines = self._report(max(1, table.size.width - 2))
+        # As high as what it holds, with the line above it.
+        table.styles.height = min(len(lines) + 1, max(3, self.size.height * 7 // 10))
+        table.set_lines(lines)

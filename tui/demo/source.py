@@ -50,6 +50,7 @@ class DemoSource:
     """One lab for all threads of an application; its time is the clock's."""
 
     autostart = False
+    timeout = 60.0
     """As the client has it; there is nothing to start."""
 
     def __init__(self, clock: Clock = time.time, seed: int = SEED, me: str = ME) -> None:

@@ -21,6 +21,7 @@ from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind
 from overspan.tui.logs.deadline import TooSlow, deadline
 from overspan.tui.logs.view import LogView
+from overspan.tui.widgets.text_inputs import TextInput
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -59,7 +60,7 @@ class TextScreen(Screen[None]):
         yield Static(id="text-status", markup=False)
         with Horizontal(id="text-ask"):
             yield Static("/", id="text-sign", markup=False)
-            yield Input(id="text-pattern", placeholder="a regular expression", compact=True)
+            yield TextInput(id="text-pattern", placeholder="a regular expression", compact=True)
         yield KeyHints(self.top.options.ascii)
 
     @property

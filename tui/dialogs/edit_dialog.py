@@ -18,6 +18,7 @@ from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.order_dialog import list_lines, word_left_out, word_title
 from overspan.tui.dialogs.seen_dialog import SeenDialog
 from overspan.tui.keys import bind
+from overspan.tui.widgets.text_inputs import TextEditor
 
 SendChanges = Callable[[Sequence[Target], Mapping[str, str]], str]
 """Sends what was changed; gives what is wrong with it, and then nothing was sent."""
@@ -61,7 +62,7 @@ class EditDialog(SeenDialog[None]):
                 yield Static(id="edit-targets", markup=False)
             if self.choice.left_out:
                 yield Static(Content("\n".join(word_left_out(self.choice.left_out))), id="edit-left-out")
-            yield TextArea(self._file.write(), compact=True, highlight_cursor_line=False)
+            yield TextEditor(self._file.write(), compact=True, highlight_cursor_line=False)
             yield Static(id="edit-trouble", markup=False)
             with Horizontal():
                 yield Button(Content("No"), id="no", compact=True)
@@ -78,8 +79,9 @@ class EditDialog(SeenDialog[None]):
         self.note_painted()
 
     def on_resize(self) -> None:
-        """Share the height anew."""
+        """Share the height anew, once the lines are folded for the new width."""
         self._share_height()
+        self.call_after_refresh(self._share_height)
 
     def on_text_area_changed(self) -> None:
         """Another line may have come."""
@@ -88,7 +90,7 @@ class EditDialog(SeenDialog[None]):
     def _share_height(self) -> None:
         """Give targets and values their lines, up to a limit: an automatic height of the box counts all of them."""
         area = self.query_one(TextArea)
-        area.styles.height = max(4, min(area.document.line_count, self.size.height // 2))
+        area.styles.height = max(4, min(area.wrapped_document.height, self.size.height // 2))
         self.query_one(VerticalScroll).styles.height = min(len(self.choice.chosen), _MOST_TARGETS)
 
     def _name_targets(self) -> None:

@@ -19,8 +19,10 @@ from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.seen_dialog import SeenDialog
 from overspan.tui.keys import bind
 from overspan.tui.queue.styled_text import cut_text
+from overspan.tui.widgets.choice_list import ChoiceList
+from overspan.tui.widgets.text_inputs import TextInput
 
-_LONGEST_STATE = 24
+_LONGEST_STATE = 32
 """Cells of a line for how many members are in which state."""
 
 
@@ -92,10 +94,10 @@ class OrderDialog(SeenDialog[GivenOrder | None]):
             if question.left_out:
                 yield Static(_write(question.left_out), id="order-left-out")
             if question.choices:
-                yield OptionList(*self._list_options(), compact=True)
+                yield ChoiceList(*self._list_options(), compact=True)
             if question.prompt:
                 yield Static(Content(question.prompt), id="order-prompt")
-                yield Input(compact=True)
+                yield TextInput(compact=True)
                 yield Static(id="order-trouble", markup=False)
             with Horizontal():
                 yield Button(Content("No"), id="no", compact=True)
@@ -182,9 +184,9 @@ def _write(lines: Sequence[str]) -> Content:
 
 
 def word_title(order: JobOrder, count: int, hidden: int) -> str:
-    """What is asked: `Cancel 3 jobs? 1 of them is not shown now.`"""
+    """What is asked: `Cancel these 3 jobs?  1 of them is marked but not shown now`."""
     jobs = "this job" if count == 1 else f"these {count} jobs"
-    title = f"{order.verb}: {jobs}?"
+    title = (order.question or f"{order.verb} {{}}?").format(jobs)
     if hidden:
         title += f"  {hidden} of them {'is' if hidden == 1 else 'are'} marked but not shown now"
     return title

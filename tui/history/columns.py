@@ -20,7 +20,7 @@ SORTED = ("id", "ended", "time_used", "state_code", "name", "user")
 _WIDE_TABLE = 120
 _MEMBERS = 110
 """The width from which members, and reasons, have a column."""
-_OLDER = {"id": "  older jobs", "name": "Enter reads them"}
+_OLDER = {"id": "  older jobs", "name": "Enter reads"}
 
 
 class OlderLine(NamedTuple):
@@ -47,12 +47,13 @@ def make_columns(
 ) -> list[TableColumn[HistoryLine]]:
     """The columns for a table of so many cells; `is_partial` tells of which arrays not all elements were read."""
     when = 19 if width >= _WIDE_TABLE else 11
+    name = _show_field("name") if width >= _MEMBERS else _show_name(is_partial)
     columns: list[tuple[str, str, int, int, _Show]] = [
-        ("id", "  JOBID", 14, 0, _show_tree(ascii_only)),
-        ("name", "NAME", 12, 0, _show_field("name") if width >= _MEMBERS else _show_name(is_partial)),
-        ("user", "USER", 8, 70, _show_field("user")),
+        ("id", "  JOBID", 12, 0, _show_tree(ascii_only)),
+        ("name", "NAME", 24 if width >= _MEMBERS else 12, 0, name),
+        ("user", "USER", 8, 86, _show_field("user")),
         ("partition", "PARTITION", 9, 100, _show_field("partition")),
-        ("cluster", "CLUSTER", 9, 90, _show_field("cluster")),
+        ("cluster", "CLUSTER", 9, 69, _show_field("cluster")),
         ("state_code", "ST", 3, 0, _show_state),
         ("ended", "ENDED", when, 0, _show_end(width >= _WIDE_TABLE)),
         ("time_used", "ELAPSED", 10, 0, _show_field("time_used")),
@@ -61,16 +62,16 @@ def make_columns(
     ]
     return [
         TableColumn(
-            name,
+            field,
             title,
             size,
-            _of_jobs(name, show),
-            right=name == "time_used",
-            wide=name in ("name", "reason"),
+            _of_jobs(field, show),
+            right=field == "time_used",
+            wide=field == ("reason" if width >= _MEMBERS else "name"),
             from_width=least,
-            ticks=name == "time_used",
+            ticks=field == "time_used",
         )
-        for name, title, size, least, show in columns
+        for field, title, size, least, show in columns
     ]
 
 

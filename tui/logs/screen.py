@@ -38,6 +38,7 @@ from overspan.tui.logs.programs import open_log
 from overspan.tui.logs.session import LogSession, format_mark, read_percent, suggest_name
 from overspan.tui.logs.status import LogPlaceFacts, describe_place, describe_search, format_bytes
 from overspan.tui.logs.view import LogView
+from overspan.tui.widgets.text_inputs import TextInput
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -76,6 +77,7 @@ class LogScreen(Screen[None]):
         self.target = target
         self.wants = 0
         self._reads = 0
+        self._paused = False
         self._prompted = ""
         self._useful: tuple[object, ...] = (False, False)
         self._stopped = threading.Event()
@@ -87,7 +89,7 @@ class LogScreen(Screen[None]):
         yield Static(id="log-status", markup=False)
         with Horizontal(id="log-ask"):
             yield Static(id="log-sign", markup=False)
-            yield Input(id="log-prompt", compact=True)
+            yield TextInput(id="log-prompt", compact=True)
         yield KeyHints(self.top.options.ascii)
 
     @property
@@ -128,8 +130,14 @@ class LogScreen(Screen[None]):
         return time.time() + self.top.clock_offset
 
     def _tick(self) -> None:
-        if self.is_current:
+        if not self.is_current:
+            return
+        paused = self.top.paused_since is not None
+        if not paused:
             self.session.tick()
+        if paused != self._paused:
+            self._paused = paused
+            self._describe()
 
     # --- what the session needs of the screen -------------------------------------------------------------------------
 
@@ -218,6 +226,7 @@ class LogScreen(Screen[None]):
             search=describe_search(facts) if facts is not None else "",
             trouble=session.trouble,
             busy=session.busy,
+            paused=self.top.paused_since is not None,
         )
         self._say("#log-status", describe_place(place) if document is not None else session.trouble)
         self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")

@@ -18,6 +18,7 @@ class LogPlaceFacts(NamedTuple):
     search: str = ""
     trouble: str = ""
     busy: bool = False
+    paused: bool = False
 
 
 def format_bytes(size: int) -> str:
@@ -38,6 +39,8 @@ def count_lines(count: int, which: str = "") -> str:
 def describe_place(facts: LogPlaceFacts) -> str:
     """The line below a log."""
     words = [facts.trouble] if facts.trouble else []
+    if facts.paused:
+        words.append("paused")
     if facts.following:
         words.append("the end: the job has printed all" if facts.over else "following")
     else:

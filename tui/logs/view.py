@@ -52,6 +52,8 @@ class LogView(Widget, can_focus=True):
     LogView .log-view--mark { color: $text-accent; text-style: bold; }
     LogView .log-view--match { color: $background; background: $warning; }
     LogView .log-view--hit { color: $background; background: $success; text-style: bold; }
+    LogView:ansi .log-view--match { color: $foreground; background: ansi_default; text-style: bold underline; }
+    LogView:ansi .log-view--hit { color: $foreground; background: ansi_default; text-style: bold reverse; }
     LogView .log-view--error { color: $text-error; }
     LogView .log-view--bar { color: $text-disabled; }
     LogView .log-view--thumb { color: $text-muted; }

@@ -19,7 +19,7 @@ class ClustersPlace(ListPlace):
     """All clusters; the daemon answers from memory, so that looking costs no cluster anything."""
 
     name_of_place = "clusters"
-    DEFAULT_CSS = "ClustersPlace .about { height: 3; }"
+    MOST_ABOUT = 3
     BINDINGS: ClassVar[list[BindingType]] = [*bind("clusters")]
     FIELDS = FIELDS
     SORTS = SORTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class ListPlace(TopPlace):
     DEFAULT_CSS = """
     ListPlace .note { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     ListPlace .note.-trouble { color: $text-error; }
-    ListPlace .about { height: 2; padding: 0 1; background: $surface; color: $text-muted; }
+    ListPlace .about { height: 1; padding: 0 1; background: $surface; color: $text-muted; }
     """
     PERIOD: ClassVar[float] = 5.0
     FIELDS: ClassVar[tuple[str, ...]] = ()
@@ -46,7 +47,9 @@ class ListPlace(TopPlace):
     DESCENDING: ClassVar[frozenset[str]] = frozenset()
     """The columns of which the largest comes first."""
     DESCRIBES: ClassVar[bool] = True
-    """Whether two lines below the table tell all of the line under the cursor."""
+    """Whether lines below the table tell all of the line under the cursor."""
+    MOST_ABOUT: ClassVar[int] = 2
+    """How many these are at most: as many as the longest text so far needs, so that the table does not jump."""
     HINT: ClassVar[str] = "words, state:..., !inverse"
 
     def __init__(self) -> None:
@@ -62,6 +65,7 @@ class ListPlace(TopPlace):
         self._generation = 0
         self._note = ("", False)
         self._about = ""
+        self._about_lines = 1
 
     def compose(self) -> ComposeResult:
         yield Static(classes="note", markup=False)
@@ -225,7 +229,11 @@ class ListPlace(TopPlace):
         text = clean_text(self.describe_line(line)) if line is not None else ""
         if self.DESCRIBES and text != self._about:
             self._about = text
-            self.query_one(".about", Static).update(Content(text))
+            about = self.query_one(".about", Static)
+            needed = len(textwrap.wrap(text, max(10, self.size.width - 2)))
+            self._about_lines = min(self.MOST_ABOUT, max(self._about_lines, needed))
+            about.styles.height = self._about_lines
+            about.update(Content(text))
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         """Another line has the cursor."""
@@ -253,8 +261,14 @@ class ListPlace(TopPlace):
         self.draw()
 
     def on_resize(self, event: events.Resize) -> None:
+        """On another terminal the line below the table needs other room."""
+        self._about, self._about_lines = "", 1
+        self.refresh_about()
+
+    def on_line_table_widened(self, event: LineTable.Widened) -> None:
         """Choose the columns for the width."""
-        self.table.set_columns(self.make_columns(self.size.width))
+        event.stop()
+        self.table.set_columns(self.make_columns(self.table.size.width))
 
     # --- the filter ---------------------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class NodesPlace(ListPlace):
         uses = measure_uses(lines)
         if uses != self._uses:
             self._uses = uses
-            self.table.set_columns(self.make_columns(self.size.width))
+            self.table.set_columns(self.make_columns(self.table.size.width))
         self.set_lines(lines)
 
     def describe_line(self, line: NodeLine) -> str:

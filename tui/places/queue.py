@@ -53,14 +53,6 @@ class QueueTable(LineTable[Line]):
     class Marked(Message):
         """Other lines are marked."""
 
-    class Widened(Message):
-        """There is more room, or less: the details have come or gone."""
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Tell it; LineTable shares its room anew."""
-        del event
-        self.post_message(self.Widened())
-
     def action_mark(self) -> None:
         """Mark the line, or take its mark away, and go to the next one."""
         super().action_mark()
@@ -146,7 +138,7 @@ class QueuePlace(JobPlace):
         self._measured.clear()
         self.call_after_refresh(self._draw)
 
-    def on_queue_table_widened(self) -> None:
+    def on_line_table_widened(self) -> None:
         """Choose the columns anew."""
         self._draw()
 

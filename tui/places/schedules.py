@@ -33,7 +33,7 @@ class SchedulesPlace(ListPlace):
     """All schedules, with orders to pause, resume and delete them, and to make a run now."""
 
     name_of_place = "schedules"
-    DEFAULT_CSS = "SchedulesPlace .about { height: 3; }"
+    MOST_ABOUT = 3
     BINDINGS: ClassVar[list[BindingType]] = [*bind("schedules")]
     FIELDS = FIELDS
     SORTS = SORTED

@@ -70,7 +70,7 @@ def describe_troubles(stale: Sequence[Stale], lost: Lost | None, now: float, los
     found = []
     if lost is not None:
         what = "no answer" if lost.present else "no daemon"
-        found.append(f"{what} for {format_age(lost_now - lost.since)}: {lost.why}")
+        found.append(f"{what} for {format_age(lost_now - lost.since)}: {lost.why}; `r` tries again")
     for one in stale:
         age = "" if one.partial else f" {format_age(now - one.since)} old"
         found.append(f"{one.cluster}{age}: {one.message or 'it does not answer'}")

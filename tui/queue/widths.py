@@ -17,7 +17,7 @@ SAMPLED = 300
 _HOUR = 3600.0
 _MOST = {"id": 30, "name": 40, "user": 20, "partition": 20, "cluster": 20, "nodes_or_reason": 400}
 _MOST_OF_OTHERS = 30
-_READABLE = {"name": 14, "user": 8, "partition": 8, "cluster": 8, "nodes_or_reason": 18}
+_READABLE = {"name": 14, "user": 8, "partition": 9, "cluster": 8, "nodes_or_reason": 18}
 """What texts are cut to before a column is left out."""
 _LEAST = {"name": 8, "user": 5, "partition": 5, "cluster": 5, "nodes_or_reason": 10}
 _TELLING_LITTLE = ("partition", "cluster", "user")

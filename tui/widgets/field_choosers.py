@@ -10,13 +10,14 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 from textual.widgets.option_list import Option
 
 from overspan.tui.keys import bind
 from overspan.tui.queue.column_choice import begin_choice, describe_field
 from overspan.tui.queue.columns import DEFAULT, list_fields
 from overspan.tui.queue.order import SortOrder, choose_order
+from overspan.tui.widgets.choice_list import ChoiceList
 
 _CSS = """
 {name} {{ align: center middle; }}
@@ -30,7 +31,7 @@ _QUEUE_ORDER = "queue"
 """The id of the order that the queue has by itself."""
 
 
-class FieldList(OptionList):
+class FieldList(ChoiceList):
     """Lines of fields, by their names."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bind("choice")]

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.filter_language import FilterHistory
 from overspan.tui.keys import bind
+from overspan.tui.widgets.text_inputs import TextInput
 
 
 class _Completion(Suggester):
@@ -29,7 +30,7 @@ class _Completion(Suggester):
         return self._suggest(value)
 
 
-class FilterInput(Input):
+class FilterInput(TextInput):
     """The line that is typed into; the arrows bring earlier filters."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bind("filter")]

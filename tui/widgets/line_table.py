@@ -99,6 +99,13 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
             self.table = table
             super().__init__()
 
+    class Widened(Message):
+        """There is another width to share: the terminal has changed, or the details have come or gone."""
+
+        def __init__(self, table: LineTable[Any]) -> None:
+            self.table = table
+            super().__init__()
+
     class Opened(Message):
         """Enter was pressed, or a line was clicked twice."""
 
@@ -229,6 +236,7 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
         """Share the width among the columns anew."""
         del event
         self._lay_out()
+        self.post_message(self.Widened(self))
 
     def _lay_out(self) -> None:
         width = self.size.width

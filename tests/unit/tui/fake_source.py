@@ -108,6 +108,7 @@ class FakeSource:
         self._revisions: dict[int, int] = {}
         self._revision = 0
         self.autostart = True
+        self.timeout = 0.0
         self.stale: tuple[Stale, ...] = ()
         self.lost: OverspanError | None = None
         self.now = NOW

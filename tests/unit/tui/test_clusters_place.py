@@ -75,8 +75,8 @@ def test_a_check_that_ends_after_its_screen_was_closed_shows_nowhere() -> None:
         await pilot.press("escape", "down", "enter")
         await settle(pilot, lambda: "Check of kube" in read_screen(app))
         slow.set()
-        await settle(pilot, lambda: "1 check passed" in read_screen(app))
-        assert "api" in read_screen(app) and "user namespaces" not in read_screen(app)
+        await settle(pilot, lambda: "1 check passed" in read_screen(app) and "api" in read_screen(app))
+        assert "user namespaces" not in read_screen(app)
 
     play(source, story)
 

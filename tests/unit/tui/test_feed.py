@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from overspan.bridge.client.records import JobFilter, QueueChanges
+from overspan.bridge.client.transport import Silent
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
 from overspan.tui import feed as module
 from overspan.tui.feed import QUICKEST, RETRY_SECONDS, SLOWEST, Lost, QueueFeed, choose_pace, choose_retry
@@ -28,6 +29,7 @@ class Script:
 
     def __init__(self) -> None:
         self.autostart = True
+        self.timeout = 0.0
         self.asked: queue.Queue[tuple[str, float, bool]] = queue.Queue()
         """The version, the wait, and whether a daemon might be started, of each question."""
         self.answers: queue.Queue[object] = queue.Queue()
@@ -223,3 +225,16 @@ def test_changes_that_come_fast_are_told_together() -> None:
 
 def test_a_lost_daemon_is_looked_for_less_and_less_often() -> None:
     assert [choose_retry(failures) for failures in (1, 2, 3, 4, 5, 500)] == [*RETRY_SECONDS, 4.0, 4.0]
+
+
+def test_a_daemon_that_stands_still_is_told_of_soon_and_is_not_said_to_be_gone(follower: Follower) -> None:
+    script = follower.script
+    script.tell(answer("1"))
+    follower.hear()
+    # An answer that is due is not waited for as long as a whole queue is.
+    assert script.tell(Silent("the daemon did not answer within 25 s"))[1] == module.WAIT_SECONDS
+    assert script.timeout == module.SILENCE_SECONDS < module._PATIENCE
+    lost = follower.hear()
+    assert isinstance(lost, Lost) and lost.present
+    script.tell(GONE)
+    assert script.timeout == module._PATIENCE and not follower.hear().present

@@ -57,12 +57,12 @@ def test_troubles_have_their_age_and_no_control_characters() -> None:
     ]
     hostile = [Stale("a\x1b[2J", NOW - 7300, "one\ntwo\x07"), Stale("b", NOW)]
     assert describe_troubles(hostile, Lost(100, "gone"), NOW, 260) == [
-        "no daemon for 2m: gone",
+        "no daemon for 2m: gone; `r` tries again",
         "a?[2J 2h old: one two?",
         "b <1m old: it does not answer",
     ]
     refused = Lost(100, "ana may not look", "ask root", present=True)
-    assert describe_troubles([], refused, NOW, 260) == ["no answer for 2m: ana may not look"]
+    assert describe_troubles([], refused, NOW, 260) == ["no answer for 2m: ana may not look; `r` tries again"]
 
 
 def test_a_second_changes_no_age() -> None:

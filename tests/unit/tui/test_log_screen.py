@@ -54,6 +54,22 @@ def test_the_end_is_followed_until_the_reader_goes_up() -> None:
     read_log(source, story)
 
 
+def test_a_display_that_stands_still_takes_no_lines_until_it_goes_on() -> None:
+    source = make_source("one")
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: shown(screen) == ["one"])
+        await pilot.press("p")
+        await settle(pilot, lambda: said(screen).startswith("paused"))
+        source.write("1", b"two\n")
+        await pilot.pause(0.5)
+        assert shown(screen) == ["one"]
+        await pilot.press("p")
+        await settle(pilot, lambda: shown(screen) == ["one", "two"] and said(screen).startswith("following"))
+
+    read_log(source, story)
+
+
 def test_all_keys_that_go_up_stop_the_following() -> None:
     async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
         for key in ("up", "k", "pageup", "ctrl+b", "b", "ctrl+u", "home", "g"):

@@ -26,9 +26,9 @@ def test_every_target_is_named_with_its_cluster_and_state() -> None:
     assert array == "3 R, 1 F, 996 PD  k8s:44 sweep-lr"
     many = dict.fromkeys(("RUNNING", "PENDING", "FAILED", "COMPLETED", "CANCELLED"), 100)
     [line] = list_lines([make_targets(job(7))[0]._replace(tally=many)])
-    assert line == "100 R, 100 PD, 100 F, 1…  leo:7 fit"
-    assert word_title(find_order("cancel"), 1, 0) == "Cancel: this job?"
-    assert word_title(find_order("cancel"), 3, 2) == "Cancel: these 3 jobs?  2 of them are marked but not shown now"
+    assert line == "100 R, 100 PD, 100 F, 100 CD, 1…  leo:7 fit"
+    assert word_title(find_order("cancel"), 1, 0) == "Cancel this job?"
+    assert word_title(find_order("cancel"), 3, 2) == "Cancel these 3 jobs?  2 of them are marked but not shown now"
     assert word_left_out(["a", "b", "c", "d", "e"])[-1] == "left out: 2 more"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ from overspan.tui.actions.orders import (
 )
 from overspan.tui.actions.target import make_target
 from overspan.tui.app import TopApp, TopOptions
+from overspan.tui.dialogs.order_dialog import OrderDialog
+from overspan.tui.head import Head
 from overspan.tui.keys import KEYS, find_keys
 
 HOSTILE = "x\x1b]0;t\x07\x9b2J\u202e[bold]b[/bold]"
@@ -196,6 +199,33 @@ class RefusingSource(FakeSource):
         super().cancel(order)
         done = tuple(ref for ref in order.refs if ref != "1")
         return Cancelled(done, (FailedOrder("1", "denied", "it is eve's", "ask eve"),), "what was asked waits: ssh")
+
+
+def test_an_order_without_an_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, gate = FakeSource([job(7)]), threading.Event()
+    held = source.cancel
+
+    def cancel(order: CancelOrder) -> Cancelled:
+        assert gate.wait(60)
+        return held(order)
+
+    monkeypatch.setattr(source, "cancel", cancel)
+    monkeypatch.setattr("overspan.tui.actions.order_log.SLOW_SECONDS", 0.0)
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        await pilot.press("c")
+        await settle(pilot, lambda: isinstance(app.screen, OrderDialog) and app.screen._seen)
+        await pilot.press("y")
+        await settle(pilot, lambda: "1 unanswered" in app.query_one(Head).text)
+        await pilot.press("L")
+        await settle(pilot, lambda: "Cancel  leo:7 fit: sent, no answer yet" in read_frame(app.screen))
+        await pilot.press("escape")
+        gate.set()
+        await settle(pilot, lambda: len(app.order_log) == 1 and not app.order_log.under_way)
+        await settle(pilot, lambda: "unanswered" not in app.query_one(Head).text)
+
+    play(source, story)
 
 
 def test_of_several_each_that_failed_is_told() -> None:

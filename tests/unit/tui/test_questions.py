@@ -21,6 +21,7 @@ class Asking:
         self.calls: queue.Queue[Callable[[], None]] = queue.Queue()
         self.closed = 0
         self.autostart = True
+        self.timeout = 0.0
         self.questions = Questions(lambda: cast(Source, self), self.calls.put, ready)
         self.taken: list[object] = []
         self.failed: list[OverspanError] = []

@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from overspan.bridge.model.errors import Conflict
 from overspan.tui.actions import shell
 from overspan.tui.app import TopApp, TopOptions
-from overspan.tui.lent_terminal import explain_missing
+from overspan.tui.lent_terminal import describe_end, explain_missing
 
 Lent = list[tuple[Sequence[str], Mapping[str, str], str]]
 PLACE = {"place": "main-0 of job 7 on n1", "words": ["ssh", "n1"], "environment": {"ONE": "1"}}
@@ -165,6 +165,12 @@ def test_a_program_is_looked_for_where_its_own_environment_says(tmp_path: Path) 
     assert "is not a program" in explain_missing(str(program), {})
     program.chmod(0o755)
     assert explain_missing("shell", {"PATH": str(tmp_path)}) == explain_missing(str(program), {}) == ""
+
+
+def test_how_a_program_has_ended_is_told_in_words() -> None:
+    assert describe_end(3) == "has ended with exit code 3"
+    assert describe_end(-9) == "was ended by SIGKILL"
+    assert describe_end(-99) == "was ended by signal 99"
 
 
 BORROW = """
