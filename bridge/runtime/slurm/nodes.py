@@ -326,7 +326,7 @@ class RemoteNodes:
             key=str(key),
             environment=environment,
             umask=job.spec.origin.umask,
-            hostname=member_name(key.task, key.node),
+            hostname=member_name(key.task, key.node + job.spec.first_index),
             members=tuple((address, tuple(names)) for address, names in members),
             bare="HOME" not in job.spec.environment,
             nodes=tuple(item.node for item in job.placements if item.task == key.task),
