@@ -104,6 +104,8 @@ def describe(event: Event) -> str:
         return f"attempt {event.attempt}"
     if isinstance(event, events.Granted):
         return f"resources granted on {len(_nodes_of(event))} node(s)"
+    if isinstance(event, events.Notice) and event.kind:
+        return "told that it is to end: its task has fewer members now"
     if isinstance(event, events.Scale):
         size = "the file's number of" if event.size is None else str(event.size)
         return f"is to have {size} members" + (f", by {event.by}" if event.by else "")

@@ -14,6 +14,8 @@ DEFAULT_ROOM = 60.0
 """Seconds for which the cluster has had room before a member is added that nobody asked for."""
 SCALED = "ScaledDown"
 """The reason of a member that ended because its task has fewer members now."""
+SCALED_NOTICE = "scaled_down"
+"""The kind of notice that it gets before."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class MemberOf:
     group: int
     domain: str
     """The group's name, which its members' names end in."""
+    launch: int
+    """The launch of the group that it belongs to."""
     task: str
     index: int
     peers: tuple[Peer, ...] = ()

@@ -312,11 +312,15 @@ class NodeRelaunch(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Tell an auxiliary that the primaries are done and when it will be ended: a notice, and its notice signal."""
+    """Tell a task that it is to end, and when: a notice, and its notice signal.
+
+    `kind` is the notice's own: empty for an auxiliary whose primaries are done.
+    """
 
     at: float
     task: str
     deadline: float
+    kind: str = ""
 
 
 class Warn(NamedTuple):

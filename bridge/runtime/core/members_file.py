@@ -7,33 +7,54 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 
+from overspan.bridge.model.elastic import Peer
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_host
 from overspan.bridge.model.states import State
-from overspan.bridge.runtime.core.environment import MEMBERS_FILE, domain_of, group_of, list_places
+from overspan.bridge.runtime.core.environment import MEMBERS_FILE, domain_of, list_places
 
 FORMAT = 1
 
 
-def render_members(job: Job) -> str:
-    """The file's text. Until its group's members were told, a launch knows its own, and those that it was given."""
-    domain = domain_of(job)
+def list_known(job: Job) -> list[Peer]:
+    """The members that a launch knows. Until it was told of all, these are its own, and those that it was given."""
+    if job.generation:
+        return list(job.peers)
     states = {(peer.task, peer.index): peer.state for peer in job.peers}
-    known = [place for place in list_places(job) if not job.generation or (place.task, place.index) in states]
-    members = [
-        {
-            "name": member_host(place.task, place.index, domain),
-            "task": place.task,
-            "index": place.index,
-            "address": place.address,
-            "node": place.node,
-            "state": states.get((place.task, place.index), State.CONFIGURING.value),
-        }
-        for place in known
+    return [
+        Peer(
+            place.task,
+            place.index,
+            place.node,
+            place.address,
+            states.get((place.task, place.index), State.CONFIGURING.value),
+        )
+        for place in list_places(job)
     ]
-    document = {"format": FORMAT, "generation": job.generation, "group": group_of(job), "members": members}
-    return json.dumps(document, indent=1) + "\n"
+
+
+def describe_members(job: Job) -> str:
+    """The file's text for the work of a launch."""
+    return render_members(list_known(job), job.generation, domain_of(job))
+
+
+def render_members(members: Iterable[Peer], generation: int, domain: str) -> str:
+    """The file's text: one line of JSON."""
+    rows = [
+        {
+            "name": member_host(member.task, member.index, domain),
+            "task": member.task,
+            "index": member.index,
+            "address": member.address,
+            "node": member.node,
+            "state": member.state,
+        }
+        for member in members
+    ]
+    document = {"format": FORMAT, "generation": generation, "members": rows}
+    return json.dumps(document, separators=(",", ":")) + "\n"
 
 
 def write_members(folder: str, text: str) -> None:

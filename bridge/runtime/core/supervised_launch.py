@@ -17,7 +17,6 @@ from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.lifecycle.rules import RULES
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.elastic import SCALED
 from overspan.bridge.model.events import Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.records import NamedTuple
@@ -27,7 +26,7 @@ from overspan.bridge.runtime.core.cancellation_message import forget_end, say_en
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 from overspan.bridge.runtime.core.journal import Journal
 from overspan.bridge.runtime.core.log_times import LogTimes
-from overspan.bridge.runtime.core.members_file import render_members, write_members
+from overspan.bridge.runtime.core.members_file import describe_members, write_members
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.readiness import ProbeTarget, ReadinessProbes
@@ -221,8 +220,7 @@ class SupervisedLaunch:
         elif isinstance(event, events.NodeRelaunch):
             self._start(NodeKey(event.task, event.node, event.attempt, event.run), now)
         elif isinstance(event, events.Notice):
-            scaled = self.job.ending is not None and self.job.ending.reason == SCALED
-            self._notify("scaled_down" if scaled else "primaries_done", event.task, event.at, event.deadline)
+            self._notify(event.kind or "primaries_done", event.task, event.at, event.deadline)
             self._signal_named(event.task, self.job.spec_of(event.task).notice_signal)
         elif isinstance(event, events.Warn):
             self._notify("time_limit", event.task, event.at, event.deadline)
@@ -277,7 +275,7 @@ class SupervisedLaunch:
         if not self._members_due:
             return
         try:
-            write_members(self.directory.path, render_members(self.job))
+            write_members(self.directory.path, describe_members(self.job))
             self._nodes.tell_members(self.job)
         except OSError:
             return

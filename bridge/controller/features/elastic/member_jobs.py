@@ -13,7 +13,7 @@ def make_member(group: Job, cluster: str, name: str, index: int, peers: tuple[Pe
     """The job of one member: the task on one node, with the group's settings and without its rules about tasks."""
     spec = group.spec
     task = _make_task(spec.task(name), group.task(name).time)
-    member = MemberOf(group.id, spec.name, name, index, peers)
+    member = MemberOf(group.id, spec.name, group.launch, name, index, peers)
     return JobSpec(
         name=f"{name}-{index}",
         tasks=(task,),
