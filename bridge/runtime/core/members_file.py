@@ -58,9 +58,14 @@ def render_members(members: Iterable[Peer], generation: int, domain: str) -> str
 
 
 def write_members(folder: str, text: str) -> None:
-    """Replace the members file in a run directory. Raises OSError, and then leaves the one before."""
+    """Replace the members file in a run directory, unless it has a later list: supervisors of a set share one.
+
+    Raises OSError, and then leaves the one before.
+    """
     path = os.path.join(folder, MEMBERS_FILE)
-    temporary = f"{path}.new"
+    if _read_generation(path) > json.loads(text)["generation"]:
+        return
+    temporary = f"{path}.{os.getpid()}.new"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:
@@ -72,3 +77,12 @@ def write_members(folder: str, text: str) -> None:
         except OSError:
             pass
         raise
+
+
+def _read_generation(path: str) -> int:
+    """The generation of the list in a file; -1 for none, or one that cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return int(json.load(file)["generation"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1

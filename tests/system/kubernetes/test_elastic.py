@@ -39,7 +39,7 @@ volumes: {/shared: scratch}
 run: |
   echo begun >> /shared/trainer
   cat > /tmp/watch.py <<'END'
-%s
+  %s
   END
   exec python3 /tmp/watch.py
 ---
@@ -52,7 +52,7 @@ run: |
   echo "$OVERSPAN_HOST reaches $(python3 -c 'import socket; print(socket.gethostbyname("trainer-0.rl") != "")')"
   trap 'cp $OVERSPAN_RUN_DIR/notice /shared/$OVERSPAN_NODE_INDEX.left; exit 0' TERM
   sleep 600 & wait
-""" % "\n".join(f"  {line}" for line in WATCH.splitlines())  # fmt: skip
+""".replace("%s", WATCH.replace("\n", "\n  "))
 
 
 def list_members(kube: KubeSpan, group: int) -> dict[str, dict[str, Any]]:
