@@ -75,9 +75,10 @@ def plan_members(
     """
     staying = sorted((member for member in joined if not member.leaves), key=lambda member: member.index)
     lost = {index for index in given_up if all(member.index != index for member in staying)}
-    missing = target - elastic.least - len(staying) - len(lost)
-    if missing < 0:
-        return MemberChanges((), tuple(member.job for member in staying[len(staying) + missing :][::-1]))
+    surplus = elastic.least + len(staying) - target
+    if surplus > 0:
+        return MemberChanges((), tuple(member.job for member in reversed(staying[len(staying) - surplus :])))
+    missing = max(0, -surplus - len(lost))
     taken = {member.index for member in joined} | lost
     free = (index for index in range(elastic.least, elastic.most) if index not in taken)
     return MemberChanges(tuple(index for _, index in zip(range(missing), free)))

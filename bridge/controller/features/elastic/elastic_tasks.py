@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from overspan.bridge.controller.core.clusters import Clusters
@@ -24,7 +24,6 @@ from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
 from overspan.bridge.lifecycle.members import (
     JoinedMember,
-    MemberChanges,
     list_peers,
     may_grow,
     plan_members,
@@ -33,8 +32,9 @@ from overspan.bridge.lifecycle.members import (
 )
 from overspan.bridge.model import events
 from overspan.bridge.model.elastic import SCALED, Elastic, MemberOf, Peer
-from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
+from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.names import one_line
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import JOB_FILE, Submission
 from overspan.bridge.store.records import JobQuery
@@ -42,9 +42,12 @@ from overspan.bridge.store.records import JobQuery
 log = logging.getLogger(__name__)
 
 BY = "scale"
+MOST_WORDS = 300
+"""Characters of a refusal that the timeline has."""
 PAUSE = 0.05
 """Seconds for which changes of a group are collected: its members often change together."""
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 15.0
+"""How long after a member could not be submitted that is tried again."""
 LOOK_SECONDS = 5.0
 """How often a cluster is asked for room, at most."""
 DEMAND_SECONDS = 5.0
@@ -66,6 +69,8 @@ class _GroupWatch:
 
     tasks: dict[str, _TaskWatch]
     granted_at: float | None
+    trouble: str = ""
+    """Why the last change could not be made, as the group's timeline has it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -149,15 +154,24 @@ class ElasticTasks:
         watch = await self._open(entry)
         async with watch.lock:
             try:
+                await self._end_former(entry)
                 for name in watch.tasks:
                     await self._resize(entry, name, watch.tasks[name])
                 await self._tell(group)
+                watch.trouble = ""
             except OverspanError as error:
-                log.warning("members of group %d: %s; trying again", group, error)
-                self._look_again(group, RETRY_SECONDS)
+                self._note_trouble(watch, group, error)
                 return
         if any(self._is_watched(entry.job, name, watch.tasks[name]) for name in watch.tasks):
             self._look_again(group, LOOK_SECONDS)
+
+    def _note_trouble(self, watch: _GroupWatch, group: int, error: OverspanError) -> None:
+        """Try again later, and say why once: a member that its cluster refuses is refused again."""
+        log.warning("members of group %d: %s; trying again", group, error)
+        if str(error) != watch.trouble and not isinstance(error, (StoreFailed, Unreachable)):
+            watch.trouble = str(error)
+            self._say(group, f"its members are as they were: {one_line(error.message, MOST_WORDS)}")
+        self._look_again(group, RETRY_SECONDS)
 
     def _look_again(self, group: int, seconds: float) -> None:
         self.recorder.timers.set(f"elastic:{group}", self.recorder.clock() + seconds, lambda: self._wake(group))
@@ -198,6 +212,19 @@ class ElasticTasks:
 
     # --- the number of members ----------------------------------------------------------------------------------------
 
+    async def _end_former(self, entry: JobEntry) -> None:
+        """End members of a launch that is no more: the group was put back, and its names lead elsewhere."""
+        job = entry.job
+        former = [
+            number
+            for number in self.joined.members(job.id)
+            if (other := self.recorder.registry.get(number)) is not None
+            and (member := other.job.spec.member) is not None
+            and (member.launch != job.launch or job.granted_at is None)
+            and not self._leaves(other.job)
+        ]
+        await self._end(former)
+
     async def _resize(self, entry: JobEntry, name: str, watch: _TaskWatch) -> None:
         """Add members that are missing, and end those that are too many."""
         job = entry.job
@@ -207,7 +234,7 @@ class ElasticTasks:
         await self._weigh(entry, name, watch, elastic)
         target = min(elastic.most, wanted_size(job, name) + watch.extra)
         changes = plan_members(elastic, target, self._list_joined(job.id, name), watch.given_up)
-        await self._end(changes)
+        await self._end(changes.ended)
         await asyncio.gather(*(self._add(entry, name, index) for index in changes.added))
 
     def _list_joined(self, group: int, name: str) -> list[JoinedMember]:
@@ -234,10 +261,11 @@ class ElasticTasks:
             JOB_FILE, origin.text, origin.file, directory=origin.directory or "/", user=entry.user, uid=origin.uid
         )
         done = await self.submitter.take(ParsedSubmission(spec), submission)
-        self._say(group.id, f"{name}-{index} is job {done.id}", name)
+        self._say(group.id, f"{name}-{index} is job {done.id}")
 
-    async def _end(self, changes: MemberChanges) -> None:
-        if not changes.ended:
+    async def _end(self, members: Sequence[int]) -> None:
+        """Have members go: with a notice where they run."""
+        if not members:
             return
 
         def work(units: list[UnitOfWork]) -> None:
@@ -250,7 +278,7 @@ class ElasticTasks:
                 except Conflict:
                     continue
 
-        await self.recorder.change(changes.ended, work)
+        await self.recorder.change(members, work)
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
@@ -327,7 +355,9 @@ class ElasticTasks:
         entry = self.recorder.registry.get(number)
         return entry is not None and entry.job.spec.member is not None
 
-    def _say(self, group: int, text: str, task: str) -> None:
+    def _say(self, group: int, text: str) -> None:
+        """Put a line into the group's timeline."""
+
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:
                 unit.amend(self.recorder.clock(), unit.job, text)
