@@ -1,5 +1,7 @@
 """Plays episodes with the policy that the trainer sends. One line of JSON each way, a connection for each request."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -14,10 +16,10 @@ PORT = 7100
 class Rollouts(socketserver.StreamRequestHandler):
     """One request: the policy, the number of episodes, and a seed."""
 
-    def handle(self):
+    def handle(self) -> None:
         wish = json.loads(self.rfile.readline())
-        reward, better = play(wish["policy"], wish["episodes"], wish["seed"])
-        self.wfile.write(json.dumps({"reward": reward, "better": better}).encode() + b"\n")
+        reward, slope = play(wish["policy"], wish["episodes"], wish["seed"])
+        self.wfile.write(json.dumps({"reward": reward, "slope": slope}).encode() + b"\n")
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -27,9 +29,15 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = False
 
 
-# The own name, and not 0.0.0.0: on one machine each member has an address of its own.
-with Server((os.environ["OVERSPAN_HOST"], PORT), Rollouts) as server:
-    signal.signal(signal.SIGTERM, lambda number, frame: threading.Thread(target=server.shutdown).start())
-    print(f"worker {os.environ['OVERSPAN_NODE_INDEX']} is ready", flush=True)
-    server.serve_forever(poll_interval=0.1)
-print("done", flush=True)
+def main() -> None:
+    """Serve until TERM."""
+    # The own name, and not 0.0.0.0: on one machine each member has an address of its own.
+    with Server((os.environ["OVERSPAN_HOST"], PORT), Rollouts) as server:
+        signal.signal(signal.SIGTERM, lambda number, frame: threading.Thread(target=server.shutdown).start())
+        print(f"worker {os.environ['OVERSPAN_NODE_INDEX']} is ready", flush=True)
+        server.serve_forever(poll_interval=0.1)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
