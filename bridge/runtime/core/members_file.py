@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from overspan.bridge.model.elastic import Peer
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.names import member_host
+from overspan.bridge.model.names import member_host, member_name
 from overspan.bridge.model.states import State
 from overspan.bridge.runtime.core.environment import MEMBERS_FILE, domain_of, list_places
 
@@ -40,11 +40,16 @@ def describe_members(job: Job) -> str:
     return render_members(list_known(job), job.generation, domain_of(job))
 
 
+def name_peer(member: Peer, domain: str) -> str:
+    """A member's name in its group's domain; the short one where the group has none (`inter_connection: false`)."""
+    return member_host(member.task, member.index, domain) if domain else member_name(member.task, member.index)
+
+
 def render_members(members: Iterable[Peer], generation: int, domain: str) -> str:
     """The file's text: one line of JSON."""
     rows = [
         {
-            "name": member_host(member.task, member.index, domain),
+            "name": name_peer(member, domain),
             "task": member.task,
             "index": member.index,
             "address": member.address,
