@@ -135,11 +135,11 @@ class ElasticTasks:
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
-    def _wake(self, group: int, pause: float = PAUSE) -> None:
+    def _wake(self, group: int) -> None:
         """Look at a group soon, once for all changes until then."""
         if group not in self._due:
             self._due.add(group)
-            asyncio.get_running_loop().call_later(pause, self._begin, group)
+            self.recorder.timers.set(f"members:{group}", self.recorder.clock() + PAUSE, lambda: self._begin(group))
 
     def _begin(self, group: int) -> None:
         self._due.discard(group)
