@@ -147,6 +147,13 @@ class RestartBody(RequestBody):
     task: Name | None = None
 
 
+class ScaleBody(RequestBody):
+    """The elastic task and how many members it is to have; null: as its file says, and more where there is room."""
+
+    task: Name = ""
+    size: Annotated[int, Field(ge=0, le=10_000)] | None = None
+
+
 class UpdateBody(RequestBody):
     """New values, only those that are given. Times are seconds; a time limit of null or 0 is none."""
 

@@ -16,6 +16,7 @@ from overspan.bridge.api.bodies import (
     RequeueBody,
     RestartBody,
     ResubmitBody,
+    ScaleBody,
     SubmissionBody,
     UpdateBody,
 )
@@ -260,6 +261,10 @@ def _add_orders(router: APIRouter, controller: Controller) -> None:
         name = (body.task if body is not None else None) or ""
         await orders.give(ref, lambda at, task: events.Restart(at, task, by.name), name)
         return answer()
+
+    @router.post("/jobs/{ref}/scale", summary="Change how many members an elastic task has")
+    async def scale(ref: Ref, body: ScaleBody, by: Owner) -> Response:
+        return answer(**(await controller.scaling.scale(ref, body.task, body.size, by.name))._asdict())
 
     @router.post("/jobs/{ref}/update", summary="Change limits and labels")
     async def update(ref: Ref, body: UpdateBody, by: Owner) -> Response:

@@ -368,6 +368,13 @@ class Client(DaemonTransport):
         """Start one task again in place, or all."""
         self._post(f"/v1/jobs/{quote_part(ref)}/restart", {"task": task})
 
+    def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
+        """Change how many members an elastic task of a group has; None: as its file says, and more with room.
+
+        The answer has its bounds, how many it is to have (`wanted`) and how many there are or come (`present`).
+        """
+        return self._post_again(f"/v1/jobs/{quote_part(ref)}/scale", {"task": task, "size": size})
+
     def update(self, ref: str, changes: Mapping[str, Any]) -> None:
         """Change a job.
 

@@ -59,6 +59,10 @@ class JobHandle:
         """What is evaluated of the job's checkpoints, with states and scores."""
         return self._client.evals(str(self.id))
 
+    def scale(self, task: str, size: int | None) -> dict[str, Any]:
+        """Change how many members an elastic task has; None: as its file says, and more where there is room."""
+        return self._client.scale(str(self.id), task, size)
+
     def cancel(self, task: str = "", signal: str = "") -> None:
         """Cancel the job, or one task of it, or only send a signal. Ending what has ended is fine."""
         result = self._client.cancel(CancelOrder(refs=(str(self.id),), task=task, signal=signal))

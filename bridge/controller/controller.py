@@ -33,6 +33,8 @@ from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.dependencies import DependencyTracker
+from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTasks
+from overspan.bridge.controller.features.elastic.requests import ScaleRequests
 from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.failover import Failover
@@ -95,8 +97,9 @@ class ControllerParts:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of eleven ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
-    `health`, `logs`, `orders`, `orphans`, `schedules` and `sent_forms`. All other attributes are parts inside.
+    The API calls its methods and those of twelve ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `scaling`, `schedules` and `sent_forms`. All other attributes are
+    parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -135,6 +138,8 @@ class Controller:
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
+        self.elastic = ElasticTasks(self.recorder, self.clusters, self.submitter, self.joined_jobs)
+        self.scaling = ScaleRequests(self.elastic, self.directory)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.dispatcher = Dispatcher(
@@ -168,6 +173,7 @@ class Controller:
             self.allocations.follow,
             self.schedules.follow,
             self.checkpoints.follow,
+            self.elastic.follow,
             self.dispatcher.follow,
             self.releases.follow,
         )
@@ -205,6 +211,7 @@ class Controller:
         await self.releases.start()
         await self.schedules.start()
         await self.checkpoints.start()
+        self.elastic.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:

@@ -15,6 +15,7 @@ from overspan.bridge.lifecycle.stages import list_carried
 from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import parse_time_limit
+from overspan.bridge.model.elastic import SCALED, SCALED_NOTICE
 from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
 from overspan.bridge.model.records import NamedTuple
@@ -157,7 +158,8 @@ def _ending_reached(ending: Ending, spec: TaskSpec, task: Task, agenda: _Agenda)
         return True
     deadline = ending.at if ending.at_once else ending.at + spec.termination_delay
     if task.noticed_at is None:
-        agenda.events.append(Notice(agenda.now, task.name, deadline))
+        kind = SCALED_NOTICE if ending.reason == SCALED else ""
+        agenda.events.append(Notice(agenda.now, task.name, deadline, kind))
     # An immediate end does not depend on any clock.
     return ending.at_once or agenda.due(deadline)
 

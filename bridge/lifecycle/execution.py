@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.clocks import move_times
 from overspan.bridge.lifecycle.lookup import find_task, put_node
+from overspan.bridge.lifecycle.members import set_peers
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause, find_cause
 from overspan.bridge.model.events import Event
@@ -90,6 +91,8 @@ def execute(job: Job, event: Event) -> Job:
         return place_members(job, [Placement(*member) for member in event.members])
     if isinstance(event, (events.Suspend, events.Resume)):
         return replace(job, suspended_at=event.at if isinstance(event, events.Suspend) else None)
+    if isinstance(event, events.SetPeers):
+        return set_peers(job, event) or job
     if isinstance(event, events.ClockSet):
         return move_times(job, event.seconds, 0.0)
     task = find_task(job, getattr(event, "task", ""))

@@ -26,7 +26,8 @@ def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
         ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True, grace=event.grace)
         if event.done:
             # As if the primaries had ended by themselves.
-            ending = replace(ending, cause=Cause.PRIMARIES_DONE, state=State.COMPLETED, reason=event.done)
+            done = replace(ending, cause=Cause.PRIMARIES_DONE, state=State.COMPLETED, reason=event.done)
+            ending = replace(done, at_once=not event.delayed)
         return replace(job, ending=ending, requeue_held=False)
     if job.ending.at_once and job.ending.hold_until is None:
         return None

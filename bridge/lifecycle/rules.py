@@ -9,7 +9,7 @@ from overspan.bridge.lifecycle.decision import Decisions, decide
 from overspan.bridge.lifecycle.execution import execute
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.deciders import Decider
-from overspan.bridge.model.events import DECISIONS, ORDERS, Event, Resume, Signal, Suspend
+from overspan.bridge.model.events import DECISIONS, ORDERS, Event, Resume, SetPeers, Signal, Suspend
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import NamedTuple
 
@@ -29,6 +29,6 @@ def decide_nothing(job: Job, now: float) -> Decisions:
 
 RULES: Mapping[Decider, DecisionRules] = {
     Decider.SUPERVISOR: DecisionRules(reduce, decide, ORDERS),
-    Decider.DAEMON: DecisionRules(execute, decide_nothing, (*DECISIONS, Signal, Suspend, Resume)),
+    Decider.DAEMON: DecisionRules(execute, decide_nothing, (*DECISIONS, SetPeers, Signal, Suspend, Resume)),
 }
 """By who decides about the launch, as its plan states it."""

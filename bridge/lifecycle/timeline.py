@@ -42,7 +42,7 @@ _TOLD = (
     events.Enter,
     events.Withdraw,
     events.Promote,
-    *events.ORDERS,
+    *(kind for kind in events.ORDERS if kind is not events.SetPeers),
 )
 
 
@@ -104,6 +104,11 @@ def describe(event: Event) -> str:
         return f"attempt {event.attempt}"
     if isinstance(event, events.Granted):
         return f"resources granted on {len(_nodes_of(event))} node(s)"
+    if isinstance(event, events.Notice) and event.kind:
+        return "told that it is to end: its task has fewer members now"
+    if isinstance(event, events.Scale):
+        size = "the file's number of" if event.size is None else str(event.size)
+        return f"is to have {size} members" + (f", by {event.by}" if event.by else "")
     if isinstance(event, events.Preempt):
         return f"PREEMPTED by {event.by}" if event.by else "PREEMPTED"
     if isinstance(event, events.ORDERS):

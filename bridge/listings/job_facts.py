@@ -38,6 +38,7 @@ def list_facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Cancelled", str(array.get("cancelled") or "")),
         ("In group", str(job.get("parent") or "")),
         ("Joined by", " ".join(map(str, job.get("joined") or ()))),
+        *(("Elastic", _word_elastic(task)) for task in job.get("tasks") or () if task.get("elastic")),
         ("Depends on", str(job.get("dependency") or "")),
         ("Begins", format_timestamp(job.get("begin"), "")),
         ("Expected", format_timestamp(job.get("expected_start"), "") if state == "PENDING" else ""),
@@ -50,6 +51,13 @@ def list_facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         *(("Note", str(note)) for note in job.get("notes") or ()),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _word_elastic(task: Mapping[str, Any]) -> str:
+    """The bounds of an elastic task, and how many members are wanted."""
+    elastic = task["elastic"]
+    more = ", more with room" if elastic["grows"] else ""
+    return f"{task.get('name')}: {elastic['min']} to {elastic['max']} members, {elastic['wanted']} wanted{more}"
 
 
 def list_task_reasons(job: Mapping[str, Any]) -> list[str]:

@@ -131,6 +131,7 @@ class Cancel(NamedTuple):
 
     `grace` is the seconds between TERM and KILL where the tasks' own do not count; it is for the whole job only.
     With `done`, a reason in one word, the whole job ends as COMPLETED: it has reached what it is for (`stop_when`).
+    With `delayed`, it then gets a notice first, and the termination delay of each task.
     """
 
     at: float
@@ -138,6 +139,7 @@ class Cancel(NamedTuple):
     by: str = ""
     grace: Optional[int] = None
     done: str = ""
+    delayed: bool = False
 
 
 class Hold(NamedTuple):
@@ -254,6 +256,26 @@ class CancelElements(NamedTuple):
     by: str = ""
 
 
+class Scale(NamedTuple):
+    """Change how many members an elastic task is to have; None: as its file says, and more where there is room."""
+
+    at: float
+    task: str
+    size: Optional[int]
+    by: str = ""
+
+
+class SetPeers(NamedTuple):
+    """Tell a launch of all members of its group: (task, index, node, address, state) for each.
+
+    Where several lists arrive, that of the highest `generation` counts.
+    """
+
+    at: float
+    generation: int
+    peers: tuple[tuple[str, int, str, str, str], ...]
+
+
 class Suspend(NamedTuple):
     """Stop a running job's processes without ending them."""
 
@@ -290,11 +312,15 @@ class NodeRelaunch(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Tell an auxiliary that the primaries are done and when it will be ended: a notice, and its notice signal."""
+    """Tell a task that it is to end, and when: a notice, and its notice signal.
+
+    `kind` is the notice's own: empty for an auxiliary whose primaries are done.
+    """
 
     at: float
     task: str
     deadline: float
+    kind: str = ""
 
 
 class Warn(NamedTuple):
@@ -427,6 +453,8 @@ Order = Union[
     SetDependency,
     SetThrottle,
     CancelElements,
+    Scale,
+    SetPeers,
     Suspend,
     Resume,
 ]
@@ -474,6 +502,8 @@ def event_from_document(document: dict[str, Any]) -> Event:
     try:
         if kind is Granted:
             fields["members"] = tuple(_read_member(*member[:5]) for member in fields["members"])
+        elif kind is SetPeers:
+            fields["peers"] = tuple(tuple(peer) for peer in fields["peers"])
         elif "ranges" in fields:
             fields["ranges"] = tuple(tuple(part) for part in fields["ranges"])
         event: Event = kind(**fields)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Optional
 
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.elastic import Peer
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.records import NamedTuple, dataclass, field, replace
 from overspan.bridge.model.spec import Dependency, DependencyKind, Form, JobSpec, TaskSpec
@@ -131,6 +132,8 @@ class Task:
     """Why the current attempt is to be ended although the job goes on: cancel, restart, group_restart."""
     time: Optional[int] = None
     """The wall time in force where an operator changed it, 0 for no limit; None: the spec's holds."""
+    size: Optional[int] = None
+    """How many members an elastic task is to have (`span scale`); None: what its spec wants, and more with room."""
 
     @property
     def current(self) -> Optional[Attempt]:
@@ -325,6 +328,10 @@ class Job:
     """Which tasks the present launch carries, where they take turns; None: all of them."""
     ended_stages: tuple[EndedStage, ...] = ()
     """The stages before it, oldest first."""
+    peers: tuple[Peer, ...] = ()
+    """All members of its group, where that has an elastic task: those of other launches too."""
+    generation: int = 0
+    """Which list of members that is; each later one has a higher number."""
 
     @property
     def over(self) -> bool:
@@ -400,6 +407,7 @@ def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
         dependency=spec.dependency,
         array=None if spec.array is None else Array(spec.array.ranges, spec.array.throttle),
         stage=first_stage(spec),
+        peers=() if spec.member is None else spec.member.peers,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Optional
 
+from overspan.bridge.model.elastic import Elastic, MemberOf
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, StopWhen
 from overspan.bridge.model.ids import ArraySpec
@@ -201,6 +202,8 @@ class TaskSpec:
     ready: Optional[Ready] = None
     share: str = ""
     spread: bool = False
+    elastic: Optional[Elastic] = None
+    """Set where members come and go; `num_nodes` is then the number that the group's own launch has."""
     streams: Streams = Streams()
     cluster: str = ""
     native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -305,6 +308,8 @@ class JobSpec:
     stop_when: Optional[StopWhen] = None
     evaluation: Optional[EvaluationOf] = None
     """Of an evaluation: the checkpoint that it evaluates. It outlives the group that it joined."""
+    member: Optional[MemberOf] = None
+    """Of a member of an elastic task beyond those of its group's launch: its only task has one node, which that is."""
     cron: Optional[Schedule] = None
     """In a submission: makes a schedule of it. In a job: the schedule that it is a run of."""
     partition: str = ""
@@ -333,6 +338,16 @@ class JobSpec:
             if task.name == name:
                 return task
         raise KeyError(name)
+
+    @property
+    def changes_size(self) -> bool:
+        """Whether members of the group come and go while it runs."""
+        return self.member is not None or any(task.elastic is not None for task in self.tasks)
+
+    @property
+    def first_index(self) -> int:
+        """The index, among the members of its task, of a launch's first node."""
+        return 0 if self.member is None else self.member.index
 
     @property
     def places(self) -> tuple[Candidate, ...]:

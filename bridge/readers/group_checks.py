@@ -86,7 +86,8 @@ def check_sizes(parsed_tasks: Sequence[ParsedTask], found: Diagnostics) -> None:
     """A host name for every node."""
     for parsed in parsed_tasks:
         try:
-            member_name(parsed.spec.name, parsed.spec.num_nodes - 1)
+            most = (parsed.values.get("elastic") or {}).get("max", 0)
+            member_name(parsed.spec.name, max(parsed.spec.num_nodes, most) - 1)
         except ValueError as error:
             found.add(str(error), parsed.place("name"))
 

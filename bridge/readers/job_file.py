@@ -16,6 +16,7 @@ from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Star
 from overspan.bridge.model.stages import list_turns
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
+from overspan.bridge.readers.elastic import read_elastic_tasks
 from overspan.bridge.readers.evaluations import EvaluationContext, read_evaluations, read_stop_when
 from overspan.bridge.readers.field_types import take_plain
 from overspan.bridge.readers.group_checks import (
@@ -208,6 +209,7 @@ def _finish_tasks(
         )
         for parsed in parsed_tasks
     ]
+    specs = read_elastic_tasks(specs, parsed_tasks, found, group=layout.group)
     return specs, {key: value for parsed in parsed_tasks for key, value in parsed.later.items()}
 
 

@@ -82,7 +82,7 @@ class _Later(NamedTuple):
         self.places[f"{self.task}.{key}" + (f" ({detail})" if detail else "")] = place
 
 
-_READ_LATER = frozenset({"cluster", "file_mounts", "needs", "volumes", "workdir"})
+_READ_LATER = frozenset({"cluster", "elastic", "file_mounts", "needs", "volumes", "workdir"})
 """Fields that are made of their keys when more is known."""
 
 

@@ -162,6 +162,25 @@ BACKOFF = Record(
     },
 )
 
+NEVER = "never"
+
+
+def _parse_room(value: Any) -> Any:
+    return NEVER if value == NEVER else parse_bounded_delay(value)
+
+
+ELASTIC = Record(
+    "elastic",
+    {
+        "min": TableKey(integer(1, MAX_NODES), "Members without which the task does not start; 1 unless it is given."),
+        "max": TableKey(integer(1, MAX_NODES), "The most members.", required=True, advice="write {min: 2, max: 8}"),
+        "scale_up_after": TableKey(
+            checked(_parse_room, {"type": ["integer", "string"]}),
+            "How long the cluster has room before a member is added; never: only by `span scale`.",
+        ),
+    },
+)
+
 CONFIG = Record(
     "config",
     {
@@ -230,6 +249,7 @@ OWN: dict[str, TableKey] = {
     "login": TableKey(boolean(), "Whether `setup` and `run` have the login environment, as ~/.bashrc makes it."),
     "share": TableKey(text(), "Another task on whose nodes this one runs."),
     "spread": TableKey(boolean(), "Whether the task has nodes of its own."),
+    "elastic": TableKey(ELASTIC.as_type(), "Bounds of the number of members, which come and go while the group runs."),
     "restart": TableKey(choice(RestartScope), "What starts again when a node is lost: task, group or node."),
     "on_failure": TableKey(
         choice(OnFailure), "What the failure of an auxiliary task means: ignore, restart or fail_group."

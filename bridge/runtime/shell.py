@@ -182,7 +182,7 @@ def build_seat(directory: RunDirectory, plan: RunPlan, member: tuple[str, int], 
     if folder and has_names(job) and (slurm or directory.read_grant().isolation != isolation.ENV):
         names = isolation.prepare_isolation(folder, isolation.probe(), list_members(job))
         if names.method != isolation.ENV:
-            names = names._replace(hostname=member_name(task, node))
+            names = names._replace(hostname=member_name(task, node + job.spec.first_index))
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     # What was a member's own went with it.
     cwd = directory.path if cwd.startswith(FOLDER_PLACEHOLDER) else cwd

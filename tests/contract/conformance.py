@@ -32,9 +32,11 @@ from overspan.adapters.contract import (
 )
 from overspan.adapters.traits import Traits
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model.elastic import MemberOf
 from overspan.bridge.model.errors import NotFound
-from overspan.bridge.model.events import Cancel, Event, Granted, Queued
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.events import Cancel, Event, Granted, Queued, SetPeers
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State
 
 DEADLINE = 300.0
@@ -262,6 +264,28 @@ class Conformance:
             await follower.step(0.0)
             assert len([event for event in follower.events[handle] if isinstance(event, Cancel)]) == 1
             assert follower.jobs[handle].late == 0
+
+        run(rig, story)
+
+    def test_a_member_is_told_of_its_group(self, rig: Rig) -> None:
+        """`SetPeers` changes nothing of a run, and a repeated one nothing at all; a later one takes its place."""
+
+        async def story(adapter: Adapter) -> None:
+            job = rig.long_job()
+            task = replace(job.spec.tasks[0], form=Form.RUN)
+            member = MemberOf(job.id, "conformance", 0, task.name, 3)
+            spec = replace(job.spec, tasks=(task,), group=False, member=member)
+            handle, follower = await start(adapter, new_job(job.id, spec, time.time()))
+            await follower.until_state(handle, State.RUNNING)
+            own = (task.name, 3, "n", "10.0.0.1", "RUNNING")
+            first, second = (SetPeers(time.time(), number, (own,) * number) for number in (1, 2))
+            assert await adapter.order([Order("peers-1", handle, first)]) == [None]
+            both = [Order("peers-1", handle, first), Order("peers-2", handle, second)]
+            assert await adapter.order(both) == [None, None]
+            await follower.step(0.5)
+            assert follower.jobs[handle].state is State.RUNNING
+            await adapter.order([Order("peers-end", handle, Cancel(time.time()))])
+            await follower.until_state(handle, State.CANCELLED)
 
         run(rig, story)
 

@@ -24,7 +24,7 @@ from overspan.adapters.traits import Traits
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import NotFound
-from overspan.bridge.model.events import Cancel, Event, Granted, NodeEnded, NodeStarted, Terminate
+from overspan.bridge.model.events import Cancel, Event, Granted, NodeEnded, NodeStarted, SetPeers, Terminate
 from overspan.bridge.model.events import Launch as Launched
 from overspan.bridge.model.job import Job
 
@@ -138,7 +138,7 @@ class FakeAdapter:
             if launch is None or order.token in launch.tokens or launch.job.over:
                 continue
             launch.tokens.add(order.token)
-            assert isinstance(order.event, Cancel), "the fake can only cancel"
+            assert isinstance(order.event, Cancel | SetPeers), "the fake can only cancel"
             self._record(launch, order.event)
             self._settle(launch, order.event.at)
         return [None] * len(orders)

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from overspan.adapters.kubernetes.observation.launch_summaries import MIN_GRACE, LaunchSummary
 from overspan.adapters.kubernetes.observation.projection import Cursor, PodSnapshot, read_go, write_go
-from overspan.adapters.kubernetes.observation.records import GO, MEMBER, NOTICE, PRIMARIES_DONE, PodRecord
+from overspan.adapters.kubernetes.observation.records import GO, MEMBER, MEMBERS, NOTICE, PRIMARIES_DONE, PodRecord
 from overspan.bridge.model import events
+from overspan.bridge.model.elastic import Peer
 from overspan.bridge.model.events import Event
+from overspan.bridge.runtime.core.members_file import render_members
 
 LEAVE_SECONDS = 5
 """How long after the end of its delay a pod's node ends it; a daemon that is there does so in time, and sooner."""
@@ -210,7 +212,7 @@ def _notice(event: events.Notice, facts: LaunchFacts) -> Iterator[PodAction]:
     for record in _live(event.task, None, facts):
         if event.deadline > event.at:
             # Else its end comes at once, and TERM would wait for the kubelet to be done with the change.
-            yield _note(record, PRIMARIES_DONE, event.at, event.deadline)
+            yield _note(record, event.kind or PRIMARIES_DONE, event.at, event.deadline)
             if record.limited_since is not None:
                 # For the absence of any daemon. So ended, its log stays, which goes with a pod that is deleted.
                 yield LowerDeadline(record, max(1, math.ceil(event.deadline - record.limited_since) + LEAVE_SECONDS))
@@ -223,6 +225,13 @@ def _warn(event: events.Warn, facts: LaunchFacts) -> Iterator[PodAction]:
         yield _note(record, "time_limit", event.at, event.deadline)
         if event.signal:
             yield ExecInPod(record, kill_words(event.signal, event.batch_only))
+
+
+def _set_peers(event: events.SetPeers, facts: LaunchFacts) -> Iterator[PodAction]:
+    text = render_members((Peer(*peer) for peer in event.peers), event.generation, facts.summary.domain)
+    for record in facts.snapshot.pods.values():
+        if not record.ended:
+            yield PatchPod(record, {MEMBERS: text})
 
 
 def _signal(event: events.Signal, facts: LaunchFacts) -> Iterator[PodAction]:
@@ -269,6 +278,7 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[PodAction]]] = {
     events.Notice: _notice,
     events.Warn: _warn,
     events.Signal: _signal,
+    events.SetPeers: _set_peers,
     events.HoldOver: _nothing,
     events.Expire: _nothing,
     events.SetBegin: _nothing,

@@ -24,11 +24,12 @@ from overspan.adapters.kubernetes.manifests.scripts import (
 )
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
 from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
-from overspan.adapters.kubernetes.observation.records import GO, MAIN, NOTICE
+from overspan.adapters.kubernetes.observation.records import GO, MAIN, MEMBERS, NOTICE
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, Ready, ReadyKind, TaskSpec
+from overspan.bridge.runtime.core.environment import MEMBERS_FILE
 
 Document = dict[str, Any]
 
@@ -147,7 +148,7 @@ def _own_mounts(parts: Parts) -> Mounts:
     """The run directory, the pod's marks, the script, files and volumes."""
     found = [
         Mounts(({"name": _RUN_VOLUME, "emptyDir": {}},), ({"name": _RUN_VOLUME, "mountPath": RUN_DIR},)),
-        _pod_mounts(),
+        _pod_mounts(parts.job),
     ]
     if needs_script(parts.task):
         items = [{"key": name_script(parts.task), "path": _file_name(parts.task), "mode": 0o555}]
@@ -162,9 +163,11 @@ def _own_mounts(parts: Parts) -> Mounts:
     return merged
 
 
-def _pod_mounts() -> Mounts:
+def _pod_mounts(job: Job) -> Mounts:
     """Marks of the pod as files; the kubelet writes them anew when they change (downward API)."""
-    marks = (("go", GO), ("notice", NOTICE))
+    marks = [("go", GO), ("notice", NOTICE)]
+    if job.spec.changes_size:
+        marks.append((MEMBERS_FILE, MEMBERS))
     items = [{"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{mark}']"}} for path, mark in marks]
     mount = {"name": _POD_VOLUME, "mountPath": POD_DIR, "readOnly": True}
     return Mounts(({"name": _POD_VOLUME, "downwardAPI": {"items": items}},), (mount,))

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain, name_host
 from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
-from overspan.adapters.kubernetes.manifests.scripts import MAX_TEXT, PROGRAM_VARIABLE, RUN_DIR, WORK, escape
+from overspan.adapters.kubernetes.manifests.scripts import MAX_TEXT, POD_DIR, PROGRAM_VARIABLE, RUN_DIR, WORK, escape
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.names import env_name, member_host
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
+from overspan.bridge.runtime.core.environment import MEMBERS_FILE, NodeRunContext, build_environment
 
 Document = dict[str, Any]
 
@@ -167,7 +167,9 @@ def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
     placements: list[Placement] = []
     for each in job.spec.tasks:
         host = number_text(partial(name_host, job, each.name), each.num_nodes)
-        address = number_text(partial(_find_address, each.name, domain), each.num_nodes) if named else (lambda _: "")
+        address = (
+            number_text(partial(_find_address, job, each.name, domain), each.num_nodes) if named else (lambda _: "")
+        )
         gpu_numbers = tuple(range(gpus)) if each is task else ()
         placements += [
             Placement(each.name, index, host(index), address(index), gpu_numbers) for index in range(each.num_nodes)
@@ -175,8 +177,8 @@ def place_members(job: Job, task: TaskSpec, gpus: int) -> Job:
     return replace(job, placements=tuple(placements), spec=replace(job.spec, name=domain))
 
 
-def _find_address(task: str, domain: str, index: int) -> str:
-    return member_host(task, index, domain)
+def _find_address(job: Job, task: str, domain: str, index: int) -> str:
+    return member_host(task, index + job.spec.first_index, domain)
 
 
 def build_values(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index: int) -> dict[str, str]:
@@ -189,6 +191,8 @@ def build_values(owner: Owner, placed: Job, task: TaskSpec, attempt: int, index:
         values[f"SLURM_JOB_NAME_HET_GROUP_{number}"] = owner.job.spec.name
     if owner.job.spec.group:
         values["OVERSPAN_GROUP"] = values["SKYPILOT_JOBGROUP_NAME"] = owner.job.spec.name
+    if "OVERSPAN_MEMBERS_FILE" in values:
+        values["OVERSPAN_MEMBERS_FILE"] = f"{POD_DIR}/{MEMBERS_FILE}"
     return values
 
 

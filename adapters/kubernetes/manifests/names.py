@@ -73,15 +73,17 @@ def name_archive(token: str, number: int) -> str:
 def has_names(job: Job) -> bool:
     """Whether members get names of their own; as bridge.runtime.core.environment has it, before anything is placed."""
     members = sum(task.num_nodes for task in job.spec.tasks)
-    return job.spec.inter_connection and (job.spec.group or members > 1)
+    return job.spec.inter_connection and (job.spec.group or job.spec.member is not None or members > 1)
 
 
 def name_domain(job: Job) -> str:
-    """The domain of the members' names, which is the Service's: the group's name.
+    """The domain of the members' names, which is the Service's: the name of the group that a job is, or is a member of.
 
-    A job that is no group has its id in it, so that jobs and elements of one name do not meet. Raises InvalidRequest
-    for a group whose name cannot be a Service's: such names begin with a letter (RFC 1035).
+    Another job has its id in it, so that jobs and elements of one name do not meet. Raises InvalidRequest for a group
+    whose name cannot be a Service's: such names begin with a letter (RFC 1035).
     """
+    if job.spec.member is not None:
+        return _make_label(job.spec.member.domain)
     if not job.spec.group:
         return _join_label(job.spec.name, str(job.id))
     label = _make_label(job.spec.name)
@@ -97,17 +99,20 @@ def name_host(job: Job, task: str, index: int) -> str:
     """The host name of a member; InvalidRequest where it is no DNS label."""
     if not has_names(job) and _count_members(job) == 1:
         return name_domain(job)
-    return _make_member(task, index)
+    return _make_member(task, index + job.spec.first_index)
 
 
 def name_pod(token: str, job: Job, member: tuple[str, int], attempt: int, run: int = 0) -> str:
     """The name of a pod: GROUP-TASK-INDEX-aATTEMPT, with -rRUN for a node that was started again alone.
 
+    A further member of an elastic task also has its job's id: one of that index before it may still be there.
     Outside groups it has the job's id and a mark of the installation, since others may use the same job name:
     NAME-ID-MARK-aATTEMPT, or NAME-ID-MARK-TASK-INDEX-aATTEMPT where the job has several pods.
     """
     task, index = member
-    if job.spec.group:
+    if job.spec.member is not None:
+        base = f"{name_domain(job)}-{name_host(job, task, index)}-{job.id}"
+    elif job.spec.group:
         base = f"{name_domain(job)}-{_make_member(task, index)}"
     else:
         mark = hashlib.sha256(parse_token(token).installation.encode()).hexdigest()[:5]
@@ -135,9 +140,15 @@ def label_job(job: Job) -> dict[str, str]:
     return {name: value for name, value in values.items() if _LABEL_VALUE.fullmatch(value)}
 
 
-def select_launch(token: str) -> dict[str, str]:
-    """What the group's Service selects: a label of its own, which a lost pod loses before its successor is made."""
-    return {MEMBER: token}
+def select_members(token: str, job: Job) -> dict[str, str]:
+    """What the group's Service selects: a label of its own, which a lost pod loses before its successor is made.
+
+    A further member of an elastic task has that of its group's launch.
+    """
+    member = job.spec.member
+    if member is None:
+        return {MEMBER: token}
+    return {MEMBER: f"{parse_token(token).installation}-{member.group}-{member.launch}"}
 
 
 def check_names(job: Job) -> None:

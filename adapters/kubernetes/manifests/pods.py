@@ -11,7 +11,7 @@ from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, PodMarks
 from overspan.adapters.kubernetes.logs.end_marks import make_mark
 from overspan.adapters.kubernetes.manifests import names, placement
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
-from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, render_variables
+from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, place_members, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
 from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
@@ -22,10 +22,11 @@ from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
 from overspan.adapters.kubernetes.manifests.security import restrict_pod
 from overspan.adapters.kubernetes.manifests.services import name_shared
 from overspan.adapters.kubernetes.observation.launch_summaries import ends_others
-from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBER, RUN, TASK
+from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBERS, RUN, TASK
 from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.runtime.core.members_file import describe_members
 
 Document = dict[str, Any]
 
@@ -67,7 +68,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         **task.labels,
         **names.label_job(job),
         **names.label_launch(token),
-        MEMBER: token,
+        **names.select_members(token, job),
     }
     notes = {**settings.annotations, _DEFAULT_CONTAINER: MAIN}
     pod: Document = {
@@ -154,6 +155,8 @@ def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, p
     notes = {TASK: task.name, INDEX: "", ATTEMPT: str(pods.attempt), RUN: str(pods.run)}
     if pods.go:
         notes[GO] = pods.go
+    if job.spec.changes_size:
+        notes[MEMBERS] = describe_members(place_members(job, task, 0))
     spec = {**pod["spec"], "hostname": "", **marks.fields}
     if names.has_names(job):
         spec["subdomain"] = names.name_domain(job)

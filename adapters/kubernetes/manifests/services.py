@@ -17,7 +17,7 @@ from overspan.adapters.kubernetes.manifests.names import (
     label_launch,
     name_anchor,
     name_domain,
-    select_launch,
+    select_members,
 )
 from overspan.adapters.kubernetes.observation.records import LAUNCH
 from overspan.bridge.model.errors import InvalidRequest
@@ -105,8 +105,11 @@ def render_secret(launch: Launch, more: Mapping[str, bytes]) -> Document | None:
 
 
 def render_service(plan: LaunchPlan) -> Document | None:
-    """The headless Service by which members find each other, ready or not; None for a job without names."""
-    if not has_names(plan.job):
+    """The headless Service by which members find each other, ready or not; None for a job without names.
+
+    A further member of an elastic task has its group's.
+    """
+    if not has_names(plan.job) or plan.job.spec.member is not None:
         return None
     return {
         "apiVersion": "v1",
@@ -115,7 +118,7 @@ def render_service(plan: LaunchPlan) -> Document | None:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": select_launch(plan.token),
+            "selector": select_members(plan.token, plan.job),
             "ports": [{"name": "any", "port": _PORT, "protocol": "TCP"}],
         },
     }

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from overspan.bridge.model.elastic import SCALED_NOTICE
+
 DOMAIN = "overspan.io/"
 LAUNCH = DOMAIN + "launch"
 MEMBER = DOMAIN + "member"
@@ -16,11 +18,14 @@ INDEX = DOMAIN + "index"
 ATTEMPT = DOMAIN + "attempt"
 RUN = DOMAIN + "run"
 GO = DOMAIN + "go"
+MEMBERS = DOMAIN + "members"
+"""Annotation of pods of groups whose members come and go: which there are now (members_file.py)."""
 MAIN = "main"
 
 NOTICE = DOMAIN + "notice"
 PRIMARIES_DONE = "primaries_done"
 """The kind of notice that tells an auxiliary when it is to end."""
+_LEAVING = (PRIMARIES_DONE, SCALED_NOTICE)
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that mean no trouble."""
 _DISRUPTIONS = ("DisruptionTarget", "TerminationTarget")
@@ -190,7 +195,7 @@ def _read_leave(notice: Any) -> float | None:
     """The deadline in a notice that the primaries are done; None for any other one."""
     try:
         notice_document = json.loads(notice or "{}")
-        return float(notice_document["deadline"]) if notice_document.get("kind") == PRIMARIES_DONE else None
+        return float(notice_document["deadline"]) if notice_document.get("kind") in _LEAVING else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

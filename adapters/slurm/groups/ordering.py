@@ -37,7 +37,14 @@ REPORTED = (events.Suspend, events.Resume, events.Expire, events.SetTime)
 """Orders that are reported as events themselves where the daemon decides."""
 _ON_QUEUE = (events.Hold, events.Release, events.SetPriority, events.SetNice, events.SetBegin)
 _WRITTEN = {
-    Decider.SUPERVISOR: (events.Cancel, events.Requeue, events.Restart, events.Preempt, events.Signal),
+    Decider.SUPERVISOR: (
+        events.Cancel,
+        events.Requeue,
+        events.Restart,
+        events.Preempt,
+        events.Signal,
+        events.SetPeers,
+    ),
     Decider.DAEMON: (
         events.Terminate,
         events.Kill,
@@ -45,10 +52,11 @@ _WRITTEN = {
         events.Warn,
         events.NodeRelaunch,
         events.Signal,
+        events.SetPeers,
     ),
 }
 """Orders that supervisors get as lines in their files, by who decides."""
-_FOR_STARTED = (events.Requeue, events.Restart, events.Preempt, events.Signal)
+_FOR_STARTED = (events.Requeue, events.Restart, events.Preempt, events.Signal, events.SetPeers)
 """Of these the orders that a waiting job does not get: it has no process yet, and what it starts later is not meant."""
 _WAIT = "40"
 """Timeout of a withdrawal in seconds: it may ask the controller twice for each native job."""

@@ -10,7 +10,7 @@ from overspan.bridge.model.spec import Form, TaskSpec
 def is_group(job: Job) -> bool:
     """Whether a supervisor runs the job: several tasks or nodes, names, budgets, or anything else Slurm cannot do."""
     spec = job.spec
-    if job.racers or job.spec.across:
+    if job.racers or spec.across or spec.member is not None:
         return True
     if all(task.form is Form.BATCH for task in spec.tasks) and not spec.group:
         return False

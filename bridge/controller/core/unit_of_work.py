@@ -224,6 +224,15 @@ class UnitOfWork:
         payload: dict[str, Any] = {"launch": self.job.launch, "event": event_to_document(event)}
         self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.cluster, ORDER, payload, at))
 
+    def pass_on(self, at: float, event: Event) -> None:
+        """Owe the job's cluster an order whose effect the facts have already."""
+        payload = {"launch": self.job.launch, "event": event_to_document(event), _APPLIED: True}
+        self.add.append(OutboxRow(uuid.uuid4().hex, self.job.id, self.cluster, ORDER, payload, at))
+
+    def owed_orders(self, kind: type[Any]) -> list[OutboxRow]:
+        """The orders of that kind that are owed."""
+        return [row for row in self.open_rows() if _kind(row) == kind.__name__]
+
     def open_rows(self) -> list[OutboxRow]:
         """Calls owed for the job after this unit."""
         return [row for row in (*self.owed, *self.add) if row.token not in self.done]

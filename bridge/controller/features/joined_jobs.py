@@ -15,6 +15,8 @@ from overspan.bridge.store.records import JobQuery
 MOST_JOINED = 10_000
 """The most ended jobs of a group's lifetime that are searched."""
 BY = "group"
+DONE = "PrimariesDone"
+"""The reason of a member of an elastic task that ended with its group."""
 """Who has cancelled a job that ended with its group."""
 
 
@@ -95,12 +97,29 @@ class JoinedJobs:
         ending = parent.job.ending if parent is not None else None
         return ending is not None and ending.cause is Cause.CANCEL
 
+    def _make_end(self, job: Job, now: float) -> events.Cancel | None:
+        """What ends a joined job. A member of an elastic task ends as auxiliary tasks of its group do."""
+        cancel = events.Cancel(now, by=BY)
+        group = self.recorder.registry.get(job.spec.parent or 0)
+        ending = group.job.ending if group is not None else None
+        if job.spec.member is None or ending is None or ending.cause is not Cause.PRIMARIES_DONE:
+            return cancel
+        if job.ending is not None and not job.ending.requeues and not ending.at_once:
+            # Its termination delay has begun.
+            return None
+        if job.granted_at is None:
+            return cancel
+        return cancel._replace(done=DONE, delayed=not ending.at_once)
+
     async def _cancel(self, members: list[int]) -> None:
         def work(units: list[UnitOfWork]) -> None:
             now = self.recorder.clock()
             for unit in units:
+                event = self._make_end(unit.job, now)
+                if event is None:
+                    continue
                 try:
-                    place(unit, events.Cancel(now, by=BY), now)
+                    place(unit, event, now)
                 except Conflict:
                     # It ends already.
                     continue

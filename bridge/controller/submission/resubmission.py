@@ -84,6 +84,12 @@ class Resubmitter:
             raise InvalidRequest(
                 f"job {job.id} has no script, so it cannot be submitted again", remedy="start its command again"
             )
+        if spec.member is not None:
+            group, task_name = spec.member.group, spec.member.task
+            raise InvalidRequest(
+                f"job {job.id} is a member of group {group}, and comes and goes with it",
+                remedy=f"`span scale {group} {task_name}=N` says how many there are",
+            )
         if wanted is not None and job.array is None:
             raise NotFound(f"job {job.id} is no array", remedy=f"write {job.id}")
         return entry, wanted

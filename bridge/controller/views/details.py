@@ -17,6 +17,7 @@ from overspan.bridge.controller.views.derived_fields import (
     stream_paths,
     work_dir,
 )
+from overspan.bridge.lifecycle.members import elastic_of, may_grow, wanted_size
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import IndexRange, format_array_indices
@@ -122,6 +123,7 @@ def _describe_task(entry: JobEntry, offset: int) -> Document:
         "reason": reason_of(job, task),
         "waits": describe_wait(job, task),
         "primary": spec.primary,
+        "elastic": _describe_elastic(job, task.name),
         "nodes": nodes,
         "cpus": cpus,
         "memory": memory,
@@ -143,6 +145,15 @@ def _describe_task(entry: JobEntry, offset: int) -> Document:
         "grace_period": spec.grace_period,
         "attempts": [_describe_attempt(attempt, places, attempt is last) for attempt in task.attempts],
     }
+
+
+def _describe_elastic(job: Job, name: str) -> Document | None:
+    """The bounds of an elastic task, how many members are wanted, and whether room adds more."""
+    elastic = elastic_of(job, name)
+    if elastic is None:
+        return None
+    sizes = {"min": elastic.least, "max": elastic.most, "wanted": wanted_size(job, name)}
+    return {**sizes, "grows": may_grow(job, name)}
 
 
 def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bool) -> Document:

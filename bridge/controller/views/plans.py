@@ -8,6 +8,7 @@ from overspan.adapters.abilities import Plan
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
 from overspan.bridge.lifecycle.stages import split_stages
 from overspan.bridge.model.durations import format_timestamp
+from overspan.bridge.model.elastic import Elastic
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import NeedKind, Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
@@ -74,7 +75,19 @@ def _describe_job(job: Job) -> Iterator[str]:
         yield f"hold_on_failure: its nodes are kept for {spec.hold_on_failure} s"
 
 
+def _describe_elastic(elastic: Elastic) -> str:
+    """The bounds of a task, and what the form that follows shows of it."""
+    more = (
+        f"more when there has been room for {elastic.scale_up_after:g} s" if elastic.scale_up_after is not None else ""
+    )
+    sizes = f"elastic: {elastic.least} to {elastic.most} members, {elastic.wanted} wanted"
+    here = f"it starts with the {elastic.least} shown here, and each further one is a job of its own"
+    return "; ".join(filter(None, (sizes, here, more or "only `span scale` adds any")))
+
+
 def _describe_task(task: TaskSpec) -> Iterator[str]:
+    if task.elastic is not None:
+        yield _describe_elastic(task.elastic)
     if task.needs:
         yield "needs: " + ", ".join(f"{need.kind.value}:{need.task}" for need in task.needs)
     if task.ready is not None:

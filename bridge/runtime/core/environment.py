@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Element, Job, Placement
 from overspan.bridge.model.names import dns_label, env_name, member_host, member_name
-from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.records import NamedTuple, replace
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import Form, TaskSpec
 
 _OWN_PREFIXES = ("OVERSPAN_", "SLURM_", "SLURMD_", "SKYPILOT_")
 
+MEMBERS_FILE = "members.json"
+"""The file in a run directory that says which members the group has now, where they come and go."""
 SHIMS = "OVERSPAN_SHIMS"
 """The variable of a launch that names a folder with Slurm's commands; it comes first on the work's PATH."""
 
@@ -36,7 +38,9 @@ class NodeRunContext(NamedTuple):
 
 
 def domain_of(job: Job) -> str:
-    """The domain of the members' names: the job's name, or `job-N` where that cannot be one."""
+    """The domain of the members' names: the group's or job's name, or `job-N` where that cannot be one."""
+    if job.spec.member is not None:
+        return dns_label(job.spec.member.domain)
     try:
         return dns_label(job.spec.name)
     except ValueError:
@@ -48,8 +52,22 @@ def list_members(job: Job) -> list[tuple[str, list[str]]]:
     domain = domain_of(job)
     return [
         (place.address, [member_host(place.task, place.index, domain), member_name(place.task, place.index)])
-        for place in job.placements
+        for place in list_places(job)
+        if place.address
     ]
+
+
+def list_places(job: Job) -> list[Placement]:
+    """The places of all members of its group, under the indices that they have there: its own, then those elsewhere."""
+    own = [replace(place, index=place.index + job.spec.first_index) for place in job.placements]
+    known = {(place.task, place.index) for place in own}
+    peers = [Placement(peer.task, peer.index, peer.node, peer.address) for peer in job.peers]
+    return [*own, *(place for place in peers if (place.task, place.index) not in known)]
+
+
+def list_names(job: Job) -> list[str]:
+    """The tasks whose members the variables name: the job's own, and those of its group that are known."""
+    return list(dict.fromkeys([*(task.name for task in job.spec.tasks), *(peer.task for peer in job.peers)]))
 
 
 def build_environment(job: Job, place: NodeRunContext) -> dict[str, str]:
@@ -71,33 +89,48 @@ def build_environment(job: Job, place: NodeRunContext) -> dict[str, str]:
 def _overspan(job: Job, place: NodeRunContext) -> dict[str, str]:
     domain = domain_of(job)
     own = _placement(job, place)
-    spec = job.spec_of(place.task)
+    index = place.node + job.spec.first_index
     variables = {
         "OVERSPAN_JOB_ID": str(job.id),
-        "OVERSPAN_GROUP": job.spec.name if job.spec.group else "",
+        "OVERSPAN_GROUP": group_of(job),
         "OVERSPAN_TASK": place.task,
-        "OVERSPAN_NODE_INDEX": str(place.node),
-        "OVERSPAN_NUM_NODES": str(spec.num_nodes),
+        "OVERSPAN_NODE_INDEX": str(index),
+        "OVERSPAN_NUM_NODES": str(count_members(job, place.task)),
         "OVERSPAN_ATTEMPT": str(place.attempt),
         "OVERSPAN_RUN_DIR": place.run_dir,
-        "OVERSPAN_HOST": member_host(place.task, place.node, domain),
+        "OVERSPAN_HOST": member_host(place.task, index, domain),
         "OVERSPAN_ADDR": own.address,
-        "OVERSPAN_MEMBERS": ",".join(member_host(item.task, item.index, domain) for item in job.placements),
+        "OVERSPAN_MEMBERS": ",".join(member_host(item.task, item.index, domain) for item in list_places(job)),
     }
-    for task in job.spec.tasks:
-        members = _members(job, task.name)
-        name = env_name(task.name)
-        variables[f"OVERSPAN_{name}_HOSTS"] = ",".join(member_host(task.name, item.index, domain) for item in members)
+    for task in list_names(job):
+        members = _members(job, task)
+        name = env_name(task)
+        variables[f"OVERSPAN_{name}_HOSTS"] = ",".join(member_host(task, item.index, domain) for item in members)
         variables[f"OVERSPAN_{name}_ADDRS"] = ",".join(item.address for item in members)
+    if job.spec.changes_size:
+        variables["OVERSPAN_MEMBERS_FILE"] = f"{place.run_dir}/{MEMBERS_FILE}"
     return variables
+
+
+def group_of(job: Job) -> str:
+    """The name of the group that a job is, or is a member of; empty for others."""
+    if job.spec.member is not None:
+        return job.spec.member.domain
+    return job.spec.name if job.spec.group else ""
+
+
+def count_members(job: Job, task: str) -> int:
+    """How many members a task has: by its spec, or, where members come and go, as far as they are known."""
+    own = job.spec_of(task).num_nodes
+    return max(own, len(_members(job, task))) if job.spec.changes_size else own
 
 
 def _skypilot(job: Job, spec: TaskSpec, place: NodeRunContext) -> dict[str, str]:
     addresses = "\n".join(item.address for item in _members(job, place.task))
     variables = {
-        "SKYPILOT_NODE_RANK": str(place.node),
+        "SKYPILOT_NODE_RANK": str(place.node + job.spec.first_index),
         "SKYPILOT_NODE_IPS": addresses,
-        "SKYPILOT_NUM_NODES": str(spec.num_nodes),
+        "SKYPILOT_NUM_NODES": str(count_members(job, place.task)),
         "SKYPILOT_NUM_GPUS_PER_NODE": str(len(_placement(job, place).gpus)),
         "SKYPILOT_TASK_ID": f"overspan-{job.id}-{place.task}",
         "SKYPILOT_TASK_IDS": "\n".join(f"overspan-{job.id}-{task.name}" for task in job.spec.tasks),
@@ -105,8 +138,8 @@ def _skypilot(job: Job, spec: TaskSpec, place: NodeRunContext) -> dict[str, str]
         "SKYPILOT_ROOT_JOB_ID": str(job.id),
         **rank_job(job),
     }
-    if job.spec.group:
-        variables["SKYPILOT_JOBGROUP_NAME"] = job.spec.name
+    if group_of(job):
+        variables["SKYPILOT_JOBGROUP_NAME"] = group_of(job)
     return variables
 
 
@@ -177,7 +210,7 @@ def _array(job: Job, element: Element) -> dict[str, str]:
 
 def _slurm_shape(job: Job, spec: TaskSpec, real_nodes: bool) -> dict[str, str]:
     """What Slurm says of the size of an allocation: here, of one task's nodes."""
-    members = _members(job, spec.name)
+    members = [item for item in job.placements if item.task == spec.name]
     count = max(1, len(members))
     ntasks = spec.ntasks or (spec.ntasks_per_node or 1) * spec.num_nodes
     each = -(-ntasks // count)
@@ -232,7 +265,7 @@ def _repeat(value: int, count: int) -> str:
 
 
 def _members(job: Job, task: str) -> list[Placement]:
-    return [item for item in job.placements if item.task == task]
+    return sorted((item for item in list_places(job) if item.task == task), key=lambda item: item.index)
 
 
 def _placement(job: Job, place: NodeRunContext) -> Placement:
@@ -246,7 +279,7 @@ def _node_names(job: Job, members: Sequence[Placement], real: bool = False) -> l
     """The nodes' names as peers reach them: the members' own, or the machine's for an ordinary single-node job."""
     if real or not has_names(job):
         return [item.node or "localhost" for item in members] or ["localhost"]
-    return [member_name(item.task, item.index) for item in members]
+    return [member_name(item.task, item.index + job.spec.first_index) for item in members]
 
 
 def name_members(job: Job) -> dict[tuple[str, int], str]:
@@ -256,4 +289,4 @@ def name_members(job: Job) -> dict[tuple[str, int], str]:
 
 def has_names(job: Job) -> bool:
     """Whether members get names of their own: groups and tasks of several nodes, unless they asked for no network."""
-    return job.spec.inter_connection and (job.spec.group or len(job.placements) > 1)
+    return job.spec.inter_connection and (bool(group_of(job)) or len(job.placements) > 1)

@@ -35,6 +35,9 @@ class NodeRuns(Protocol):
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
         """Signal every live node run of an attempt; False when that reached nothing. Scopes as of processes.send."""
 
+    def tell_members(self, job: Job) -> None:
+        """Members have come, gone or moved: names lead to where they are now. Raises OSError."""
+
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that many seconds: move all due times along with it."""
 

@@ -26,6 +26,7 @@ from overspan.bridge.runtime.core.cancellation_message import forget_end, say_en
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment
 from overspan.bridge.runtime.core.journal import Journal
 from overspan.bridge.runtime.core.log_times import LogTimes
+from overspan.bridge.runtime.core.members_file import describe_members, write_members
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.orders import OrderFile
 from overspan.bridge.runtime.core.readiness import ProbeTarget, ReadinessProbes
@@ -72,6 +73,7 @@ class SupervisedLaunch:
         self._closing = self._leaving = self._clock_set = False
         self._retry_at: Optional[float] = None
         self._kill_again_at = 0.0
+        self._members_due = self.job.spec.changes_size
         self._notice_path = os.path.join(directory.path, "notice")
         self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
         self.done = self._journal.ended
@@ -112,6 +114,8 @@ class SupervisedLaunch:
             self._record(events.TaskReady(now, task, attempt))
         for answer in self._probes.news(now):
             self._record(events.Probed(now, answer.task, answer.attempt, answer.tries, answer.text))
+        # Before anything starts, so that the work finds the file.
+        self._tell_members()
         self._decide(now)
         self._commit(now)
         self._insist(now)
@@ -216,7 +220,7 @@ class SupervisedLaunch:
         elif isinstance(event, events.NodeRelaunch):
             self._start(NodeKey(event.task, event.node, event.attempt, event.run), now)
         elif isinstance(event, events.Notice):
-            self._notify("primaries_done", event.task, event.at, event.deadline)
+            self._notify(event.kind or "primaries_done", event.task, event.at, event.deadline)
             self._signal_named(event.task, self.job.spec_of(event.task).notice_signal)
         elif isinstance(event, events.Warn):
             self._notify("time_limit", event.task, event.at, event.deadline)
@@ -233,6 +237,9 @@ class SupervisedLaunch:
             self._pass_signal(event)
         elif isinstance(event, (events.Suspend, events.Resume)):
             self._suspend(isinstance(event, events.Suspend))
+        elif isinstance(event, events.SetPeers):
+            self._members_due = True
+            self._tell_members()
         elif isinstance(event, events.NodeEnded):
             attempt = self.job.task(event.task).current
             if attempt is None or not attempt.live or attempt.number != event.attempt:
@@ -262,6 +269,17 @@ class SupervisedLaunch:
         probe = self.job.task(name).probe
         tries = probe.tries if probe is not None and probe.attempt == number else 0
         self._probes.watch(name, number, target, now, tries)
+
+    def _tell_members(self) -> None:
+        """Show the work which members its group has now. What cannot be written is tried again with each iteration."""
+        if not self._members_due:
+            return
+        try:
+            write_members(self.directory.path, describe_members(self.job))
+            self._nodes.tell_members(self.job)
+        except OSError:
+            return
+        self._members_due = False
 
     def _insist(self, now: float) -> None:
         """Repeat KILL until it has worked: the first one may have missed a process that was just being forked."""

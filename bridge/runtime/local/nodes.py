@@ -16,9 +16,14 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import shim_control
 from overspan.bridge.runtime.core.allocation import own_program, write_allocation
 from overspan.bridge.runtime.core.allocation_document import describe_allocation
-from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, name_members
+from overspan.bridge.runtime.core.environment import (
+    NodeRunContext,
+    build_environment,
+    list_members,
+    name_members,
+)
 from overspan.bridge.runtime.core.gated_child import GATE_STEP
-from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.isolation import Isolation, render_machine_hosts, write_hosts
 from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
 from overspan.bridge.runtime.core.node_runs import (
     mark_setup,
@@ -166,6 +171,12 @@ class LocalNodeRuns:
                     continue
         return reached
 
+    def tell_members(self, job: Job) -> None:
+        """Rewrite the hosts file that all members have before them. Raises OSError."""
+        hosts = self._setting.isolation.hosts
+        if hosts:
+            write_hosts(hosts, render_machine_hosts(list_members(job)))
+
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
         self._settle_at += seconds
@@ -226,7 +237,11 @@ class LocalNodeRuns:
         spec = job.spec_of(key.task)
         directory = setting.directory
         cwd = prepare_folder(job, key, directory)
-        host = member_name(key.task, key.node) if setting.isolation.method != "env" else os.uname().nodename
+        host = (
+            member_name(key.task, key.node + job.spec.first_index)
+            if setting.isolation.method != "env"
+            else os.uname().nodename
+        )
         held = is_held(spec) and key.node == 0
         if held or (is_kept(spec) and key.node == 0) or runs_daemon(spec, key.node):
             address = next((p.address for p in job.placements if (p.task, p.index) == (key.task, key.node)), "")

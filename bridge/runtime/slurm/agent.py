@@ -183,6 +183,8 @@ class Agent:
                 self._keep_notice(message["part"])
             if "members" in message:
                 show_members(self._folder, read_members(message["members"]))
+            if "members_file" in message:
+                self._keep_members(str(message["members_file"]))
             number = int(message.get("signal", 0))
             if number:
                 pass_signal(tree, number, str(message.get("scope", "tree")))
@@ -193,6 +195,16 @@ class Agent:
             write_part(self._folder, {**part, "file": node_staging.NOTICE})
         except OSError:
             pass
+
+    def _keep_members(self, text: str) -> None:
+        """Replace the members file that the program may read; a full disk leaves the old one."""
+        # Of few: what it takes from the model is not loaded for all others.
+        from overspan.bridge.runtime.core.members_file import write_members
+
+        try:
+            write_members(self._folder, text)
+        except OSError as error:
+            print(f"span: error: the members file cannot be written: {error}", file=sys.stderr)
 
     def _insist(self, launch: RemoteLaunch, tree: Tree) -> None:
         """Without a supervisor, the end: TERM, once, and KILL after the grace period."""

@@ -11,7 +11,8 @@ from overspan.bridge.runtime.slurm.node_folders import write_file
 FOLDER_PLACEHOLDER = "@FOLDER@"
 """Stands for the agent's folder in the paths of a launch."""
 NOTICE = "notice"
-_ITSELF = "OVERSPAN_RUN_DIR"
+_INSIDE = ("OVERSPAN_RUN_DIR", "OVERSPAN_MEMBERS_FILE")
+"""Variables whose value is the agent's folder, or a file in there."""
 
 
 def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
@@ -32,8 +33,9 @@ def stage_launch(launch: RemoteLaunch, folder: str) -> RemoteLaunch:
 
         link_mounts(TaskSpec(name="", file_mounts=launch.mounts), launch.cwd, "")
     environment = dict(launch.environment)
-    if _ITSELF in environment:
-        environment[_ITSELF] = _place(environment[_ITSELF], folder)
+    for name in _INSIDE:
+        if name in environment:
+            environment[name] = _place(environment[name], folder)
     return launch._replace(
         argv=tuple(_place(word, folder) for word in launch.argv),
         stdout=_place(launch.stdout, folder),

@@ -15,6 +15,7 @@ from overspan.bridge.model.names import member_name
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
+from overspan.bridge.runtime.core.members_file import describe_members
 from overspan.bridge.runtime.core.node_runs import (
     LAUNCH_SIGNAL,
     report_end,
@@ -175,9 +176,12 @@ class RemoteNodes:
         self._tell_all({"terminate": True})
 
     def tell_members(self, job: Job) -> None:
-        """Members have another address: every agent rewrites its hosts file."""
-        if has_names(job):
-            self._tell_all({"members": list_members(job)})
+        """Members have come, gone or moved: every agent rewrites its hosts file, and its members file."""
+        message: dict[str, Any] = {"members": list_members(job)} if has_names(job) else {}
+        if job.spec.changes_size and not self._context.files.seen:
+            message["members_file"] = describe_members(job)
+        if message:
+            self._tell_all(message)
 
     def _tell_all(self, message: Mapping[str, Any]) -> None:
         line = encode_line(message)
@@ -326,7 +330,7 @@ class RemoteNodes:
             key=str(key),
             environment=environment,
             umask=job.spec.origin.umask,
-            hostname=member_name(key.task, key.node),
+            hostname=member_name(key.task, key.node + job.spec.first_index),
             members=tuple((address, tuple(names)) for address, names in members),
             bare="HOME" not in job.spec.environment,
             nodes=tuple(item.node for item in job.placements if item.task == key.task),

@@ -16,6 +16,8 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import ReadyKind
+from overspan.bridge.runtime.core.environment import MEMBERS_FILE
+from overspan.bridge.runtime.core.members_file import describe_members
 from overspan.bridge.runtime.core.node_runs import mark_setup
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey, StreamPaths, choose_paths
@@ -67,7 +69,7 @@ class StreamedFiles:
             "stderr": self._move(paths.error),
             "append": paths.append,
             "marker": self._move(command.setup_marker),
-            "files": self._read_scripts(command.argv),
+            "files": {**self._read_scripts(command.argv), **_render_members(job)},
             "mounts": {**spec.file_mounts, **spec.volumes},
             "streamed": True,
             "parcel": self._inline if brought else "",
@@ -145,6 +147,11 @@ class StreamedFiles:
         deadline = time.monotonic() + (TERMINATED_SECONDS if terminated else WAIT_SECONDS)
         while not os.path.exists(os.path.join(self.directory.path, TAKEN)) and time.monotonic() < deadline:
             time.sleep(0.1)
+
+
+def _render_members(job: Job) -> dict[str, str]:
+    """The members file, where members come and go."""
+    return {MEMBERS_FILE: describe_members(job)} if job.spec.changes_size else {}
 
 
 def _append(path: str, text: str) -> None:

@@ -67,3 +67,22 @@ def test_each_checkpoint_has_an_evaluation_and_a_good_score_ends_the_training(sp
     (watch,) = json.loads(span.look("evals", str(job), "--json"))["watches"]
     scores = [each["score"] for each in watch["evaluations"] if each["score"] is not None]
     assert len(scores) > 5 and min(scores) <= 0.02
+
+
+def test_rollout_workers_come_and_go_while_the_trainer_learns(span: Any, examples: Path) -> None:
+    words = ("--parsable", "--env", "STEPS=100000")
+    job = int(span.run("submit", "elastic_rl.yaml", *words, cwd=examples / "elastic_rl").stdout)
+
+    def reads(text: str) -> bool:
+        """Whether one of the last steps says so."""
+        return any(text in line for line in span.log(job, "trainer").splitlines()[-3:])
+
+    for count, asked in ((1, False), (3, True), (1, True)):
+        if asked:
+            span.run("scale", "elastic-rl", f"rollout={count}")
+        span.wait_until(lambda count=count: reads(f"from {count} workers"), 30, f"rollouts of {count} workers")
+    span.wait_until(lambda: reads("reward 0.9") or reads("reward 1.0"), 60, "the policy to be good")
+    assert float(re.findall(r"reward ([\d.]+)", span.log(job, "trainer"))[0]) < 0.5
+    assert span.task(job, "trainer")["restarts"] == 0
+    span.run("scancel", str(job))
+    span.until(job, "CANCELLED")

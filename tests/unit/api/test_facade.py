@@ -12,6 +12,7 @@ from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.crontabs import Crontabs
+from overspan.bridge.controller.features.elastic.requests import ScaleRequests
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.schedules import Schedules
@@ -31,6 +32,7 @@ PORTS = {
     "logs": Logs,
     "orders": JobOrders,
     "orphans": OrphanCheck,
+    "scaling": ScaleRequests,
     "schedules": Schedules,
     "sent_forms": SentForms,
 }

@@ -21,6 +21,7 @@ from overspan.bridge.controller.core.wakeups import JobWakeups
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.dependencies import DependencyTracker
+from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTasks
 from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
@@ -37,6 +38,7 @@ FOLLOWERS = (
     Allocations,
     Schedules,
     Evaluations,
+    ElasticTasks,
     Dispatcher,
     LaunchReleases,
 )

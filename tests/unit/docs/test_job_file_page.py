@@ -9,6 +9,7 @@ from tests.unit.docs import pages
 from tests.unit.docs.pages import ROOT
 
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.model.elastic import Elastic
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Resources, parse_accelerators
@@ -26,6 +27,7 @@ SECTIONS: dict[str, Record] = {
     "Task": header_fields.TASK,
     "needs": task_fields.NEED,
     "ready": task_fields.READY,
+    "elastic": task_fields.ELASTIC,
     "backoff": task_fields.BACKOFF,
     "resources": resource_fields.RESOURCES,
     "job_recovery": resource_fields.JOB_RECOVERY,
@@ -124,7 +126,7 @@ def make_job() -> Job:
     need = Resources(cpus=2, memory_mib=64, gpus=parse_accelerators("A100:1"))
     tasks = (
         TaskSpec("trainer", form=Form.BATCH, resources=need, ntasks_per_node=2, cpus_per_task=1),
-        TaskSpec("data-server", num_nodes=2),
+        TaskSpec("data-server", num_nodes=2, primary=False, elastic=Elastic(2, 4, 2)),
     )
     spec = JobSpec("g", tasks, group=True, account="lab", qos="high", environment={"HOME": "/h", "SLURM_X": "1"})
     granted = Granted(

@@ -14,6 +14,7 @@ _SAMPLES: dict[str, Any] = {
     "task": "a",
     "members": (("a", 0, "n0", "127.0.0.1", (0, 3)), ("a", 1, "n1", "", ())),
     "ranges": ((0, 9, 3), (20, 20, 1)),
+    "peers": (("a", 0, "n0", "127.0.0.1", "RUNNING"), ("b", 3, "", "", "PENDING")),
     "dependency": {"needs": [{"kind": "afterok", "job": 7}]},
 }
 

@@ -1,0 +1,1 @@
+"""Elastic tasks: members that come and go while their group runs."""
