@@ -37,6 +37,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "restart": CommandEntry("jobs.orders", "start a task, or a job, again in place", _JOBS),
     "resubmit": CommandEntry("jobs.resubmit", "submit a job, or what failed of an array, again", _JOBS),
     "evals": CommandEntry("jobs.evals", "evaluations of a job's checkpoints: scores, runs, watches", _JOBS),
+    "pool": CommandEntry("jobs.pool", "pools of warm workers: apply, show, resize, delete", _JOBS),
     "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
     "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
     "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),

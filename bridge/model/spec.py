@@ -13,6 +13,7 @@ from typing import Any, Optional
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, StopWhen
 from overspan.bridge.model.ids import ArraySpec
+from overspan.bridge.model.pools import WorkerOf
 from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
@@ -305,6 +306,8 @@ class JobSpec:
     stop_when: Optional[StopWhen] = None
     evaluation: Optional[EvaluationOf] = None
     """Of an evaluation: the checkpoint that it evaluates. It outlives the group that it joined."""
+    worker: Optional[WorkerOf] = None
+    """Of a worker: its pool."""
     cron: Optional[Schedule] = None
     """In a submission: makes a schedule of it. In a job: the schedule that it is a run of."""
     partition: str = ""
