@@ -103,7 +103,7 @@ def run_command(call: Invocation) -> int:
 
 
 def help_page() -> str:
-    """The text of `span --help`, under 40 lines."""
+    """The text of `span --help`, about 40 lines."""
     lines = ["usage: span COMMAND [OPTION...] [ARGUMENT...]"]
     for group in (_JOBS, _SLURM, _SITE):
         lines.append(f"{group}:")

@@ -16,7 +16,6 @@ from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest
 
 _EXAMPLES = """\
-  span submit rlhf.yaml
   span submit rlhf.yaml -M gpu --set trainer.num_nodes=2 --env SEED=7
   span submit --wait eval.yaml && echo good
 """

@@ -42,7 +42,7 @@ END_SECONDS = 30.0
 _TEMPORARY = ("nodes", "scripts", "steps")
 
 
-class HeldLaunch:
+class LeasedLaunch:
     """A launch that this worker has a lease of; `launch` is None once it is over."""
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -94,7 +94,7 @@ class Worker:
         self._ends = EndWatch(self._poller)
         self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poller.register(self._wakeup, select.POLLIN)
-        self._held: dict[str, HeldLaunch] = {}
+        self._held: dict[str, LeasedLaunch] = {}
         self._looked_at = 0.0
         self._folder = ""
         self._leaving = False
@@ -167,7 +167,7 @@ class Worker:
             json.dump(document, file)
         with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"format": FORMAT, "at": 0.0, "members": [], "isolation": "env"}, file)
-        held = HeldLaunch(directory)
+        held = LeasedLaunch(directory)
         held.launch = SupervisedLaunch(directory, self._services, time.time())
         self._held[handle] = held
 

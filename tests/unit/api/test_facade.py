@@ -14,6 +14,7 @@ from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
+from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
@@ -31,6 +32,7 @@ PORTS = {
     "logs": Logs,
     "orders": JobOrders,
     "orphans": OrphanCheck,
+    "pools": Pools,
     "schedules": Schedules,
     "sent_forms": SentForms,
 }

@@ -112,6 +112,12 @@ class Pools:
         if fault:
             raise InvalidRequest(f"{name!r} is no name of a pool: {fault}")
         spec = self._read(submission)
+        cluster = self.clusters.get(spec.worker.places[0].cluster if spec.worker.places else "")
+        if not is_this_machine(cluster.config.kind):
+            raise InvalidRequest(
+                f"the workers of a pool run on this machine's cluster in this version, not on {cluster.name}",
+                remedy="write `cluster: local` in the pool's file",
+            )
         await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
         entry = self._pools.get(name)
         if entry is None:
