@@ -333,6 +333,9 @@ class TakesWorkers(Protocol):
         """The workers in contact: job, capacity, what is used, the jobs that they hold. Answers from memory."""
         ...
 
+    def end_waits(self) -> None:
+        """Answer all workers that wait for news: the daemon ends."""
+
 
 @runtime_checkable
 class Traces(Protocol):

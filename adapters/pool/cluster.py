@@ -134,6 +134,10 @@ class PoolCluster:
         return [self._make_node(worker, now) for worker in self._workers.values()]
 
     async def close(self) -> None:
+        """Nothing is open but the waits of workers."""
+        self.end_waits()
+
+    def end_waits(self) -> None:
         """Let waiting workers go; they come again to the next daemon."""
         self._closed = True
         for worker in self._workers.values():
@@ -208,7 +212,8 @@ class PoolCluster:
                 "cpus_used": worker.room.cpu_milli / MILLI,
                 "gpus": len(worker.room.capacity.gpus),
                 "gpus_used": worker.room.gpu_milli / MILLI,
-                "jobs": sorted(launch.job for launch in self._launches.values() if launch.worker == worker.id),
+                # What it has given back by its report is not held, although the store may not have the end yet.
+                "jobs": sorted(int(handle.partition(".")[0]) for handle in worker.room.keys()),
             }
             for worker in self._workers.values()
         ]

@@ -234,6 +234,7 @@ class Controller:
         """End all waits for jobs and all event streams."""
         self.closing = True
         self.allocations.end_holds()
+        self.pools.end_waits()
         self.feed.close()
         self.recorder.changes.jobs.wake_all()
         self.recorder.changes.timeline.wake()

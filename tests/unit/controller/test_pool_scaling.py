@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -13,7 +14,7 @@ from overspan.bridge.model.pools import PoolSize
 NOW = 1000.0
 
 
-def view(size: PoolSize, *workers: PoolWorker, **values: object) -> PoolView:
+def view(size: PoolSize, *workers: PoolWorker, **values: Any) -> PoolView:
     return PoolView(size, 1, size.low, workers)._replace(**values)
 
 

@@ -49,6 +49,8 @@ SETUP_SECONDS = 1200.0
 """How long a worker may take from its start until it is ready; then it is ended."""
 _LOOK_SECONDS = 0.2
 """Seconds between two looks at a pool whose jobs change all the time."""
+_DRAIN_SECONDS = 2.0
+"""Seconds between two looks at a pool with closed workers that hold jobs."""
 _AGAIN_SECONDS = 5.0
 """Seconds after which a worker that failed is replaced."""
 _CHANGED = "the pool was changed by somebody else at the same time"
@@ -226,6 +228,11 @@ class Pools:
             raise Conflict(_CHANGED, remedy="try again")
         entry.stored = changed
 
+    def end_waits(self) -> None:
+        """Answer all workers that wait for news."""
+        for entry in self._pools.values():
+            entry.adapter.end_waits()
+
     # --- looking after them -------------------------------------------------------------------------------------------
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
@@ -298,7 +305,9 @@ class Pools:
                 return now + _AGAIN_SECONDS
         if plan.start:
             self._declare(entry)
-        return min((at for at in (plan.wake_at, late_at) if at is not None), default=None)
+        # The end of a job is stored a little before, or after, its worker has said that all of it is over.
+        drains_at = now + _DRAIN_SECONDS if set(plan.closed) & busy else None
+        return min((at for at in (plan.wake_at, late_at, drains_at) if at is not None), default=None)
 
     async def _store_plan(self, entry: PoolEntry, plan: PoolPlan) -> None:
         if (plan.wanted, set(plan.closed)) != (entry.facts.wanted, set(entry.facts.closed)):
