@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import Field
+from starlette.routing import Route
 
 from overspan.adapters.abilities import HeldLaunch, WorkerMessage
-from overspan.bridge.api.authorization import Anyone, AnyoneOrJob
-from overspan.bridge.api.bodies import MAX_BODY, Name, RequestBody, SubmissionBody
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, identify
+from overspan.bridge.api.bodies import RequestBody, SubmissionBody
 from overspan.bridge.api.jobs import answer, read_submission_body
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.model.errors import InvalidRequest
 
 PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
 Amount = Annotated[int, Field(ge=0, le=100_000)]
-MOST_HELD = 100_000
 MAX_WAIT = 60.0
+MOST_LETTERS = 64
+MOST = 2**53
 
 
 class PoolResizeBody(RequestBody):
@@ -39,31 +43,6 @@ class PoolDeleteBody(RequestBody):
     """What becomes of the pool's jobs; it can be left out where there are none."""
 
     jobs: Literal["", "cancel", "requeue"] = ""
-
-
-class JournalGrowth(RequestBody):
-    """What follows an offset of a journal."""
-
-    offset: Annotated[int, Field(ge=0)]
-    text: Annotated[str, Field(max_length=MAX_BODY)]
-
-
-class HeldState(RequestBody):
-    """How far a worker is with a launch: bytes of its journal that it has sent, and orders that it has."""
-
-    sent: Annotated[int, Field(ge=0)]
-    orders: Annotated[int, Field(ge=0)]
-
-
-class WorkerBody(RequestBody):
-    """What a worker says, and how far it is with each of its launches."""
-
-    job: Annotated[int, Field(ge=1, le=2**53)]
-    word: Annotated[str, Field(min_length=1, max_length=64, pattern="^[0-9a-z]+$")]
-    held: dict[Name, HeldState] = Field(default_factory=dict, max_length=MOST_HELD)
-    journals: dict[Name, JournalGrowth] = Field(default_factory=dict, max_length=MOST_HELD)
-    mark: Name = ""
-    wait: Annotated[float, Field(ge=0, le=MAX_WAIT)] = 0.0
 
 
 def build_pool_routes(controller: Controller) -> APIRouter:
@@ -108,11 +87,46 @@ def _add_workers(router: APIRouter, controller: Controller) -> None:
     async def program(by: AnyoneOrJob) -> Response:
         return Response(await asyncio.to_thread(controller.pools.build_program), media_type="application/zip")
 
-    @router.post("/pool/exchange", summary="What a worker says, and what it is owed")
-    async def exchange(body: WorkerBody, by: AnyoneOrJob) -> Response:
-        if by.job not in (0, body.job):
+
+class WorkerExchange:
+    """The route of workers, without the layers of other routes: a job on a worker costs several exchanges."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def as_route(self) -> Route:
+        """The route."""
+        return Route("/v1/pool/exchange", self.answer, methods=["POST"])
+
+    async def answer(self, request: Request) -> Response:
+        """What a worker says, and what it is owed; InvalidRequest, Denied."""
+        by = await identify(request)
+        try:
+            message = read_message(json.loads(await request.body()))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InvalidRequest(f"the body is no message of a worker: {error!r}") from None
+        if by.job not in (0, message.job):
             raise deny("a worker speaks for itself alone")
-        held = {handle: HeldLaunch(each.sent, each.orders) for handle, each in body.held.items()}
-        journals = {handle: (each.offset, each.text) for handle, each in body.journals.items()}
-        message = WorkerMessage(body.job, body.word, held, journals, body.mark, body.wait)
-        return answer(**await controller.pools.exchange(message))
+        document = {"format": 1, **await self._controller.pools.exchange(message)}
+        return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+
+
+def read_message(document: Any) -> WorkerMessage:
+    """Read what a worker has sent. Raises ValueError, LookupError, TypeError and AttributeError for anything else."""
+    held = {
+        str(handle): HeldLaunch(_count(state["sent"]), _count(state["orders"]))
+        for handle, state in document["held"].items()
+    }
+    journals = {
+        str(handle): (_count(growth["offset"]), str(growth["text"])) for handle, growth in document["journals"].items()
+    }
+    word, mark, wait = str(document["word"]), str(document.get("mark", "")), float(document["wait"])
+    if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
+        raise ValueError("its word or its wait is out of bounds")
+    return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
+        raise ValueError(f"{value!r} is no count")
+    return value

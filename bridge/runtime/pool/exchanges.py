@@ -14,9 +14,10 @@ from overspan.bridge.runtime.pool.connection import DaemonAddress, DaemonConnect
 
 WAIT_SECONDS = 20.0
 """How long the daemon may keep a request that asks for news."""
+GATHER_SECONDS = 0.02
+END_LINE = b'{"end":true}\n'
+"""The last line of a journal."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_REST = 0.02
-"""Seconds until news are asked for again that the worker could not take at once."""
 
 Held = Mapping[str, tuple[int, int]]
 """For each launch how many bytes of its journal were sent, and how many orders are here."""
@@ -97,6 +98,8 @@ class Exchanges:
             with self._lock:
                 while not self._journals and not self._over:
                     self._lock.wait()
+                # What follows soon is told along; the end of a launch, which makes room for another, at once.
+                self._lock.wait_for(lambda: self._over or self._has_end(), timeout=GATHER_SECONDS)
                 if self._over:
                     return
                 journals, self._journals = self._journals, {}
@@ -113,6 +116,9 @@ class Exchanges:
                 continue
             pause = _FIRST_PAUSE
             self._receive(answer)
+
+    def _has_end(self) -> bool:
+        return any(data.endswith(END_LINE) for _, data in self._journals.values())
 
     def _make_message(self, journals: Mapping[str, tuple[int, bytes]], wait: float) -> dict[str, Any]:
         texts = {handle: {"offset": offset, "text": data.decode()} for handle, (offset, data) in journals.items()}
