@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.model.job import Job, Placement
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,37 @@ class KeptForm:
     source: str
 
 
+class DeclaredWorker(NamedTuple):
+    """A job that is a worker of a pool: its task says what it has. A `closed` one takes no new launches."""
+
+    job: int
+    name: str
+    task: TaskSpec
+    closed: bool = False
+
+
+class HeldLaunch(NamedTuple):
+    """What a worker says of a launch: how many bytes of its journal it has sent, and how many orders it has."""
+
+    sent: int
+    orders: int
+
+
+class WorkerMessage(NamedTuple):
+    """What a worker says: its job, a word that it drew at its start, and how far it is with each launch.
+
+    `journals` has for some of them an offset and what follows it. `mark` is what it reads in the daemon's folder, where
+    it sees that.
+    """
+
+    job: int
+    word: str
+    held: Mapping[str, HeldLaunch]
+    journals: Mapping[str, tuple[int, str]]
+    mark: str = ""
+    wait: float = 0.0
+
+
 class Written(NamedTuple):
     """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
 
@@ -296,6 +327,25 @@ class Cleanup(Protocol):
         configuration may be one cluster, and a cluster that left the configuration keeps its launches. What this
         process submits during the call stays as well. Raises Unreachable: call again then.
         """
+
+
+@runtime_checkable
+class TakesWorkers(Protocol):
+    """The nodes of the cluster are workers: jobs on other clusters, which come to it by themselves."""
+
+    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[TaskSpec]) -> None:
+        """Say which jobs are workers now, and what workers there can be. One that is gone has lost what it held."""
+
+    async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
+        """Take in what a worker says, and answer what it is owed, in `wait` seconds at most. Raises Denied."""
+        ...
+
+    def list_workers(self) -> list[dict[str, Any]]:
+        """The workers in contact: job, capacity, what is used, the jobs that they hold. Answers from memory."""
+        ...
+
+    def end_waits(self) -> None:
+        """Answer all workers that wait for news: the daemon ends."""
 
 
 @runtime_checkable

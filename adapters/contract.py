@@ -293,6 +293,10 @@ class ClusterConfig:
 
     For an adapter whose queue is in memory: it asks when it opens, before it answers its first call.
     """
+    list_cursors: Callable[[], Mapping[str, str]] = dict
+    """The stored cursor of each launch there that is not over, by its handle."""
+    find_launch: Callable[[str], Launch | None] = lambda handle: None
+    """The launch of a handle, with the facts that the store has of it now; None for one that is over or unknown."""
     paths: Mapping[str, SharedFolder] = field(default_factory=dict)
     """Folders that the cluster shares with others, by the name that all of them use."""
 

@@ -12,6 +12,8 @@ from overspan.bridge.model.errors import InvalidRequest
 
 LOCAL = "local"
 """The kind of this machine, and the name of the cluster of that kind that is always there."""
+POOL = "pool"
+"""The kind of pools, which are made by users and not by the configuration."""
 GROUP = "overspan.adapters"
 BUILT_IN: Mapping[str, str] = {
     LOCAL: "overspan.adapters.local:open_cluster",
@@ -35,6 +37,13 @@ def find_opener(kind: str) -> Opener:
         f"no adapter is installed for clusters of kind {kind!r}",
         remedy=f"kinds that work here: {', '.join(sorted(installed_kinds()))}",
     )
+
+
+def find_pool_opener(kind: str = POOL) -> Opener:
+    """The function that opens pools; no configuration can name their kind."""
+    from overspan.adapters.pool import open_cluster
+
+    return open_cluster
 
 
 def check_kind(kind: str) -> None:

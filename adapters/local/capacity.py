@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
 
+from overspan.adapters.bookings import Capacity as Capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI, to_milli
 from overspan.bridge.model.sizes import KIB_PER_MIB
 
 _CGROUP = "/sys/fs/cgroup"
 _NVIDIA_TIMEOUT = 10
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """Thousandths of CPUs, MiB of memory, and the kind of each GPU, by its index."""
-
-    cpu_milli: int
-    memory_mib: int
-    gpus: tuple[str, ...] = ()
 
 
 def measure_capacity(settings: Settings) -> Capacity:

@@ -54,10 +54,11 @@ def _read_part(path: str, offset: int) -> tuple[list[Any], int]:
     except FileNotFoundError:
         return [], offset
     end = data.rfind(b"\n") + 1
-    return list(_parse(data[:end])), offset + end
+    return list(parse_lines(data[:end])), offset + end
 
 
-def _parse(data: bytes) -> Iterator[Any]:
+def parse_lines(data: bytes) -> Iterator[Any]:
+    """The documents of whole lines; those that a crash has cut off are passed over."""
     for line in data.splitlines():
         try:
             document = json.loads(line)

@@ -20,6 +20,7 @@ from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handler
 from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
+from overspan.bridge.api.pools import WorkerExchange, build_pool_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.orphans import OrphanRemoval
@@ -51,10 +52,12 @@ def build_app(
     app.state.authenticator = authenticator or Authenticator()
     add_handlers(app)
     app.add_middleware(Guard)
+    app.router.routes.insert(0, WorkerExchange(controller).as_route())
     app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller))
     app.include_router(build_evaluation_routes(controller))
+    app.include_router(build_pool_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_access_routes(controller.access))
     app.include_router(build_allocation_routes(controller.allocations))

@@ -90,6 +90,11 @@ async def _identify(request: Request) -> Requester:
     return await authenticator.identify(request.scope.get("state") or {})
 
 
+async def identify(request: Request) -> Requester:
+    """Who asks, for a route that is none of FastAPI's: a user, or a job by its token. Raises Denied."""
+    return await _identify(request)
+
+
 async def _identify_user(requester: Annotated[Requester, Depends(_identify)]) -> Requester:
     requester.check_user()
     return requester

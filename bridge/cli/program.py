@@ -38,6 +38,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "scale": CommandEntry("jobs.scale", "change how many members an elastic task has", _JOBS),
     "resubmit": CommandEntry("jobs.resubmit", "submit a job, or what failed of an array, again", _JOBS),
     "evals": CommandEntry("jobs.evals", "evaluations of a job's checkpoints: scores, runs, watches", _JOBS),
+    "pool": CommandEntry("jobs.pool", "pools of warm workers: apply, show, resize, delete", _JOBS),
     "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
     "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
     "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),
@@ -103,7 +104,7 @@ def run_command(call: Invocation) -> int:
 
 
 def help_page() -> str:
-    """The text of `span --help`, under 40 lines."""
+    """The text of `span --help`, about 40 lines."""
     lines = ["usage: span COMMAND [OPTION...] [ARGUMENT...]"]
     for group in (_JOBS, _SLURM, _SITE):
         lines.append(f"{group}:")

@@ -311,6 +311,37 @@ class Client(DaemonTransport):
         answer = self._post(f"/v1/jobs/{quote_part(ref)}/evaluations/watch", body)
         return str(answer["name"]), tuple(map(str, answer["notes"]))
 
+    # --- pools --------------------------------------------------------------------------------------------------------
+
+    def pools(self, name: str = "") -> list[dict[str, Any]]:
+        """Every pool with its workers, or the one of that name. Raises NotFound."""
+        return [dict(pool) for pool in self._get(f"/v1/pools/{quote_part(name)}" if name else "/v1/pools")["pools"]]
+
+    def apply_pool(self, name: str, submission: Submission) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Make a pool of a pool file, or change the one of that name; how it stands, and notes."""
+        from overspan.bridge.client.submission import submission_document
+
+        body = submission_document(submission, self.environment)
+        found = self._post_again(f"/v1/pools/{quote_part(name)}/apply", body)
+        return dict(found["pool"]), tuple(map(str, found["notes"]))
+
+    def resize_pool(self, name: str, low: int, high: int) -> dict[str, Any]:
+        """Change the lowest and the highest number of workers; those that there are stay."""
+        body = {"min_workers": low, "max_workers": high}
+        return dict(self._post_again(f"/v1/pools/{quote_part(name)}/resize", body)["pool"])
+
+    def drain_pool(self, name: str, workers: Sequence[int] = ()) -> dict[str, Any]:
+        """Give these workers, or all, no more jobs, and end each when it holds none; others take their places."""
+        return dict(self._post(f"/v1/pools/{quote_part(name)}/drain", {"workers": list(workers)})["pool"])
+
+    def delete_pool(self, name: str, jobs: str = "") -> int:
+        """End a pool; `jobs` is cancel or requeue, where it has any. Gives how many it had."""
+        return int(self._post(f"/v1/pools/{quote_part(name)}/delete", {"jobs": jobs})["jobs"])
+
+    def worker_program(self) -> bytes:
+        """The application that a worker of a pool is."""
+        return self._request("GET", "/v1/worker-program").read()
+
     # --- changing jobs ------------------------------------------------------------------------------------------------
 
     def cancel(self, order: CancelOrder) -> Cancelled:

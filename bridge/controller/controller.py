@@ -40,6 +40,7 @@ from overspan.bridge.controller.features.evaluations.requests import EvaluationR
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
+from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
@@ -94,11 +95,27 @@ class ControllerParts:
     """Seconds by which the machine's clock was set since this was last asked; `clock` shows it from then on."""
 
 
+class _StoredLaunches:
+    """What clusters ask of the store about their launches; the dispatcher is made after the clusters."""
+
+    def __init__(self, find_dispatcher: Callable[[], Dispatcher]) -> None:
+        self._find = find_dispatcher
+
+    def list_waiting(self, name: str) -> Sequence[Launch]:
+        return self._find().list_waiting(name)
+
+    def list_cursors(self, name: str) -> Mapping[str, str]:
+        return self._find().list_cursors(name)
+
+    def find_launch(self, name: str, handle: str) -> Launch | None:
+        return self._find().find_launch(name, handle)
+
+
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of twelve ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
-    `health`, `logs`, `orders`, `orphans`, `scaling`, `schedules` and `sent_forms`. All other attributes are
+    The API calls its methods and those of fourteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules` and `sent_forms`. All other attributes are
     parts inside.
     """
 
@@ -108,15 +125,15 @@ class Controller:
         self.closing = False
         settings = parts.settings
         backoff = unanswered(settings.ticks)
-        # A cluster asks which jobs it has, and jobs ask their cluster: these two methods close the circle.
+        # A cluster asks which jobs it has, and jobs ask their cluster: these two close the circle.
         self.clusters = Clusters(
             settings,
             parts.state_dir,
             parts.opener_of,
             personal=parts.personal,
             has_launches=self._has_launches,
-            list_waiting=self._list_waiting,
             open_across=self._open_across,
+            launches=_StoredLaunches(lambda: self.dispatcher),
         )
         self.recorder = _make_recorder(parts, self.clusters, installation)
         self.arrays = ArrayElements(self.recorder, self.clusters)
@@ -140,6 +157,7 @@ class Controller:
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.elastic = ElasticTasks(self.recorder, self.clusters, self.submitter, self.joined_jobs)
         self.scaling = ScaleRequests(self.elastic, self.directory)
+        self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.dispatcher = Dispatcher(
@@ -159,9 +177,6 @@ class Controller:
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)
 
-    def _list_waiting(self, name: str) -> Sequence[Launch]:
-        return self.dispatcher.list_waiting(name)
-
     def _subscribe(self) -> None:
         """Who acts on what. The order is that of the calls: `tests/unit/controller/test_changes.py` pins it."""
         changes = self.recorder.changes
@@ -174,6 +189,7 @@ class Controller:
             self.schedules.follow,
             self.checkpoints.follow,
             self.elastic.follow,
+            self.pools.follow,
             self.dispatcher.follow,
             self.releases.follow,
         )
@@ -199,6 +215,7 @@ class Controller:
         """Load the jobs, make the calls that are owed, watch what runs. Raises InvalidRequest for wrong settings."""
         self.clusters.open_local()
         await self._reserve_numbers()
+        await self.pools.load()
         await self.locations.load()
         await self.recorder.load()
         await self.locations.look_for_absent()
@@ -212,6 +229,7 @@ class Controller:
         await self.schedules.start()
         await self.checkpoints.start()
         self.elastic.start()
+        self.pools.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
@@ -228,6 +246,7 @@ class Controller:
         """End all waits for jobs and all event streams."""
         self.closing = True
         self.allocations.end_holds()
+        self.pools.end_waits()
         self.feed.close()
         self.recorder.changes.jobs.wake_all()
         self.recorder.changes.timeline.wake()

@@ -131,6 +131,7 @@ output                  o = m + SBATCH_OUTPUT
 overcommit              O . n . SBATCH_OVERCOMMIT
 oversubscribe           s . n .
 parsable                . . c +
+pool                    . = m . SBATCH_POOL
 partition               p = m . SBATCH_PARTITION
 power                   . = n . SBATCH_POWER
 prefer                  . = n .
@@ -172,7 +173,7 @@ wrap                    . = m .
 
 ALIASES = {"tasks-per-node": "ntasks-per-node"}
 """Second names of options."""
-OWN = frozenset({"hold-on-failure", "job-group", "json", "no-job-group"})
+OWN = frozenset({"hold-on-failure", "job-group", "json", "no-job-group", "pool"})
 """Overspan's own options. A prefix of a name means one of Slurm's first, so that they make none ambiguous."""
 
 

@@ -14,6 +14,7 @@ from overspan.bridge.model.elastic import Elastic, MemberOf
 from overspan.bridge.model.errors import Place
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, StopWhen
 from overspan.bridge.model.ids import ArraySpec
+from overspan.bridge.model.pools import WorkerOf
 from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
@@ -310,6 +311,8 @@ class JobSpec:
     """Of an evaluation: the checkpoint that it evaluates. It outlives the group that it joined."""
     member: Optional[MemberOf] = None
     """Of a member of an elastic task beyond those of its group's launch: its only task has one node, which that is."""
+    worker: Optional[WorkerOf] = None
+    """Of a worker: its pool."""
     cron: Optional[Schedule] = None
     """In a submission: makes a schedule of it. In a job: the schedule that it is a run of."""
     partition: str = ""

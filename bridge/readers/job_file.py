@@ -34,7 +34,7 @@ from overspan.bridge.readers.group_checks import (
 )
 from overspan.bridge.readers.header_fields import HEADER, HEADER_ONLY, SINGLE, TASK, TASK_ONLY, Execution
 from overspan.bridge.readers.overrides import apply_overrides
-from overspan.bridge.readers.placement import check_clusters, place_job
+from overspan.bridge.readers.placement import POOL_REMEDY, JobPlacement, check_clusters, check_pool, place_job
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.task_document import ParsedTask, read_task
 from overspan.bridge.validation.diagnostics import Diagnostics, nearest, refuse
@@ -241,6 +241,8 @@ def _make_job(
     names = [parsed.spec.name for parsed in parsed_tasks]
     clusters = _read_clusters(layout, values, context, found)
     placed = place_job(clusters, [parsed.cluster_request for parsed in parsed_tasks], names, context, found)
+    if isinstance(values.get("pool"), str):
+        placed = _place_in_pool(values["pool"], placed, top, context, found)
     native = {} if layout.single else {kind: values[kind] for kind in ("slurm", "kubernetes") if values.get(kind)}
     options: Mapping[str, str] = (parsed_tasks[0].spec.native if layout.single else native).get("slurm", {})
     written = [candidate.demand.native for candidate in parsed_tasks[0].candidates] if layout.single else [native]
@@ -274,11 +276,25 @@ def _make_job(
         "dependency": _read_dependency(layout, values, found),
         "on_checkpoint": evaluations,
         "stop_when": read_stop_when(layout.top, values, evaluations, found),
-        "later": {**{key: values[key] for key in LATER_KEYS if key in values}, **placed.later},
+        "later": {**{key: values[key] for key in LATER_KEYS if isinstance(values.get(key), dict)}, **placed.later},
     }
     job = JobSpec(**{**take_plain(JobSpec, values), **made})
     _check_job(job, layout, found)
     return job
+
+
+def _place_in_pool(
+    pool: str, placed: JobPlacement, top: Table, context: ReadContext, found: Diagnostics
+) -> JobPlacement:
+    """The job in the pool that it names, whatever clusters it names besides."""
+    if context.cluster:
+        found.note(f"the pool {pool} in the file is ignored: --cluster {context.cluster} was given")
+        return placed
+    try:
+        return JobPlacement((check_pool(pool, context),), ("",) * len(placed.of_task), {})
+    except ValueError as error:
+        found.add(str(error), place_in(top, "pool"), POOL_REMEDY)
+        return placed
 
 
 def _read_clusters(layout: _Layout, values: Values, context: ReadContext, found: Diagnostics) -> tuple[str, ...]:

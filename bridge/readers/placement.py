@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.errors import Place
+from overspan.bridge.model.pools import POOL_KIND
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
 
+POOL_REMEDY = "`span pool apply -p NAME FILE` makes a pool"
 KINDS = {"kubernetes": "kubernetes", "k8s": "kubernetes", "slurm": "slurm", "local": "local"}
 _REMEDY = "choose a configured cluster with --cluster, or write `infra: kubernetes`, `infra: slurm` or `infra: local`"
 
@@ -117,6 +119,15 @@ def check_clusters(names: Sequence[str], place: Place, context: ReadContext) -> 
         if context.clusters is not None and name not in context.clusters:
             raise Fault(f"there is no cluster named {name!r}{nearest(name, context.clusters)}", place, _known(context))
     return tuple(dict.fromkeys(names))
+
+
+def check_pool(name: str, context: ReadContext) -> str:
+    """The name of a pool. Raises ValueError for one that there is not."""
+    if context.clusters is not None and context.kind_of(name) != POOL_KIND:
+        pools = [pool for pool, kind in context.clusters.items() if kind == POOL_KIND]
+        listed = f"; the pools are {', '.join(pools)}" if pools else ""
+        raise ValueError(f"there is no pool named {name!r}{nearest(name, pools)}{listed}")
+    return name
 
 
 def _known(context: ReadContext) -> str:

@@ -22,6 +22,8 @@ ENTRIES: Mapping[str, str] = {
     "shell": "shell",
     # `span` inside a job whose daemon is elsewhere.
     "command": "job_command",
+    # The main program of a pool's worker.
+    "worker": "pool.worker",
     # Slurm's commands inside jobs that are not Slurm's.
     "salloc": "srun.salloc",
     "sattach": "srun.sattach",

@@ -16,6 +16,7 @@ from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
 from overspan.bridge.store.evaluations import EvaluationMethods
+from overspan.bridge.store.pools import PoolMethods
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -41,7 +42,7 @@ _DECODE_HERE = 20
 """Rows that are decoded on the event loop; more of them would delay other requests."""
 
 
-class Store(ScheduleMethods, EvaluationMethods):
+class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
     """Jobs, outbox, timeline, schedules, evaluations and single values in one database, behind one writer thread."""
 
     def __init__(self, writer: Writer) -> None:

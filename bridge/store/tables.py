@@ -159,7 +159,19 @@ class EvaluationTable(SQLModel, table=True):
     facts: str = Field(sa_type=Text)
 
 
+class PoolTable(SQLModel, table=True):
+    """Pools of workers. `request` is the submission of the pool's file, including its secrets."""
+
+    __tablename__ = "pool"
+
+    name: str = Field(primary_key=True)
+    version: int
+    user: str
+    facts: str = Field(sa_type=Text)
+    request: str = Field(sa_type=Text)
+
+
 metadata = SQLModel.metadata
-_NAMES = ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt", "watch", "evaluation")
+_NAMES = ("job", "spec", "outbox", "timeline", "meta", "schedule", "crontab", "receipt", "watch", "evaluation", "pool")
 TABLES = tuple(metadata.tables[name] for name in _NAMES)
-job, spec, outbox, timeline, meta, schedule, crontab, receipt, watch, evaluation = TABLES
+job, spec, outbox, timeline, meta, schedule, crontab, receipt, watch, evaluation, pool = TABLES

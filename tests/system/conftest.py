@@ -177,6 +177,8 @@ class Span:
     def end_jobs(self) -> None:
         """Cancel what lives and wait for its end."""
         self.look("ping", check=False)
+        for pool in json.loads(self.look("pool", "ls", "--json", check=False) or "{}").get("pools", ()):
+            self.look("pool", "delete", pool["name"], "--cancel", check=False)
         self.look("scancel", "--me", check=False)
         self.wait_until(lambda: not self.look("squeue", "--noheader").strip(), 40, "all jobs to end")
 

@@ -16,7 +16,6 @@ from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest
 
 _EXAMPLES = """\
-  span submit rlhf.yaml
   span submit rlhf.yaml -M gpu --set trainer.num_nodes=2 --env SEED=7
   span submit --wait eval.yaml && echo good
 """
@@ -53,6 +52,7 @@ def _parse(call: Invocation) -> argparse.Namespace:
     parser = make_parser(call, "Submit a job file.", _EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="job file (YAML); - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="cluster to run on; of several the first that takes it")
+    parser.add_argument("-p", "--pool", default="", metavar="NAME", help="run on a worker of this pool")
     add_file_options(parser)
     parser.add_argument("--hold", action="store_true", help="do not start it before `span release`")
     parser.add_argument("--job-group", default="", metavar="ID", help="join a group; the default inside one")
@@ -76,7 +76,7 @@ def _make_submission(call: Invocation, chosen: argparse.Namespace) -> Submission
         cluster=chosen.cluster,
         name=chosen.name,
         hold=chosen.hold,
-        overrides=changes.overrides,
+        overrides=[*changes.overrides, *([f"pool={chosen.pool}"] if chosen.pool else [])],
         env=changes.env,
         secrets=changes.secrets,
     )

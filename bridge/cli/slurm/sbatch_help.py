@@ -116,6 +116,7 @@ Overspan's own:
       --hold-on-failure=DELAY  how long a failed job keeps its nodes
       --job-group=ID           join a group; inside a group that is the default
       --no-job-group           join none
+      --pool=NAME              run on a worker of this pool
       --json                   print the answer as one JSON document
 
 Examples:

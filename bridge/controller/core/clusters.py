@@ -8,17 +8,18 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from overspan.adapters.abilities import Located, StartGates, Written
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, Opener, SharedFolder
-from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
+from overspan.adapters.installed import LOCAL, POOL, find_opener, find_pool_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
 from overspan.bridge.controller.core.subscriptions import Subscription
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.resources import GpuDefaults
@@ -35,6 +36,8 @@ UNKNOWN = Traits()
 """Of a cluster that cannot be asked; its supervisors decide, and ask nothing of the daemon."""
 ANSWER_SECONDS = 5.0
 """Seconds within which a cluster has to answer to count as up, when a job can go to another."""
+NO_GPU_DEFAULTS = GpuDefaults(0, 0)
+"""In a pool, jobs that name no CPUs take one."""
 HEARD_SECONDS = 2.0
 """Seconds for which an answer counts."""
 
@@ -276,6 +279,19 @@ def time_call() -> float:
     return asyncio.get_running_loop().time()
 
 
+class LaunchSource(Protocol):
+    """What adapters whose launches are in memory ask of the store (`ClusterConfig`), by the cluster's name."""
+
+    def list_waiting(self, name: str) -> Sequence[Launch]:
+        """See `ClusterConfig.list_waiting`."""
+
+    def list_cursors(self, name: str) -> Mapping[str, str]:
+        """See `ClusterConfig.list_cursors`."""
+
+    def find_launch(self, name: str, handle: str) -> Launch | None:
+        """See `ClusterConfig.find_launch`."""
+
+
 class Clusters:
     """All clusters by name, and the default one."""
 
@@ -287,18 +303,17 @@ class Clusters:
         *,
         personal: bool = False,
         has_launches: Callable[[str], bool] = lambda name: False,
-        list_waiting: Callable[[str], Sequence[Launch]] = lambda name: (),
+        launches: LaunchSource | None = None,
         open_across: OpenAcross | None = None,
     ) -> None:
         self._open_across = open_across
-        self._has_launches = has_launches
         self._across: dict[str, Cluster] = {}
+        self._launches = launches
+        self._state_dir = state_dir
+        self._has_launches = has_launches
         finder = opener_of or find_opener
-        configs = [
-            replace(config, list_waiting=functools.partial(list_waiting, config.name))
-            for config in _configure(settings, state_dir, personal)
-        ]
-        self._clusters = {
+        configs = [self._give_launches(config) for config in _configure(settings, state_dir, personal)]
+        self._clusters: dict[str, Cluster] = {
             config.name: Cluster(
                 config,
                 finder,
@@ -312,8 +327,37 @@ class Clusters:
         self._open = frozenset(name for name, each in settings.clusters.items() if each.daemon_address)
         self.default = _choose_default(settings, self._clusters)
 
+    def _give_launches(self, config: ClusterConfig) -> ClusterConfig:
+        """The configuration with what the store knows of the cluster's launches."""
+        source = self._launches
+        if source is None:
+            return config
+        return replace(
+            config,
+            list_waiting=functools.partial(source.list_waiting, config.name),
+            list_cursors=functools.partial(source.list_cursors, config.name),
+            find_launch=functools.partial(source.find_launch, config.name),
+        )
+
+    def add_pool(self, name: str) -> Cluster:
+        """Add a pool as a cluster. Raises Conflict where a cluster has that name."""
+        if name in self._clusters:
+            raise Conflict(f"there is a cluster of the name {name!r} already", remedy="name the pool otherwise")
+        state = os.path.join(self._state_dir, "clusters", name)
+        config = self._give_launches(ClusterConfig(name, POOL, state=state))
+        has_launches = functools.partial(self._has_launches, name)
+        cluster = Cluster(config, find_pool_opener, NO_GPU_DEFAULTS, has_launches=has_launches)
+        self._clusters[name] = cluster
+        return cluster
+
+    async def remove_pool(self, name: str) -> None:
+        """Remove a pool that has no launches any more."""
+        cluster = self._clusters.pop(name, None)
+        if cluster is not None:
+            await cluster.close()
+
     def __iter__(self) -> Iterator[Cluster]:
-        return iter(self._clusters.values())
+        return iter(list(self._clusters.values()))
 
     def __len__(self) -> int:
         return len(self._clusters)

@@ -301,6 +301,20 @@ class Dispatcher:
                 found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job, name))
         return found
 
+    def list_cursors(self, name: str) -> dict[str, str]:
+        """The stored cursor of each launch on a cluster that is not over, by its handle."""
+        watched = self.recorder.registry.watched(name)
+        entries = ((handle, self.recorder.registry.get(job_id)) for handle, job_id in watched.items())
+        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
+
+    def find_launch(self, name: str, handle: str) -> Launch | None:
+        """The launch of a handle, with the facts that the store has of it; None for one that is over or unknown."""
+        entry = self.recorder.registry.get(self.recorder.registry.watched(name).get(handle, 0))
+        if entry is None or entry.handle != handle:
+            return None
+        token = self.recorder.completion.name_launch(entry.job.id, entry.job.launch)
+        return self._make_launch(token, entry.job, name)
+
     def _make_launch(self, token: str, job: Job, cluster: str) -> Launch:
         """A launch to send, with paths as its cluster has them.
 

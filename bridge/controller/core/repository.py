@@ -7,6 +7,7 @@ from typing import Protocol
 
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.store.evaluation_records import EvaluationTally, JobLabel, StoredEvaluation, StoredWatch
+from overspan.bridge.store.pool_records import StoredPool
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -145,6 +146,15 @@ class Repository(Protocol):
 
     async def forget_watches(self) -> int:
         """Delete the closed watches of jobs that were dropped; how many."""
+
+    async def pools(self) -> list[StoredPool]:
+        """Every pool, by name."""
+
+    async def keep_pool(self, kept: StoredPool) -> bool:
+        """Write a pool, new (version 1) or changed; False when the stored version is not the one before."""
+
+    async def remove_pool(self, name: str) -> None:
+        """Delete a pool."""
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon's own."""

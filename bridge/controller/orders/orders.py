@@ -205,7 +205,9 @@ class JobOrders:
 
     async def _choose(self, request: CancelRequest, outcome: CancelOutcome) -> list[tuple[str, JobTarget]]:
         if not request.refs:
-            entries = [e for e in self.recorder.registry if not e.job.over and request.filters.fits(e)]
+            live = (entry for entry in self.recorder.registry if not entry.job.over)
+            # Workers are their pool's, which would only start others: they end by their ids, or with the pool.
+            entries = [e for e in live if e.job.spec.worker is None and request.filters.fits(e)]
             chosen = [(str(entry.job.id), JobTarget(entry)) for entry in entries]
             # Who names no user means the own jobs, as with scancel.
             allowed, refused = split_allowed(chosen, request.within, request.inside)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan
+from overspan.adapters.installed import POOL
 from overspan.bridge.config.settings import DaemonLimits
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -20,6 +21,7 @@ from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
+from overspan.bridge.controller.submission.pool_jobs import leave_to_worker
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
@@ -212,6 +214,9 @@ class Submitter:
         spec = settle_clusters(self._name_default(reading.spec, submission.home), self.clusters, place)
         spec = fill_gpu_defaults(spec, self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
+        if cluster.config.kind == POOL:
+            lean, left = leave_to_worker(job.spec)
+            job, notes = replace(job, spec=lean), (*notes, *left)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
@@ -224,6 +229,10 @@ class Submitter:
         """Refuse what the clusters of an evaluation could never run; raises as a submission does."""
         submission = Submission(JOB_FILE, spec.origin.text, spec.origin.file, directory=spec.origin.directory or "/")
         await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
+
+    async def try_worker(self, spec: JobSpec, submission: Submission) -> None:
+        """Refuse a pool whose workers could never run; raises as a submission does."""
+        await self._settle(ParsedSubmission(spec), submission)
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
@@ -371,6 +380,10 @@ async def find_receipt(repository: Repository, submission: Submission) -> Receip
 
 def _refuse_later(spec: JobSpec, place: Place | None) -> InvalidRequest:
     """The refusal of what is read and cannot be carried out: the first of it, and each other in a line of its own."""
+    if "pool" in spec.later:
+        remedy = "`span pool apply -p NAME FILE` makes the pool; `pool: NAME` in a job file runs the job there"
+        where = spec.later_places.get("pool", place)
+        return InvalidRequest("this file describes a pool, which is no job", remedy=remedy, place=where)
     found = sorted(spec.later_places.items(), key=lambda item: item[1])
     words = found[0][0] if found else ", ".join(sorted(spec.later))
     lines = [f"this version cannot carry out {words}", *(f"{where}: nor {words}" for words, where in found[1:])]

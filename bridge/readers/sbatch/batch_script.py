@@ -18,6 +18,7 @@ from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, T
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.group_checks import MAX_TASKS
 from overspan.bridge.readers.parent_group import NO_GROUP, read_parent
+from overspan.bridge.readers.placement import POOL_REMEDY, check_pool
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions, SbatchCall
 from overspan.bridge.readers.sbatch.checks import check_together, check_values
@@ -254,6 +255,12 @@ def _read_requeue(options: GivenOptions) -> bool | None:
 def _read_clusters(options: GivenOptions, context: ReadContext) -> tuple[str, ...]:
     if context.cluster:
         return context.chosen
+    pool = read_text(options, "pool")
+    if pool:
+        try:
+            return (check_pool(pool, context),)
+        except ValueError as error:
+            raise refused_script(str(error), place=place_of(options, "pool"), remedy=POOL_REMEDY) from None
     names = [name for name in read_text(options, "clusters").split(",") if name]
     if names == ["all"] and context.clusters is not None:
         names = [name for name, kind in context.clusters.items() if kind == "slurm"]

@@ -15,6 +15,7 @@ from overspan.bridge.controller.features.crontabs import Crontabs
 from overspan.bridge.controller.features.elastic.requests import ScaleRequests
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
+from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
@@ -32,6 +33,7 @@ PORTS = {
     "logs": Logs,
     "orders": JobOrders,
     "orphans": OrphanCheck,
+    "pools": Pools,
     "scaling": ScaleRequests,
     "schedules": Schedules,
     "sent_forms": SentForms,

@@ -118,7 +118,7 @@ def test_these_routes_and_no_others_are_open_to_jobs() -> None:
         found = {route.path for route in routes if is_job in {each.call for each in route.dependant.dependencies}}
         assert found == {
             *("/v1/jobs", "/v1/plan", "/v1/schema", "/v1/cancel", "/v1/queue", "/v1/history"),
-            *("/v1/ping", "/v1/client"),
+            *("/v1/ping", "/v1/client", "/v1/worker-program"),
         }
 
     play(scene)

@@ -14,6 +14,7 @@ from overspan.bridge.store.evaluation_records import (
     StoredEvaluation,
     StoredWatch,
 )
+from overspan.bridge.store.pool_records import StoredPool
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -47,6 +48,7 @@ class FakeRepository:
         self.receipts: dict[str, Receipt] = {}
         self.damaged: list[Damage] = []
         self.account_rows: dict[int, bytes | None] = {}
+        self.pool_rows: dict[str, StoredPool] = {}
         self.watch_rows: dict[int, StoredWatch] = {}
         self.evaluation_rows: dict[int, StoredEvaluation] = {}
 
@@ -258,6 +260,21 @@ class FakeRepository:
             entry.id if entry.id and self._set_schedule(entry) else await self.add_schedule(entry)
             for entry in new.entries
         ]
+
+    async def pools(self) -> list[StoredPool]:
+        return list(self.pool_rows.values())
+
+    async def keep_pool(self, kept: StoredPool) -> bool:
+        self._write()
+        known = self.pool_rows.get(kept.name)
+        if (0 if known is None else known.version) != kept.version - 1:
+            return False
+        self.pool_rows[kept.name] = kept
+        return True
+
+    async def remove_pool(self, name: str) -> None:
+        self._write()
+        self.pool_rows.pop(name, None)
 
     async def meta(self, key: str) -> str | None:
         return self.values.get(key)

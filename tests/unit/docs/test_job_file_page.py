@@ -43,7 +43,6 @@ SECTIONS: dict[str, Record] = {
 }
 
 REFUSED = {
-    "pool": "pool: {workers: 2}",
     "event_callback": "event_callback: echo",
     "workdir": "workdir: {url: 'https://host/repo'}",
     "file_mounts": "file_mounts: {/data: 's3://bucket/data'}",
@@ -90,7 +89,7 @@ def test_keys_that_are_said_to_be_refused_are(key: str) -> None:
     assert f"`{key}`" in pages.read_section(PAGE, "Read and refused")
 
 
-@pytest.mark.parametrize("key", ["pool", "event_callback"])
+@pytest.mark.parametrize("key", ["event_callback"])
 def test_tables_mark_what_is_refused_today(key: str) -> None:
     section = "Task" if key == "event_callback" else "Header"
     row = next(row for row in key_rows(section) if pages.read_words(row[0]) == [key])

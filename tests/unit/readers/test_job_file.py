@@ -356,9 +356,11 @@ def test_data_in_the_cloud_is_left_for_later() -> None:
         "name: a\nworkdir: {url: u}\nevent_callback: echo\nfile_mounts: {/x: 's3://b'}\nvolumes: {/y: {size: 1Gi}}\n"
     )
     assert set(job.later) == {"a.workdir", "a.event_callback", "a.file_mounts", "a.volumes"}
-    job = read("array: '[3,0-9:2]%4'\ncron: 0 3 * * mon\nneeds: 4\npool: warm\nrun: x\n")
+    text = "array: '[3,0-9:2]%4'\ncron: 0 3 * * mon\nneeds: 4\npool: warm\nrun: x\n"
+    assert "there is no pool named 'warm'" in refusal(text)
+    job = read(text, replace(LOCAL, clusters={**(LOCAL.clusters or {}), "warm": "pool"}))
     assert job.array == parse_array("0,2,3,4,6,8%4")
-    assert job.cron == Schedule("0 3 * * mon") and job.later["pool"] == "warm"
+    assert job.cron == Schedule("0 3 * * mon") and job.clusters == ("warm",)
 
 
 def test_native_options_come_together() -> None:

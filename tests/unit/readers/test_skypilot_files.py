@@ -29,7 +29,7 @@ def test_mounts_that_cannot_be_made_are_named_with_their_lines() -> None:
 
 
 def test_every_key_that_is_left_for_later_has_a_place() -> None:
-    text = "name: a\nworkdir: {url: u}\nevent_callback: echo\npool: warm\nrun: x\n"
+    text = "name: a\nworkdir: {url: u}\nevent_callback: echo\npool: {workers: 1}\nrun: x\n"
     job = read(text)
     assert {words: place.line for words, place in job.later_places.items()} == {
         "a.workdir (the repository u)": 2,

@@ -127,7 +127,7 @@ def test_migrations_make_the_same_tables_as_a_fresh_start(tmp_path: Path) -> Non
     fresh, migrated = make(tmp_path / "fresh.db"), make_by_migrations(tmp_path / "migrated.db")
     named = {text for text in definitions(migrated) if "alembic_version" not in text}
     assert {text for text in definitions(fresh) if "alembic_version" not in text} == named
-    assert len(named) == 10 + 1 + 10  # tables, sqlite_sequence, indexes
+    assert len(named) == 11 + 1 + 11  # tables, sqlite_sequence, indexes
 
 
 @pytest.mark.parametrize("head", sorted(BEFORE))

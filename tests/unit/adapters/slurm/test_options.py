@@ -43,6 +43,7 @@ def test_any_other_option_of_sbatch_passes() -> None:
         "hold-on-failure",
         "job-group",
         "no-job-group",
+        "pool",
     }
     check_native({name: "" for name in passing if name not in own})
     check_native({"site-plugin": "on"})
@@ -128,7 +129,7 @@ def test_directives_read_back_as_they_were(options: dict[str, str]) -> None:
 mapped = [
     n for n, o in BY_NAME.items() if o.treatment in (Treatment.NOTED, Treatment.MAPPED) and n not in ("uid", "gid")
 ]
-left_out = ("wrap", "clusters", "tasks-per-node", "hold-on-failure", "job-group", "no-job-group")
+left_out = ("wrap", "clusters", "tasks-per-node", "hold-on-failure", "job-group", "no-job-group", "pool")
 
 
 @given(st.dictionaries(st.sampled_from([n for n in mapped if n not in left_out]), values, max_size=6))

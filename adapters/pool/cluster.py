@@ -1,0 +1,505 @@
+"""The adapter of a pool: one queue, and workers that take launches from it.
+
+What waits is in memory, and comes from the store when the pool is opened; what a worker holds is told by the cursors
+that the store keeps. So the adapter has no files of its own but the output of jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerMessage
+from overspan.adapters.bookings import Bookings, Capacity
+from overspan.adapters.contract import (
+    NOT_HERE,
+    Accepted,
+    ClusterConfig,
+    Launch,
+    LogPart,
+    LogRequest,
+    Node,
+    Observation,
+    Order,
+    Refusal,
+    Report,
+    SomeUnanswered,
+)
+from overspan.adapters.local.ended_runs import forget_runs
+from overspan.adapters.local.launch_files import find_last_job, parse_handle
+from overspan.adapters.local.logs import read_log
+from overspan.adapters.pool.dispatch import PoolQueue, assign
+from overspan.adapters.pool.launches import PoolLaunch, interpret, parse_cursor, project
+from overspan.adapters.pool.requests import find_refusal, measure_worker, read_request, restore_booking
+from overspan.adapters.pool.workers import ConnectedWorker, find_owed
+from overspan.adapters.traits import Traits
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.errors import Denied, InvalidRequest
+from overspan.bridge.model.events import Event, LaunchLost
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.ranks import rank_job
+from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.spec import TaskSpec
+
+ANSWER_SECONDS = 1.0
+"""How long orders wait for the workers that are to have them; those that are not in contact are asked again later."""
+MARK = "mark"
+"""A file by which a worker finds out whether it sees the daemon's folder."""
+
+
+class PoolCluster:
+    """The queue of a pool, and its workers in contact."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        if not config.state:
+            raise InvalidRequest(
+                f"clusters.{config.name}: a pool is made by `span pool apply`, not by the configuration"
+            )
+        self.name = config.name
+        self._config = config
+        self._root = os.path.abspath(config.state)
+        self.traits = Traits(find_last_number=lambda: find_last_job(self._root), forget=self._forget)
+        self._life = uuid.uuid4().hex[:8]
+        self._launches: dict[str, PoolLaunch] = {}
+        self._queue = PoolQueue()
+        self._declared: dict[int, DeclaredWorker] = {}
+        self._sizes: tuple[Capacity, ...] = ()
+        self._workers: dict[str, ConnectedWorker] = {}
+        self._followed: dict[str, str] = {}
+        self._dirty: set[str] = set()
+        self._fresh = asyncio.Event()
+        self._obeyed = asyncio.Event()
+        self._opened = self._closed = False
+        self._mark = ""
+
+    # --- the contract -------------------------------------------------------------------------------------------------
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """Put each launch in the queue."""
+        self._open()
+        answers = [self._take(launch) for launch in launches]
+        self._schedule()
+        return answers
+
+    async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
+        """What has happened to the launches in `since`, behind their cursors."""
+        self._open()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            self._fresh.clear()
+            reports = self._collect(since)
+            left = deadline - loop.time()
+            if reports or left <= 0:
+                return Observation(tuple(reports), time.time())
+            try:
+                async with asyncio.timeout(left):
+                    await self._fresh.wait()
+            except TimeoutError:
+                continue
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        """Carry out orders on launches that wait, and pass the others to the workers; done is what they have."""
+        self._open()
+        passed: list[tuple[Order, PoolLaunch]] = []
+        for order in orders:
+            launch = self._launches.get(order.handle)
+            if launch is None:
+                continue
+            if launch.told_grant:
+                launch.add_order(order.token, order.event)
+                self._wake_worker(launch.worker)
+                passed.append((order, launch))
+            else:
+                self._note_waiting(launch, order)
+        self._schedule()
+        unheard = await self._await_workers(passed)
+        if unheard:
+            raise SomeUnanswered({order.token: None for order in orders if order.token not in unheard})
+        return [None for _ in orders]
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        """Bytes of a log, from the file that the worker named."""
+        return await asyncio.to_thread(read_log, parse_handle(self._root, request.handle), request)
+
+    async def nodes(self) -> list[Node]:
+        """The workers, each as a node."""
+        self._open()
+        now = time.time()
+        return [self._make_node(worker, now) for worker in self._workers.values()]
+
+    async def close(self) -> None:
+        """Nothing is open but the waits of workers."""
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """Let waiting workers go; they come again to the next daemon."""
+        self._closed = True
+        for worker in self._workers.values():
+            worker.news.set()
+
+    async def admit(self, job: Job) -> Refusal | None:
+        """The refusal of a job that no worker of the pool can ever run."""
+        refusal = find_refusal(job, self._sizes)
+        return Refusal("", refusal, remedy=f"`span pool show {self.name}` shows its workers") if refusal else None
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        """Forget launches whose ends are stored; their workers are told to forget them too."""
+        self._open()
+        for handle, launch in list(self._launches.items()):
+            if handle not in handles and launch.token not in tokens:
+                self._drop(launch)
+        self._schedule()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[TaskSpec]) -> None:
+        """Say which jobs are workers now, and what workers there can be. One that is gone has lost what it held."""
+        self._open()
+        self._sizes = tuple(map(measure_worker, kinds))
+        self._declared = {worker.job: worker for worker in workers}
+        for worker in list(self._workers.values()):
+            declared = self._declared.get(worker.declared.job)
+            if declared is None:
+                del self._workers[worker.id]
+                worker.news.set()
+            else:
+                if declared.closed != worker.declared.closed:
+                    worker.news.set()
+                worker.declared = declared
+        for launch in list(self._launches.values()):
+            if launch.worker and launch.lost is None and _job_of(launch.worker) not in self._declared:
+                self._lose(launch, f"the worker {launch.node} is gone")
+        self._schedule()
+
+    async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
+        """Take in what a worker says, and answer what it is owed. Raises Denied for a worker that is none any more."""
+        self._open()
+        worker = self._meet(message)
+        for handle, (offset, text) in message.journals.items():
+            self._take_journal(worker, handle, offset, text.encode())
+        deadline = asyncio.get_running_loop().time() + message.wait
+        while True:
+            worker.news.clear()
+            worker.heard_at = time.time()
+            answer = self._answer(worker, message.held)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or self._closed or any(answer[part] for part in ("leases", "orders", "places", "drop")):
+                return answer
+            try:
+                async with asyncio.timeout(left):
+                    await worker.news.wait()
+            except TimeoutError:
+                continue
+            if worker.id not in self._workers:
+                raise _dismiss(self.name)
+
+    def list_workers(self) -> list[dict[str, Any]]:
+        """The workers in contact: job, name, what they hold and have, and when they were heard of last."""
+        now = time.time()
+        return [
+            {
+                "job": worker.declared.job,
+                "heard_at": worker.heard_at,
+                "near": worker.near,
+                "silent": worker.is_silent(now),
+                "cpus": worker.room.capacity.cpu_milli / MILLI,
+                "cpus_used": worker.room.cpu_milli / MILLI,
+                "gpus": len(worker.room.capacity.gpus),
+                "gpus_used": worker.room.gpu_milli / MILLI,
+                # What it has given back by its report is not held, although the store may not have the end yet.
+                "jobs": sorted(int(handle.partition(".")[0]) for handle in worker.room.keys()),
+            }
+            for worker in self._workers.values()
+        ]
+
+    def count_waiting(self) -> int:
+        """How many launches wait for a worker."""
+        return len(self._queue)
+
+    def _meet(self, message: WorkerMessage) -> ConnectedWorker:
+        declared = self._declared.get(message.job)
+        if declared is None:
+            raise _dismiss(self.name)
+        name = f"{message.job}.{message.word}"
+        worker = self._workers.get(name)
+        if worker is None:
+            for other in [other for other in self._workers.values() if other.declared.job == message.job]:
+                # The job has started its worker anew, so the process before is gone.
+                del self._workers[other.id]
+            worker = ConnectedWorker(name, declared, Bookings(measure_worker(declared.task)))
+            self._workers[name] = worker
+            for launch in self._launches.values():
+                if launch.worker == name:
+                    self._restore(launch, worker)
+                elif launch.worker and launch.lost is None and _job_of(launch.worker) == message.job:
+                    self._lose(launch, f"the worker {launch.node} was started again")
+            self._schedule()
+        worker.near = message.mark != "" and message.mark == self._mark
+        return worker
+
+    def _restore(self, launch: PoolLaunch, worker: ConnectedWorker) -> None:
+        """Book what a launch of an earlier daemon's lease holds."""
+        launch.node = worker.name
+        if launch.booking is None:
+            found = self._config.find_launch(launch.handle)
+            gpus = found.job.placements[0].gpus if found is not None and found.job.placements else ()
+            launch.booking = restore_booking(launch.request, launch.task, gpus, worker.room.capacity)
+        if launch.handle not in worker.room:
+            worker.room.restore(launch.handle, launch.booking)
+
+    def _answer(self, worker: ConnectedWorker, held: Mapping[str, HeldLaunch]) -> dict[str, Any]:
+        leases, orders, places, drop = find_owed(worker.id, self._launches.values(), held)
+        self._obeyed.set()
+        plans = {launch.handle: self._make_plan(launch) for launch in leases}
+        return {
+            "root": self._root,
+            "leases": {handle: plan for handle, plan in plans.items() if plan},
+            "orders": orders,
+            "places": places,
+            "drop": drop,
+        }
+
+    def _make_plan(self, launch: PoolLaunch) -> dict[str, Any]:
+        """The plan of a launch, with the facts that the store has of it; empty where it is over meanwhile."""
+        found = self._config.find_launch(launch.handle)
+        if found is None or found.job.granted_at is None:
+            return {}
+        return {
+            "token": found.token,
+            "cluster": self.name,
+            "job": encode(found.job),
+            "environment": dict(found.environment),
+        }
+
+    def _take_journal(self, worker: ConnectedWorker, handle: str, offset: int, data: bytes) -> None:
+        launch = self._launches.get(handle)
+        if launch is None or launch.worker != worker.id or launch.lost is not None:
+            # Of a lease that it has lost: the answer tells it to drop the launch.
+            return
+        if launch.take_journal(offset, data):
+            self._mark_dirty(launch)
+        if launch.journal.endswith(b'{"end":true}\n') and worker.room.release(handle):
+            self._schedule()
+
+    def _lose(self, launch: PoolLaunch, text: str) -> None:
+        """The worker is gone. A lease that was never told costs nothing."""
+        if not launch.told_grant:
+            self._take_back(launch)
+            self._queue.add(launch.queued())
+            return
+        launch.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
+        self._mark_dirty(launch)
+
+    # --- the queue ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Take over what an earlier daemon has left, once: launches that wait, and leases by their cursors."""
+        if self._opened:
+            return
+        self._opened = True
+        os.makedirs(f"{self._root}/runs", 0o700, exist_ok=True)
+        self._mark = _write_mark(f"{self._root}/{MARK}")
+        cursors = self._config.list_cursors()
+        for handle, cursor in cursors.items():
+            found = self._config.find_launch(handle)
+            if found is None:
+                continue
+            launch = self._make_launch(found)
+            lease = parse_cursor(cursor)
+            if lease is not None:
+                launch.worker, launch.base, launch.leased, launch.told_grant = lease.worker, lease.offset, True, True
+                launch.node = found.job.placements[0].node if found.job.placements else lease.worker
+            self._enter(launch)
+
+    def _make_launch(self, launch: Launch) -> PoolLaunch:
+        job = launch.job
+        return PoolLaunch(
+            handle=f"{job.id}.{job.launch}",
+            job=job.id,
+            number=job.launch,
+            task=job.spec.tasks[0].name,
+            rank=rank_job(job),
+            nice=job.nice,
+            request=read_request(job),
+            since=time.time(),
+            held=job.held,
+            token=launch.token,
+        )
+
+    def _take(self, launch: Launch) -> Accepted | Refusal:
+        handle = f"{launch.job.id}.{launch.job.launch}"
+        if handle not in self._launches:
+            if not launch.wanted:
+                return Refusal(launch.token, NOT_HERE)
+            refusal = find_refusal(launch.job, self._sizes)
+            if refusal:
+                return Refusal(launch.token, refusal)
+            self._enter(self._make_launch(launch))
+        return Accepted(launch.token, handle, handle)
+
+    def _enter(self, launch: PoolLaunch) -> None:
+        self._launches[launch.handle] = launch
+        if launch.waits:
+            self._queue.add(launch.queued())
+        self._mark_dirty(launch)
+
+    def _drop(self, launch: PoolLaunch) -> None:
+        self._queue.remove(launch.handle)
+        self._launches.pop(launch.handle, None)
+        self._followed.pop(launch.handle, None)
+        worker = self._workers.get(launch.worker)
+        if worker is not None:
+            worker.room.release(launch.handle)
+            worker.news.set()
+
+    def _note_waiting(self, launch: PoolLaunch, order: Order) -> None:
+        """Carry out an order on a launch that waits, or whose lease nobody knows of yet."""
+        event: Event | None = interpret(launch, order.event)
+        if event is None or order.token in launch.tokens:
+            return
+        launch.tokens[order.token] = 0
+        self._take_back(launch)
+        launch.note(event)
+        if launch.waits:
+            self._queue.add(launch.queued())
+        else:
+            self._queue.remove(launch.handle)
+        self._mark_dirty(launch)
+
+    def _take_back(self, launch: PoolLaunch) -> None:
+        """Take back a lease that was never told."""
+        worker = self._workers.get(launch.worker)
+        if worker is not None:
+            worker.room.release(launch.handle)
+        launch.worker, launch.node, launch.booking = "", "", None
+
+    def _schedule(self) -> None:
+        """Give leases to workers with room."""
+        now = time.time()
+        rooms = {
+            worker.id: worker.room
+            for worker in self._workers.values()
+            if not worker.declared.closed and not worker.is_silent(now)
+        }
+        for one in assign(self._queue, rooms, now):
+            launch, worker = self._launches[one.handle], self._workers[one.worker]
+            self._queue.remove(one.handle)
+            worker.room.restore(one.handle, one.booking)
+            launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
+            self._mark_dirty(launch)
+
+    # --- reports ------------------------------------------------------------------------------------------------------
+
+    def _mark_dirty(self, launch: PoolLaunch) -> None:
+        self._dirty.add(launch.handle)
+        self._fresh.set()
+
+    def _collect(self, since: Mapping[str, str]) -> list[Report]:
+        """Reports of the launches whose cursors or facts have changed since they were looked at last."""
+        moved = {handle for handle, _ in since.items() - self._followed.items()}
+        self._followed = dict(since)
+        for handle in moved:
+            launch = self._launches.get(handle)
+            if launch is not None:
+                self._follow_cursor(launch, since[handle])
+        reports = []
+        for handle in (self._dirty | moved) & since.keys():
+            self._dirty.discard(handle)
+            launch = self._launches.get(handle)
+            if launch is None:
+                reports.append(Report(handle, (), since[handle], gone=True))
+                continue
+            events, cursor = project(launch, since[handle], self._life, time.time())
+            if events or cursor != since[handle]:
+                # Looked at again until the store has it.
+                self._followed.pop(handle, None)
+                launch.told_grant = launch.told_grant or cursor.startswith("w:")
+                reports.append(Report(handle, tuple(events), cursor, native_id=launch.node))
+        return reports
+
+    def _follow_cursor(self, launch: PoolLaunch, cursor: str) -> None:
+        """Note what is stored: a lease may be handed to its worker from then on."""
+        lease = parse_cursor(cursor)
+        if lease is None or lease.worker != launch.worker:
+            return
+        launch.trim(lease.offset)
+        if not launch.leased:
+            launch.leased = True
+            self._wake_worker(launch.worker)
+
+    async def _await_workers(self, passed: Sequence[tuple[Order, PoolLaunch]]) -> set[str]:
+        """Wait until the workers have these orders; the tokens of those that they have not."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ANSWER_SECONDS
+        while True:
+            self._obeyed.clear()
+            kept = [(order.token, launch) for order, launch in passed if self._is_held(launch)]
+            unheard = {token for token, launch in kept if not launch.has_obeyed(token)}
+            left = deadline - loop.time()
+            if not unheard or left <= 0:
+                return unheard
+            try:
+                async with asyncio.timeout(left):
+                    await self._obeyed.wait()
+            except TimeoutError:
+                continue
+
+    def _is_held(self, launch: PoolLaunch) -> bool:
+        """Whether a worker may still have the launch."""
+        return launch.handle in self._launches and launch.lost is None
+
+    def _wake_worker(self, name: str) -> None:
+        worker = self._workers.get(name)
+        if worker is not None:
+            worker.news.set()
+
+    async def _forget(self, before: float) -> int:
+        return await asyncio.to_thread(forget_runs, self._root, before, {each.job for each in self._launches.values()})
+
+    def _make_node(self, worker: ConnectedWorker, now: float) -> Node:
+        room, capacity = worker.room, worker.room.capacity
+        used = (room.cpu_milli, room.memory_mib, room.gpu_milli)
+        full = room.cpu_milli >= capacity.cpu_milli
+        state = "allocated" if full else "mixed" if any(used) else "idle"
+        if worker.is_silent(now):
+            state = "down"
+        elif worker.declared.closed:
+            state = "draining" if any(used) else "drained"
+        return Node(
+            name=worker.name,
+            partition=self.name,
+            state=state,
+            cpus=capacity.cpu_milli / MILLI,
+            cpus_used=room.cpu_milli / MILLI,
+            memory=capacity.memory_mib,
+            memory_used=room.memory_mib,
+            gpus=len(capacity.gpus),
+            gpus_used=room.gpu_milli / MILLI,
+            gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
+        )
+
+
+def open_cluster(config: ClusterConfig) -> PoolCluster:
+    """Open a pool: nothing is touched before its first use."""
+    return PoolCluster(config)
+
+
+def _job_of(worker: str) -> int:
+    return int(worker.partition(".")[0])
+
+
+def _dismiss(pool: str) -> Denied:
+    return Denied(f"this job is no worker of the pool {pool} any more")
+
+
+def _write_mark(path: str) -> str:
+    mark = uuid.uuid4().hex
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(mark)
+    return mark

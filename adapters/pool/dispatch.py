@@ -1,0 +1,140 @@
+"""Dispatch: which waiting launch goes to which worker. Pure.
+
+By priority, then first come. A launch that fits nowhere now does not hold back others that ask for something else, so
+that small jobs fill what a large one cannot use. One that waits longer than `starve_after` has a worker kept for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from overspan.adapters.bookings import Booking, Bookings
+from overspan.adapters.pool.requests import WorkerRequest, list_members
+from overspan.bridge.model.ranks import Rank
+
+STARVE_AFTER = 60.0
+"""Seconds after which a launch that fits nowhere has a worker kept for it."""
+
+
+class QueuedLaunch(NamedTuple):
+    """A launch that waits for a worker: its name, its place in the queue, its request, and since when it waits."""
+
+    handle: str
+    rank: Rank
+    request: WorkerRequest
+    task: str = ""
+    since: float = 0.0
+
+
+class Assignment(NamedTuple):
+    """A launch that goes to a worker now, and what it holds there."""
+
+    handle: str
+    worker: str
+    booking: Booking
+
+
+class PoolQueue:
+    """The waiting launches, by what they ask for: all that ask for the same fit, or do not, alike."""
+
+    def __init__(self) -> None:
+        self._lines: dict[WorkerRequest, list[tuple[Rank, str]]] = {}
+        self._launches: dict[str, QueuedLaunch] = {}
+
+    def __len__(self) -> int:
+        return len(self._launches)
+
+    def __contains__(self, handle: str) -> bool:
+        return handle in self._launches
+
+    def __iter__(self) -> Iterator[QueuedLaunch]:
+        return iter(self._launches.values())
+
+    def add(self, launch: QueuedLaunch) -> None:
+        """Add a launch, or move it to another place."""
+        self.remove(launch.handle)
+        self._launches[launch.handle] = launch
+        insort(self._lines.setdefault(launch.request, []), (launch.rank, launch.handle))
+
+    def remove(self, handle: str) -> QueuedLaunch | None:
+        """Remove a launch; None if it does not wait."""
+        launch = self._launches.pop(handle, None)
+        if launch is not None:
+            line = self._lines[launch.request]
+            del line[bisect_left(line, (launch.rank, handle))]
+            if not line:
+                del self._lines[launch.request]
+        return launch
+
+    def lines(self) -> list[list[tuple[Rank, str]]]:
+        """One line for each request, in the order of the queue."""
+        return list(self._lines.values())
+
+    def get(self, handle: str) -> QueuedLaunch:
+        """A launch that waits; KeyError for any other."""
+        return self._launches[handle]
+
+
+def assign(
+    queue: PoolQueue, rooms: Mapping[str, Bookings], now: float, starve_after: float = STARVE_AFTER
+) -> list[Assignment]:
+    """What starts where now; neither the queue nor the bookings of the workers are changed."""
+    found: list[Assignment] = []
+    tried = {name: room.copy() for name, room in rooms.items()}
+    heads = [(line[0], place, line) for place, line in enumerate(queue.lines())]
+    heapq.heapify(heads)
+    begun = [0] * len(heads)
+    while heads and tried:
+        (_, handle), place, line = heapq.heappop(heads)
+        launch = queue.get(handle)
+        chosen = _choose_worker(launch, tried)
+        if chosen is None:
+            if now - launch.since >= starve_after:
+                _keep_worker(launch, tried)
+            continue
+        found.append(Assignment(handle, chosen, _book(launch, tried[chosen])))
+        begun[place] += 1
+        if begun[place] < len(line):
+            heapq.heappush(heads, (line[begun[place]], place, line))
+    return found
+
+
+def _choose_worker(launch: QueuedLaunch, rooms: Mapping[str, Bookings]) -> str | None:
+    """The fullest worker with room for the launch, by its preferred alternative that fits anywhere."""
+    alternatives = 1 if launch.request.whole else len(launch.request.needs)
+    for number in range(alternatives):
+        fitting = [
+            (_measure_left(room), name)
+            for name, room in rooms.items()
+            if room.fits([list_members(launch.request, launch.task, room.capacity)[number]])
+        ]
+        if fitting:
+            return min(fitting)[1]
+    return None
+
+
+def _measure_left(room: Bookings) -> tuple[int, int, int]:
+    """What is free: the scarce things first, so that jobs without GPUs leave the workers that have some."""
+    capacity = room.capacity
+    gpus = len(capacity.gpus) * 1000 - room.gpu_milli
+    return gpus, capacity.cpu_milli - room.cpu_milli, capacity.memory_mib - room.memory_mib
+
+
+def _book(launch: QueuedLaunch, room: Bookings) -> Booking:
+    booking = room.book(launch.handle, list_members(launch.request, launch.task, room.capacity))
+    assert booking is not None
+    return booking
+
+
+def _keep_worker(launch: QueuedLaunch, rooms: dict[str, Bookings]) -> None:
+    """Give nothing else to the worker that will have room for the launch with the least to wait for."""
+    able = [
+        (room.gpu_milli, room.cpu_milli, len(room), name)
+        for name, room in rooms.items()
+        if Bookings(room.capacity).fits(list_members(launch.request, launch.task, room.capacity))
+    ]
+    if able:
+        del rooms[min(able)[-1]]

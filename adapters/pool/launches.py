@@ -1,0 +1,208 @@
+"""The launches of a pool: those that wait, and those that a worker holds by a lease.
+
+A lease is (launch, worker): it is decided here, told as `Granted`, and handed to the worker only after the store has
+it, which the next observation's cursor shows. The number of the launch is its fence: a worker that has lost a lease can
+report nothing about the next launch of the job.
+
+A cursor is `q:LIFE:COUNT` behind so many events of a launch that waits, where LIFE names this process's; and
+`w:WORKER:OFFSET` behind so many bytes of the journal that its worker writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from overspan.adapters.bookings import Booking
+from overspan.adapters.local.journals import parse_lines, read_events
+from overspan.adapters.pool.dispatch import QueuedLaunch
+from overspan.adapters.pool.requests import WorkerRequest
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import (
+    Cancel,
+    Event,
+    Expire,
+    Granted,
+    Hold,
+    LaunchLost,
+    Queued,
+    Release,
+    Requeue,
+    SetBegin,
+    SetDependency,
+    SetNice,
+    SetPriority,
+    SetTime,
+    event_to_document,
+)
+from overspan.bridge.model.ranks import Rank
+
+Line = dict[str, object]
+
+
+class LeaseCursor(NamedTuple):
+    """How far the journal of a worker is stored."""
+
+    worker: str
+    offset: int
+
+
+@dataclass
+class PoolLaunch:
+    """A launch of the pool, until its end is stored."""
+
+    handle: str
+    job: int
+    number: int
+    task: str
+    rank: Rank
+    nice: int
+    request: WorkerRequest
+    since: float
+    held: bool = False
+    reason: str = "None"
+    told: list[Event] = field(default_factory=list)
+    """What happened to it while it waited."""
+    token: str = ""
+    worker: str = ""
+    """Who holds the lease; empty while it waits."""
+    node: str = ""
+    booking: Booking | None = None
+    granted_at: float = 0.0
+    told_grant: bool = False
+    """Whether the lease was reported, so that it may be stored by now."""
+    leased: bool = False
+    """Whether the store has the lease, so that the worker may have it."""
+    base: int = 0
+    """The offset of `journal`: what is before it is stored."""
+    journal: bytes = b""
+    orders: list[Line] = field(default_factory=list)
+    """What this daemon has ordered since the lease."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """The number of the order of each token, among these."""
+    order_base: int | None = None
+    """How many orders of earlier daemons the worker has; None until it has said so."""
+    obeyed: int = 0
+    """How many of this daemon's orders the worker has."""
+    lost: LaunchLost | None = None
+    left: bool = False
+    """Whether it has ended while it waited."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be in the queue."""
+        return not self.worker and not self.held and not self.left
+
+    @property
+    def received(self) -> int:
+        """How much of the journal is here."""
+        return self.base + len(self.journal)
+
+    def queued(self) -> QueuedLaunch:
+        """Its place in the queue."""
+        return QueuedLaunch(self.handle, self.rank, self.request, self.task, self.since)
+
+    def take_journal(self, offset: int, data: bytes) -> bool:
+        """Take in what its worker has written behind an offset; False where that leaves a gap or brings nothing."""
+        known = self.received - offset
+        if known < 0 or len(data) <= known:
+            return False
+        self.journal += data[known:]
+        return True
+
+    def trim(self, offset: int) -> None:
+        """Drop what is stored of the journal."""
+        if self.base < offset <= self.received:
+            self.journal, self.base = self.journal[offset - self.base :], offset
+
+    def add_order(self, token: str, event: Event) -> None:
+        """Order something of the worker, once for each token."""
+        if token not in self.tokens:
+            self.orders.append({"token": token, "event": event_to_document(event)})
+            self.tokens[token] = len(self.orders)
+
+    def note_obeyed(self, count: int) -> None:
+        """Note how many orders the worker has, those of earlier daemons included."""
+        if self.order_base is None:
+            self.order_base = count
+        self.obeyed = max(self.obeyed, count - self.order_base)
+
+    def list_unheard(self) -> list[Line]:
+        """The orders that the worker has not said to have, with their numbers."""
+        base = self.order_base or 0
+        numbered = enumerate(self.orders[self.obeyed :], base + self.obeyed + 1)
+        return [{"seq": number, **line} for number, line in numbered]
+
+    def has_obeyed(self, token: str) -> bool:
+        """Whether the worker has the order of that token."""
+        return self.tokens.get(token, 0) <= self.obeyed
+
+    def note(self, event: Event) -> None:
+        """Apply an event to a launch that waits."""
+        self.told.append(event)
+        if isinstance(event, Hold):
+            self.held = True
+        elif isinstance(event, Release):
+            self.held = False
+        elif isinstance(event, SetPriority):
+            self.rank = self.rank._replace(behind=self.nice - event.priority)
+        elif isinstance(event, SetNice):
+            self.rank = self.rank._replace(behind=self.rank.behind + event.nice - self.nice)
+            self.nice = event.nice
+        elif isinstance(event, Cancel | Expire | LaunchLost):
+            self.left = True
+
+
+def interpret(launch: PoolLaunch, event: Event) -> Event | None:
+    """What an order means for a launch that waits; None where it means nothing.
+
+    What only the daemon can wait for gives the launch back to it.
+    """
+    if isinstance(event, Requeue):
+        return Hold(event.at, event.by) if event.hold else None
+    if isinstance(event, SetBegin | SetDependency):
+        return LaunchLost(event.at, launch.number, Cause.REQUEUE.value, "given back, to wait elsewhere")
+    if isinstance(event, Cancel | Expire | Hold | Release | SetNice | SetPriority | SetTime):
+        return event
+    return None
+
+
+def parse_cursor(cursor: str) -> LeaseCursor | None:
+    """The lease that a cursor tells of; None where the launch still waited."""
+    kind, _, rest = cursor.partition(":")
+    worker, _, offset = rest.rpartition(":")
+    return LeaseCursor(worker, int(offset)) if kind == "w" and offset.isdecimal() else None
+
+
+def project(launch: PoolLaunch, cursor: str, life: str, now: float) -> tuple[Sequence[Event], str]:
+    """The events of a launch behind a cursor, and the cursor behind them."""
+    lease = parse_cursor(cursor)
+    if lease is not None and lease.worker == launch.worker:
+        return _project_journal(launch, lease)
+    kind, _, rest = cursor.partition(":")
+    own, _, count = rest.rpartition(":")
+    told = int(count) if kind == "q" and own == life and count.isdecimal() else 0
+    events: list[Event] = list(launch.told[told:])
+    if launch.worker:
+        events.append(_grant(launch))
+        return events, f"w:{launch.worker}:{launch.base}"
+    if launch.waits and launch.reason not in ("", "None"):
+        events.append(Queued(now, launch.reason))
+    if not events:
+        return (), cursor
+    return events, f"q:{life}:{len(launch.told)}"
+
+
+def _grant(launch: PoolLaunch) -> Granted:
+    gpus = launch.booking.gpus[0] if launch.booking is not None else ()
+    return Granted(launch.granted_at, ((launch.task, 0, launch.node, "127.0.0.1", gpus),))
+
+
+def _project_journal(launch: PoolLaunch, lease: LeaseCursor) -> tuple[Sequence[Event], str]:
+    begin = max(0, lease.offset - launch.base)
+    end = launch.journal.rfind(b"\n") + 1
+    events: list[Event] = list(read_events(parse_lines(launch.journal[begin:end]))) if end > begin else []
+    if launch.lost is not None:
+        events.append(launch.lost)
+    return events, f"w:{launch.worker}:{max(lease.offset, launch.base + end)}"

@@ -1,0 +1,102 @@
+"""What a launch asks of one worker, and what a worker has, by the numbers that their files declare. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.resources import MILLI, NodeNeed
+from overspan.bridge.model.sizes import format_memory
+from overspan.bridge.model.spec import Form, TaskSpec
+
+UNCOUNTED = 1 << 40
+"""MiB of a worker that declares no memory: none is counted there."""
+_ONE_NODE = "a pool runs jobs of one task on one node in this version"
+
+
+class WorkerRequest(NamedTuple):
+    """What a launch needs of a worker: alternatives, the preferred one first. `whole`: all of the worker."""
+
+    needs: tuple[NodeNeed, ...]
+    whole: bool = False
+
+
+def read_request(job: Job) -> WorkerRequest:
+    """What a job asks of a worker.
+
+    A job file that names no resources takes a whole worker, as with SkyPilot; a batch script takes one CPU, as with
+    Slurm.
+    """
+    task = job.spec.tasks[0]
+    resources = task.resources
+    cpus = count_cpus(task)
+    named = cpus is not None or resources.gpus or resources.gres or resources.memory_mib is not None
+    if task.form is Form.RUN and not named and resources.memory_mib_per_cpu is None:
+        return WorkerRequest((NodeNeed(MILLI),), whole=True)
+    return WorkerRequest(resources.needs(cpus or 1))
+
+
+def count_cpus(task: TaskSpec) -> float | None:
+    """CPUs of one node as the task asks for them: by number, or one for each of its Slurm tasks there."""
+    if task.resources.cpus is not None:
+        return task.resources.cpus
+    tasks = task.ntasks_per_node or task.ntasks
+    if tasks is None and task.cpus_per_task is None:
+        return None
+    return (tasks or 1) * (task.cpus_per_task or 1)
+
+
+def measure_worker(task: TaskSpec) -> Capacity:
+    """What a worker of this task has for its jobs; of alternatives the preferred one."""
+    need = task.resources.need(0, count_cpus(task) or 1)
+    whole, rest = divmod(need.gpu_milli, MILLI)
+    return Capacity(need.cpu_milli, need.memory_mib or UNCOUNTED, (need.gpu_kind,) * (whole + bool(rest)))
+
+
+def list_members(request: WorkerRequest, task: str, capacity: Capacity) -> list[tuple[BookedMember, ...]]:
+    """The bookings that would satisfy a request on a worker, preferred ones first."""
+    if request.whole:
+        need = NodeNeed(capacity.cpu_milli, 0, len(capacity.gpus) * MILLI)
+        return [(BookedMember(task, 0, need),)]
+    return [(BookedMember(task, 0, need),) for need in request.needs]
+
+
+def restore_booking(request: WorkerRequest, task: str, gpus: tuple[int, ...], capacity: Capacity) -> Booking:
+    """The booking of a lease that an earlier daemon gave: the first alternative that fits the devices it has."""
+    members = list_members(request, task, capacity)
+    fitting = [each for each in members if -(-each[0].need.gpu_milli // MILLI) == len(gpus)]
+    return Booking((fitting or members)[0], (gpus,))
+
+
+def find_refusal(job: Job, workers: Collection[Capacity]) -> str:
+    """Why no worker of the pool can ever run the job, with what is wanted and what is there; empty where one can."""
+    spec = job.spec
+    if len(spec.tasks) > 1 or spec.tasks[0].num_nodes > 1:
+        return _ONE_NODE
+    request = read_request(job)
+    name = spec.tasks[0].name
+    if not workers or any(Bookings(each).fits(list_members(request, name, each)) for each in workers):
+        return ""
+    wanted = " or ".join(dict.fromkeys(_word_need(need) for need in request.needs))
+    there = ", ".join(dict.fromkeys(_word_capacity(each) for each in workers))
+    return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
+
+
+def _word_need(need: NodeNeed) -> str:
+    return _word(need.cpu_milli, need.memory_mib, need.gpu_milli / MILLI, need.gpu_kind) + "".join(
+        f", {entry}" for entry in need.gres
+    )
+
+
+def _word_capacity(capacity: Capacity) -> str:
+    memory = None if capacity.memory_mib >= UNCOUNTED else capacity.memory_mib
+    return _word(capacity.cpu_milli, memory, len(capacity.gpus), next(iter(capacity.gpus), ""))
+
+
+def _word(cpu_milli: int, memory_mib: int | None, gpus: float, kind: str) -> str:
+    parts = [f"{cpu_milli / MILLI:g} CPU"]
+    parts += [f"{format_memory(memory_mib)} memory"] if memory_mib else []
+    parts += [f"{gpus:g} {kind} GPU".replace("  ", " ")] if gpus else []
+    return ", ".join(parts)

@@ -1,0 +1,132 @@
+"""Routes for pools, and for the workers of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+from pydantic import Field
+from starlette.routing import Route
+
+from overspan.adapters.abilities import HeldLaunch, WorkerMessage
+from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, identify
+from overspan.bridge.api.bodies import RequestBody, SubmissionBody
+from overspan.bridge.api.jobs import answer, read_submission_body
+from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.model.errors import InvalidRequest
+
+PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
+Amount = Annotated[int, Field(ge=0, le=100_000)]
+MAX_WAIT = 60.0
+MOST_LETTERS = 64
+MOST = 2**53
+
+
+class PoolResizeBody(RequestBody):
+    """The lowest and the highest number of workers."""
+
+    min_workers: Amount
+    max_workers: Amount
+
+
+class PoolDrainBody(RequestBody):
+    """The jobs of the workers that are to take no more; all for none."""
+
+    workers: list[Annotated[int, Field(ge=1, le=2**53)]] = Field(default_factory=list, max_length=10_000)
+
+
+class PoolDeleteBody(RequestBody):
+    """What becomes of the pool's jobs; it can be left out where there are none."""
+
+    jobs: Literal["", "cancel", "requeue"] = ""
+
+
+def build_pool_routes(controller: Controller) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/v1")
+    _add_pools(router, controller)
+    _add_workers(router, controller)
+    return router
+
+
+def _add_pools(router: APIRouter, controller: Controller) -> None:
+    pools = controller.pools
+
+    @router.get("/pools", summary="Every pool with its workers")
+    async def listing(by: Anyone) -> Response:
+        return answer(now=controller.clock(), pools=pools.describe())
+
+    @router.get("/pools/{name}", summary="A pool with its workers")
+    async def show(name: PoolRef, by: Anyone) -> Response:
+        return answer(now=controller.clock(), pools=pools.describe(name))
+
+    @router.post("/pools/{name}/apply", summary="Make a pool of a file, or change it")
+    async def apply(name: PoolRef, body: SubmissionBody, by: Anyone) -> Response:
+        pool, notes = await pools.apply(name, read_submission_body(body, by))
+        return answer(pool=pool, notes=list(notes))
+
+    @router.post("/pools/{name}/resize", summary="Change the number of workers; those that there are stay")
+    async def resize(name: PoolRef, body: PoolResizeBody, by: Anyone) -> Response:
+        return answer(pool=await pools.resize(name, body.min_workers, body.max_workers))
+
+    @router.post("/pools/{name}/drain", summary="Give workers no more jobs, and end each when it holds none")
+    async def drain(name: PoolRef, body: PoolDrainBody, by: Anyone) -> Response:
+        return answer(pool=await pools.drain(name, body.workers))
+
+    @router.post("/pools/{name}/delete", summary="End a pool and its workers")
+    async def delete(name: PoolRef, body: PoolDeleteBody, by: Anyone) -> Response:
+        return answer(jobs=await pools.delete(name, body.jobs))
+
+
+def _add_workers(router: APIRouter, controller: Controller) -> None:
+    @router.get("/worker-program", summary="The application that a worker is", response_class=Response)
+    async def program(by: AnyoneOrJob) -> Response:
+        return Response(await asyncio.to_thread(controller.pools.build_program), media_type="application/zip")
+
+
+class WorkerExchange:
+    """The route of workers, without the layers of other routes: a job on a worker costs several exchanges."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def as_route(self) -> Route:
+        """The route."""
+        return Route("/v1/pool/exchange", self.answer, methods=["POST"])
+
+    async def answer(self, request: Request) -> Response:
+        """What a worker says, and what it is owed; InvalidRequest, Denied."""
+        by = await identify(request)
+        try:
+            message = read_message(json.loads(await request.body()))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InvalidRequest(f"the body is no message of a worker: {error!r}") from None
+        if by.job not in (0, message.job):
+            raise deny("a worker speaks for itself alone")
+        document = {"format": 1, **await self._controller.pools.exchange(message)}
+        return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+
+
+def read_message(document: Any) -> WorkerMessage:
+    """Read what a worker has sent. Raises ValueError, LookupError, TypeError and AttributeError for anything else."""
+    held = {
+        str(handle): HeldLaunch(_count(state["sent"]), _count(state["orders"]))
+        for handle, state in document["held"].items()
+    }
+    journals = {
+        str(handle): (_count(growth["offset"]), str(growth["text"])) for handle, growth in document["journals"].items()
+    }
+    word, mark, wait = str(document["word"]), str(document.get("mark", "")), float(document["wait"])
+    if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
+        raise ValueError("its word or its wait is out of bounds")
+    return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
+        raise ValueError(f"{value!r} is no count")
+    return value

@@ -1,0 +1,400 @@
+"""Keeps the pools: their workers are submitted, replaced, closed and ended as their files and their queues ask.
+
+What is wanted is stored before it is done. Which workers there are is found out from the jobs themselves, so a daemon
+that died in between goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from overspan.adapters.abilities import DeclaredWorker, WorkerMessage
+from overspan.adapters.installed import is_this_machine
+from overspan.bridge.config.command_wrappers import find_span
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
+from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.features.pools.entries import (
+    PoolEntry,
+    compare_workers,
+    count_waiting,
+    describe_pool,
+    list_workers,
+    name_worker,
+    view_pool,
+)
+from overspan.bridge.controller.features.pools.scaling import PoolPlan, plan_workers
+from overspan.bridge.controller.orders.orders import place
+from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
+from overspan.bridge.model import events
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError, StoreFailed
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.pools import PoolSize, WorkerOf, check_pool_name
+from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.states import State
+from overspan.bridge.readers.pool_file import PoolSpec, read_pool_file
+from overspan.bridge.readers.submission import Submission
+from overspan.bridge.runtime.zip_application import build_archive
+from overspan.bridge.store.pool_records import CANCEL, REQUEUE, PoolFacts, StoredPool
+
+log = logging.getLogger(__name__)
+
+SETUP_SECONDS = 1200.0
+"""How long a worker may take from its start until it is ready; then it is ended."""
+_LOOK_SECONDS = 0.2
+"""Seconds between two looks at a pool whose jobs change all the time."""
+_DRAIN_SECONDS = 2.0
+"""Seconds between two looks at a pool with closed workers that hold jobs."""
+_AGAIN_SECONDS = 5.0
+"""Seconds after which a worker that failed is replaced."""
+_CHANGED = "the pool was changed by somebody else at the same time"
+TASK = "worker"
+
+
+class Pools:
+    """All pools."""
+
+    def __init__(
+        self, recorder: Recorder, clusters: Clusters, submitter: Submitter, state_dir: str, *, shared: bool
+    ) -> None:
+        self._state_dir = state_dir
+        self.recorder = recorder
+        self.clusters = clusters
+        self.submitter = submitter
+        self._shared = shared
+        self._pools: dict[str, PoolEntry] = {}
+        self._started = False
+        self._look_at: dict[str, float] = {}
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Make each stored pool a cluster, before the jobs are loaded that are there. Raises StoreFailed."""
+        for stored in await self.recorder.repository.pools():
+            try:
+                spec = self._read(decode(Submission, dict(stored.request)))
+                self._pools[stored.name] = self._open(stored, spec)
+            except (OverspanError, ValueError, LookupError, TypeError) as error:
+                log.error("the pool %s cannot be used: %s", stored.name, error)
+
+    def start(self) -> None:
+        """Look after the pools; the jobs are loaded by now."""
+        self._started = True
+        for entry in self._pools.values():
+            self._declare(entry)
+            self._look_soon(entry.name)
+
+    def _open(self, stored: StoredPool, spec: PoolSpec) -> PoolEntry:
+        return PoolEntry(stored, spec, self.clusters.add_pool(stored.name), self.recorder.clock())
+
+    def _read(self, submission: Submission) -> PoolSpec:
+        return read_pool_file(submission, self.clusters.kinds(), self.recorder.clock())
+
+    # --- what people ask ----------------------------------------------------------------------------------------------
+
+    def describe(self, name: str = "") -> list[dict[str, Any]]:
+        """The pool of that name, or all, with their workers. Raises NotFound."""
+        chosen = [self._find(name)] if name else [self._pools[each] for each in sorted(self._pools)]
+        now, jobs = self.recorder.clock(), list(self.recorder.registry)
+        return [
+            describe_pool(entry, list_workers(jobs, entry.name), [j for j in jobs if j.cluster == entry.name], now)
+            for entry in chosen
+        ]
+
+    async def apply(self, name: str, submission: Submission) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Make a pool of a file, or change the one of that name; how it stands, and notes."""
+        self._check_daemon()
+        fault = check_pool_name(name)
+        if fault:
+            raise InvalidRequest(f"{name!r} is no name of a pool: {fault}")
+        spec = self._read(submission)
+        cluster = self.clusters.get(spec.worker.places[0].cluster if spec.worker.places else "")
+        if not is_this_machine(cluster.config.kind):
+            raise InvalidRequest(
+                f"the workers of a pool run on this machine's cluster in this version, not on {cluster.name}",
+                remedy="write `cluster: local` in the pool's file",
+            )
+        await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
+        entry = self._pools.get(name)
+        if entry is None:
+            facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
+            stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
+            entry = self._open(stored, spec)
+            if not await self.recorder.repository.keep_pool(stored):
+                await self.clusters.remove_pool(name)
+                raise Conflict(_CHANGED, remedy="try again")
+            self._pools[name] = entry
+        else:
+            async with entry.lock:
+                same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
+                facts = _resize(entry.facts, spec.size)
+                facts = replace(facts, generation=facts.generation + (not same))
+                await self._keep(entry, facts, encode(replace(submission, token="")))
+                entry.spec = spec
+        self._declare(entry)
+        await self._look(name)
+        return self.describe(name)[0], spec.worker.notes
+
+    async def resize(self, name: str, low: int, high: int) -> dict[str, Any]:
+        """Change the number of workers; those that there are stay."""
+        entry = self._find(name)
+        if high < low:
+            raise InvalidRequest(f"the highest number of workers, {high}, is below the lowest, {low}")
+        async with entry.lock:
+            await self._keep(entry, _resize(entry.facts, replace(entry.facts.size, low=low, high=high)))
+        await self._look(name)
+        return self.describe(name)[0]
+
+    async def drain(self, name: str, workers: list[int]) -> dict[str, Any]:
+        """Give workers no more jobs, and end each when it holds none; others take their places. Without any: all."""
+        entry = self._find(name)
+        known = [each.job.id for each in list_workers(self.recorder.registry, name)]
+        for worker in workers:
+            if worker not in known:
+                raise NotFound(
+                    f"the pool {name} has no worker of job {worker}", remedy=f"its workers: {known or 'none'}"
+                )
+        async with entry.lock:
+            closed = tuple(dict.fromkeys((*entry.facts.closed, *(workers or known))))
+            await self._keep(entry, replace(entry.facts, closed=closed))
+        await self._look(name)
+        return self.describe(name)[0]
+
+    async def delete(self, name: str, ending: str) -> int:
+        """End a pool and its workers; `ending` says what becomes of its jobs, of which there are so many."""
+        entry = self._find(name)
+        jobs = [each.job.id for each in self.recorder.registry if each.cluster == name and not each.job.over]
+        if jobs and ending not in (CANCEL, REQUEUE):
+            raise Conflict(
+                f"the pool {name} has {len(jobs)} jobs",
+                remedy="--cancel ends them; --requeue has them wait for a pool of that name",
+            )
+        async with entry.lock:
+            await self._keep(entry, replace(entry.facts, ending=ending or CANCEL, wanted=0))
+        now = self.recorder.clock()
+
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                _end_job(unit, name, ending, now)
+
+        await self.recorder.change(jobs, work, urgent=True)
+        await self._look(name)
+        return len(jobs)
+
+    async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
+        """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
+        found = self.recorder.registry.get(message.job)
+        worker = None if found is None or found.job.over else found.job.spec.worker
+        entry = None if worker is None else self._pools.get(worker.pool)
+        if entry is None:
+            raise Denied(f"job {message.job} is no worker of a pool")
+        if message.job not in entry.ready:
+            entry.ready.add(message.job)
+            if entry.facts.failures:
+                async with entry.lock:
+                    await self._keep(entry, replace(entry.facts, failures=0, message=""))
+            self._look_soon(entry.name)
+        return await entry.adapter.exchange(message)
+
+    def build_program(self) -> bytes:
+        """The application that a worker is. Blocking; raises OSError."""
+        with open(build_archive(os.path.join(self._state_dir, "cache")), "rb") as file:
+            return file.read()
+
+    def _find(self, name: str) -> PoolEntry:
+        entry = self._pools.get(name)
+        if entry is None:
+            listed = ", ".join(sorted(self._pools)) or "none"
+            raise NotFound(f"there is no pool {name!r}", remedy=f"the pools: {listed}")
+        return entry
+
+    def _check_daemon(self) -> None:
+        if self._shared:
+            raise InvalidRequest(
+                "the shared daemon keeps no pools in this version", remedy="put SPAN_SERVER= before it"
+            )
+
+    async def _keep(self, entry: PoolEntry, facts: PoolFacts, request: Any = None) -> None:
+        """Store how a pool is wanted. Raises StoreFailed, Conflict."""
+        stored = entry.stored
+        changed = replace(stored, version=stored.version + 1, facts=facts, request=request or stored.request)
+        if not await self.recorder.repository.keep_pool(changed):
+            raise Conflict(_CHANGED, remedy="try again")
+        entry.stored = changed
+
+    def end_waits(self) -> None:
+        """Answer all workers that wait for news."""
+        for entry in self._pools.values():
+            entry.adapter.end_waits()
+
+    # --- looking after them -------------------------------------------------------------------------------------------
+
+    def follow(self, before: Job | None, entry: JobEntry) -> None:
+        """A job has changed: a worker, or one that is in a pool."""
+        worker = entry.job.spec.worker
+        if not self._started or (worker is None and entry.cluster not in self._pools):
+            return
+        if worker is None:
+            self._look_soon(entry.cluster)
+        elif worker.pool in self._pools:
+            pool = self._pools[worker.pool]
+            if entry.job.over and (before is None or not before.over):
+                self._declare(pool)
+                self.recorder.spawn(self._note_end(pool, entry.job), f"the end of a worker of {worker.pool}")
+            self._look_soon(worker.pool)
+
+    async def _note_end(self, pool: PoolEntry, job: Job) -> None:
+        """Count a worker that ended before it was ready, by itself."""
+        pool.idle_since.pop(job.id, None)
+        if job.id in pool.ready or job.state is State.CANCELLED or job.id in pool.facts.closed:
+            pool.ready.discard(job.id)
+            return
+        text = f"worker {job.id} ended as {job.state.value} before it was ready: `span pool logs {pool.name}` has more"
+        async with pool.lock:
+            await self._keep(pool, replace(pool.facts, failures=pool.facts.failures + 1, message=text))
+        self._look_soon(pool.name, _AGAIN_SECONDS)
+
+    def _look_soon(self, name: str, seconds: float = _LOOK_SECONDS) -> None:
+        at = self.recorder.clock() + seconds
+        if name in self._look_at and self._look_at[name] <= at:
+            return
+        self._look_at[name] = at
+        self.recorder.timers.set(f"pool:{name}", at, lambda: self.recorder.spawn(self._look(name), f"pool {name}"))
+
+    async def _look(self, name: str) -> None:
+        """Start, close and end workers as the pool needs it now."""
+        self._look_at.pop(name, None)
+        entry = self._pools.get(name)
+        if entry is None:
+            return
+        try:
+            async with entry.lock:
+                wake_at = await self._carry_out(entry)
+        except (StoreFailed, Conflict) as error:
+            log.warning("pool %s: %s; trying again", name, error)
+            wake_at = self.recorder.clock() + RETRY_SECONDS
+        if wake_at is not None:
+            self._look_soon(name, max(_LOOK_SECONDS, wake_at - self.recorder.clock()))
+
+    async def _carry_out(self, entry: PoolEntry) -> float | None:
+        now, jobs = self.recorder.clock(), list(self.recorder.registry)
+        workers = list_workers(jobs, entry.name)
+        if entry.facts.ending and not workers and not any(j.cluster == entry.name and not j.job.over for j in jobs):
+            await self._remove(entry)
+            return None
+        view = view_pool(entry, workers, count_waiting(jobs, entry.name), now)
+        plan = plan_workers(view, now)
+        await self._store_plan(entry, plan)
+        self._declare(entry)
+        # Closed by now, so none of them was given a job since.
+        busy = {each["job"] for each in entry.adapter.list_workers() if each["jobs"]}
+        late, late_at = self._list_late(entry, workers, now)
+        await self._end([job for job in plan.end if job not in busy] + late)
+        if late:
+            text = f"worker {late[0]} was not ready after {SETUP_SECONDS:.0f} s: `span pool logs {entry.name}` has more"
+            await self._keep(entry, replace(entry.facts, failures=entry.facts.failures + len(late), message=text))
+            return now + _AGAIN_SECONDS
+        for _ in range(plan.start):
+            if not await self._start_worker(entry):
+                return now + _AGAIN_SECONDS
+        if plan.start:
+            self._declare(entry)
+        # The end of a job is stored a little before, or after, its worker has said that all of it is over.
+        drains_at = now + _DRAIN_SECONDS if set(plan.closed) & busy else None
+        return min((at for at in (plan.wake_at, late_at, drains_at) if at is not None), default=None)
+
+    async def _store_plan(self, entry: PoolEntry, plan: PoolPlan) -> None:
+        if (plan.wanted, set(plan.closed)) != (entry.facts.wanted, set(entry.facts.closed)):
+            await self._keep(entry, replace(entry.facts, wanted=plan.wanted, closed=plan.closed))
+
+    async def _remove(self, entry: PoolEntry) -> None:
+        await self.recorder.repository.remove_pool(entry.name)
+        del self._pools[entry.name]
+        self.recorder.timers.drop(f"pool:{entry.name}")
+        await self.clusters.remove_pool(entry.name)
+
+    def _list_late(self, entry: PoolEntry, workers: list[JobEntry], now: float) -> tuple[list[int], float | None]:
+        """The workers that are not ready although they have run for long, and when the next one will be late."""
+        running = [each.job for each in workers if each.job.started_at is not None and each.job.id not in entry.ready]
+        due = {job.id: max(job.started_at or now, entry.opened_at) + SETUP_SECONDS for job in running}
+        late = [job for job, at in due.items() if at <= now]
+        return late, min((at for job, at in due.items() if job not in late), default=None)
+
+    def _declare(self, entry: PoolEntry) -> None:
+        """Tell the adapter which workers there are."""
+        facts, found = entry.facts, list_workers(self.recorder.registry, entry.name)
+        declared = []
+        for each in found:
+            worker = each.job.spec.worker
+            old = worker is None or worker.generation != facts.generation
+            closed = old or each.job.id in facts.closed or each.job.ending is not None
+            name = name_worker(entry.name, each.job.id)
+            declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed))
+        kinds = [entry.spec.worker.tasks[0]]
+        entry.adapter.declare(declared, kinds)
+
+    async def _start_worker(self, entry: PoolEntry) -> bool:
+        """Submit a worker; False where that has to wait, or was refused."""
+        spec, origin = (
+            self._make_worker(entry.name, entry.facts.generation, entry.spec.worker),
+            entry.spec.worker.origin,
+        )
+        submission = replace(decode(Submission, dict(entry.stored.request)), text=origin.text, token="")
+        try:
+            await self.submitter.take(ParsedSubmission(spec), submission)
+            return True
+        except StoreFailed:
+            raise
+        except OverspanError as error:
+            log.warning("pool %s: a worker was refused: %s", entry.name, error)
+            failures = entry.facts.failures + 1
+            await self._keep(entry, replace(entry.facts, failures=failures, message=error.message))
+            return False
+
+    def _make_worker(self, name: str, generation: int, spec: JobSpec) -> JobSpec:
+        """The job that a worker is: the set-up of the pool's file, then the program that takes jobs."""
+        cluster = self.clusters.get(spec.places[0].cluster if spec.places else "")
+        words = find_span() if is_this_machine(cluster.config.kind) else ("span",)
+        run = f"exec {shlex.join(words)} pool work"
+        task = replace(spec.tasks[0], name=TASK, run=run)
+        return replace(spec, name=f"{name}-worker", tasks=(task,), worker=WorkerOf(name, generation))
+
+    async def _end(self, jobs: list[int]) -> None:
+        """End workers."""
+        if not jobs:
+            return
+        now = self.recorder.clock()
+
+        def work(units: list[UnitOfWork]) -> None:
+            for unit in units:
+                try:
+                    place(unit, events.Cancel(now, by="pool"), now)
+                except Conflict:
+                    # It ends already.
+                    continue
+
+        await self.recorder.change(jobs, work, urgent=True)
+
+
+def _resize(facts: PoolFacts, size: PoolSize) -> PoolFacts:
+    """The facts with another size; a pool that had failed is tried again, one that was deleted lives on."""
+    wanted = min(max(facts.wanted, size.low), size.high)
+    return replace(facts, size=size, wanted=wanted, failures=0, message="", ending="")
+
+
+def _end_job(unit: UnitOfWork, pool: str, ending: str, now: float) -> None:
+    """Cancel a job of a pool that is deleted, or put it back into the queue."""
+    try:
+        if ending == CANCEL:
+            place(unit, events.Cancel(now, by=f"the end of pool {pool}"), now)
+        elif unit.job.granted_at is not None:
+            place(unit, events.Requeue(now, by=f"the end of pool {pool}"), now)
+    except Conflict:
+        # It has ended, or waits.
+        return

@@ -1,0 +1,303 @@
+"""The worker of a pool: one poll loop for all launches that it holds.
+
+    worker socket PATH | worker access FILE
+
+It is the main program of a job, after that job's set-up. Each lease is supervised as a launch of the local cluster is;
+plans and orders come from the daemon, journals go to it, and what they said is kept until the daemon has stored it.
+When it ends, the processes of its launches end with it, so nothing that it held can go on elsewhere and here at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from overspan.bridge.model.events import Cancel, Granted
+from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.forker import Forker
+from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.node_runs import NodeRuns
+from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
+from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
+from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
+from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
+from overspan.bridge.runtime.pool.connection import DaemonAddress
+from overspan.bridge.runtime.pool.exchanges import Exchanges
+
+COMM = "span-worker"
+MARK = "mark"
+LOOK_SECONDS = 1.0
+END_SECONDS = 30.0
+"""How long a worker that is to end waits for the processes of its launches."""
+_TEMPORARY = ("nodes", "scripts", "steps")
+
+
+class LeasedLaunch:
+    """A launch that this worker has a lease of; `launch` is None once it is over."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self.launch: Optional[SupervisedLaunch] = None
+        self.due: Optional[float] = 0.0
+        self.sent = 0
+        self.orders = 0
+        self.tokens: set[str] = set()
+        self.dropped = False
+        """Whether the daemon has taken the lease back: it is ended and told no more."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended, and its journal is whole."""
+        return self.launch is None
+
+    def read_journal(self) -> bytes:
+        """What the journal has got since the last call."""
+        try:
+            with open(self.directory.file("journal.jsonl"), "rb") as file:
+                file.seek(self.sent)
+                data = file.read()
+        except FileNotFoundError:
+            return b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def add_orders(self, lines: Sequence[Any]) -> None:
+        """Write orders to the file that the launch reads, each once. Raises OSError."""
+        fresh = [line for line in lines if int(line["seq"]) > self.orders]
+        if not fresh:
+            return
+        text = "".join(json.dumps(line) + "\n" for line in fresh if line["token"] not in self.tokens)
+        with open(
+            os.open(self.directory.file("orders.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a"
+        ) as file:
+            file.write(text)
+        self.tokens.update(str(line["token"]) for line in fresh)
+        self.orders = int(fresh[-1]["seq"])
+        self.due = 0.0
+
+
+class Worker:
+    """All launches that this process holds."""
+
+    def __init__(self, address: DaemonAddress, job: int, forker: Forker) -> None:
+        self._forker = forker
+        self._poller = select.poll()
+        self._ends = EndWatch(self._poller)
+        self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller.register(self._wakeup, select.POLLIN)
+        self._held: dict[str, LeasedLaunch] = {}
+        self._looked_at = 0.0
+        self._folder = ""
+        self._leaving = False
+        self._services = Services(_refuse_grant, self._open_nodes, lambda name: None)
+        self._exchanges = Exchanges(address, {"job": job, "word": os.urandom(6).hex()}, self.wake)
+
+    def wake(self, *_: object) -> None:
+        """Have the loop look at once."""
+        try:
+            os.write(self._wakeup_in, b"!")
+        except BlockingIOError:
+            pass
+
+    def leave(self, *_: object) -> None:
+        """The job is being ended: say nothing more, since what ends now has not ended by itself."""
+        self._leaving = True
+        self.wake()
+
+    def serve(self) -> int:
+        """Run until the daemon or the cluster wants no more of it."""
+        self._exchanges.start()
+        ready: list[int] = []
+        while not self._leaving and not self._exchanges.dismissed:
+            now = time.time()
+            for answer in self._exchanges.take():
+                self._carry_out(answer, now)
+            self._advance(self._ends.ended(ready), now)
+            self._tell()
+            ready = [fd for fd, _ in self._poller.poll(self._timeout(time.time()) * 1000)]
+            if self._wakeup in ready:
+                _drain(self._wakeup)
+        self._exchanges.stop()
+        self._end_all()
+        return 0
+
+    # --- what the daemon says -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, answer: dict[str, Any], now: float) -> None:
+        if not self._folder:
+            self._choose_folder(str(answer["root"]))
+        for handle, plan in answer["leases"].items():
+            if handle not in self._held:
+                self._begin(handle, plan)
+        for handle, lines in answer["orders"].items():
+            if handle in self._held:
+                self._held[handle].add_orders(lines)
+        for handle, place in answer["places"].items():
+            if handle in self._held:
+                self._held[handle].sent = int(place)
+        for handle in answer["drop"]:
+            self._drop(handle, now)
+
+    def _choose_folder(self, root: str) -> None:
+        """Work in the daemon's folder where it is seen here, else in one of this node."""
+        try:
+            with open(os.path.join(root, MARK), encoding="ascii") as file:
+                self._exchanges.say_mark(file.read())
+            self._folder = root
+        except (OSError, ValueError):
+            self._folder = tempfile.mkdtemp(prefix="span-worker-")
+
+    def _begin(self, handle: str, plan: dict[str, Any]) -> None:
+        """Take a lease: write its plan, and begin with the next round. Raises OSError."""
+        job, _, launch = handle.partition(".")
+        path = os.path.join(self._folder, "runs", job)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        directory = RunDirectory(path, int(launch))
+        document = {"format": FORMAT, **plan, "job": _map_devices(plan["job"])}
+        with open(os.open(directory.file("plan.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(document, file)
+        with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"format": FORMAT, "at": 0.0, "members": [], "isolation": "env"}, file)
+        held = LeasedLaunch(directory)
+        held.launch = SupervisedLaunch(directory, self._services, time.time())
+        self._held[handle] = held
+
+    def _drop(self, handle: str, now: float) -> None:
+        held = self._held.get(handle)
+        if held is None or held.dropped:
+            return
+        held.dropped = True
+        if held.launch is not None:
+            held.launch.obey(f"drop-{handle}", Cancel(now, by="pool", grace=0))
+            held.due = now
+        else:
+            self._forget(handle)
+
+    def _forget(self, handle: str) -> None:
+        """Remove what the daemon has or does not want: all but the output."""
+        held = self._held.pop(handle)
+        names = ("plan.json", "grant.json", "orders.jsonl", "journal.jsonl")
+        for path in map(held.directory.file, names):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+        others = {os.path.dirname(other.directory.file("plan.json")) for other in self._held.values()}
+        if held.directory.path not in others:
+            for name in _TEMPORARY:
+                shutil.rmtree(os.path.join(held.directory.path, name), ignore_errors=True)
+
+    # --- launches -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, ended: list[Shim], now: float) -> None:
+        look = not 0 <= now - self._looked_at < LOOK_SECONDS
+        if look:
+            self._looked_at = now
+        by_folder: dict[str, list[Shim]] = {}
+        for shim in ended:
+            by_folder.setdefault(shim.directory, []).append(shim)
+        for handle, held in list(self._held.items()):
+            run = held.launch
+            if run is None:
+                continue
+            shims = by_folder.get(run.nodes_folder, [])
+            if shims or look or (held.due is not None and held.due <= now):
+                run.advance(shims, now)
+                held.due = run.wake_at(now)
+            if run.done:
+                run.close()
+                held.launch = None
+                if held.dropped:
+                    self._forget(handle)
+        if not self._held:
+            reap_all()
+
+    def _tell(self) -> None:
+        """Tell the daemon what the journals have got."""
+        if self._leaving:
+            return
+        news = {}
+        for handle, held in self._held.items():
+            data = b"" if held.dropped else held.read_journal()
+            if data:
+                news[handle] = (held.sent, data)
+                held.sent += len(data)
+        state = {handle: (held.sent, held.orders) for handle, held in self._held.items() if not held.dropped}
+        self._exchanges.give(state, news)
+
+    def _timeout(self, now: float) -> float:
+        """Seconds until the next look."""
+        waits = [LOOK_SECONDS]
+        if self._ends.timeout is not None:
+            waits.append(self._ends.timeout)
+        waits += [max(0.001, held.due - now) for held in self._held.values() if held.launch and held.due is not None]
+        return min(waits)
+
+    def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
+        return LocalNodeRuns(
+            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._forker.spawn, self._ends.add)
+        )
+
+    def _end_all(self) -> None:
+        """End what still runs, since the daemon gives it to others."""
+        now = time.time()
+        for handle in list(self._held):
+            self._drop(handle, now)
+        ready: list[int] = []
+        while self._held and time.time() < now + END_SECONDS:
+            self._looked_at = 0.0
+            self._advance(self._ends.ended(ready), time.time())
+            ready = [fd for fd, _ in self._poller.poll(100)]
+
+
+def _refuse_grant(directory: RunDirectory) -> Granted:
+    raise ValueError(f"{directory.file('plan.json')} is of a launch that was not granted")
+
+
+def _map_devices(job: dict[str, Any]) -> dict[str, Any]:
+    """The job with its devices by the numbers that they have on this node: the daemon counts those of this worker."""
+    own = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.isdigit()]
+    if not own:
+        return job
+    places = [
+        {**place, "gpus": [int(own[index]) for index in place.get("gpus", ()) if index < len(own)]}
+        for place in job.get("placements", ())
+    ]
+    return {**job, "placements": places}
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 65536):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve a pool as the worker that this job is."""
+    os.umask(0o077)
+    kernel.set_comm(COMM)
+    try:
+        kernel.set_subreaper()
+    except OSError:
+        # Without it, what a job leaves behind outlives it until this job ends.
+        pass
+    forker = Forker()
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), forker)
+    signal.signal(signal.SIGTERM, worker.leave)
+    signal.signal(signal.SIGINT, worker.leave)
+    try:
+        return worker.serve()
+    except Exception:
+        print(f"span: error: the worker failed: {traceback.format_exc()}", file=sys.stderr)
+        return 70

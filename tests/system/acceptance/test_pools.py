@@ -1,0 +1,266 @@
+"""Pools as users have them: warm workers of this machine, one queue, and what is lost and found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.shared_daemon
+
+Span = Any
+
+
+def apply(span: Span, name: str, text: str) -> dict[str, Any]:
+    """Make a pool, or change it."""
+    file = span.folder / f"{name}.yaml"
+    file.write_text(text)
+    pool: dict[str, Any] = json.loads(span.run("pool", "apply", "-p", name, str(file), "--json").stdout)["pool"]
+    return pool
+
+
+def show(span: Span, name: str) -> dict[str, Any]:
+    """The pool as it is now; empty where there is none."""
+    found = json.loads(span.look("pool", "show", name, "--json", check=False) or "{}")
+    pool: dict[str, Any] = found["pools"][0] if "pools" in found else {}
+    return pool
+
+
+def list_ready(span: Span, name: str) -> list[str]:
+    """The workers that are ready."""
+    return [worker["name"] for worker in show(span, name).get("workers", ()) if worker["state"] == "READY"]
+
+
+def await_ready(span: Span, name: str, count: int) -> list[str]:
+    """Wait until so many workers are ready."""
+    span.wait_until(lambda: len(list_ready(span, name)) == count, 20, f"{count} workers of {name}")
+    return list_ready(span, name)
+
+
+def node_of(span: Span, ref: int | str) -> str:
+    """The worker that a job was on."""
+    line = span.look("sacct", "-X", "-n", "-P", "-j", str(ref), "-o", "NodeList")
+    return str(line).strip()
+
+
+def test_a_fixed_pool_sets_up_each_worker_once_and_ranks_run_once(span: Span, tmp_path: Path) -> None:
+    """PL01, PL02: 3 workers READY, set-up once each; ranks 0..N-1, each once; a job's own set-up is left out."""
+    marks, ran = tmp_path / "setups", tmp_path / "ran"
+    apply(span, "fixed", f"pool: {{workers: 3}}\nresources: {{cpus: 2}}\nsetup: echo $OVERSPAN_JOB_ID >> {marks}\n")
+    workers = await_ready(span, "fixed", 3)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "name: work\nresources: {cpus: 1}\nsetup: exit 1\n"
+        f'run: echo "$SKYPILOT_JOB_RANK of $SKYPILOT_NUM_JOBS" >> {ran}\n'
+    )
+    sent = span.run("submit", "-p", "fixed", "--num-jobs", "20", str(job), "--parsable")
+    assert "setup has no effect in a pool" in sent.stderr
+    assert span.run("wait", sent.stdout.strip()).returncode == 0
+    assert sorted(ran.read_text().splitlines()) == sorted(f"{rank} of 20" for rank in range(20))
+    assert sorted(f"fixed-{line}" for line in marks.read_text().split()) == sorted(workers)
+    assert {node_of(span, f"{sent.stdout.strip()}_{rank}") for rank in range(20)} <= set(workers)
+
+
+def test_first_come_first_served_and_a_priority_jumps(span: Span, tmp_path: Path) -> None:
+    """PL05: jobs start in order; one with a priority is next."""
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    apply(span, "line", "pool: {workers: 1}\nresources: {cpus: 1}\n")
+    await_ready(span, "line", 1)
+    first = span.wrap(f"while [ ! -e {gate} ]; do sleep 0.05; done", "--pool", "line")
+    span.until(first, "RUNNING")
+    jobs = [span.wrap(f"echo {number} >> {ran}", "--pool=line") for number in range(20)]
+    jobs.append(span.wrap(f"echo urgent >> {ran}", "--pool", "line", "--priority=5"))
+    gate.touch()
+    for job in jobs:
+        span.until(job, "COMPLETED")
+    assert ran.read_text().split() == ["urgent", *map(str, range(20))]
+
+
+def test_several_jobs_on_a_worker_with_a_device_each_and_shares_of_one(span: Span, tmp_path: Path) -> None:
+    """PL06, PL07: one-GPU jobs run beside each other, each with its device; halves share one; sizes are numbers."""
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    apply(span, "wide", 'pool: {workers: 1}\nresources: {cpus: 8, accelerators: "gpu:4"}\n')
+    (worker,) = await_ready(span, "wide", 1)
+    run = f'echo "$CUDA_VISIBLE_DEVICES" >> {ran}; while [ ! -e {gate} ]; do sleep 0.05; done'
+    text = "name: j\nresources: {cpus: %s, accelerators: %s}\nrun: %s\n"
+    whole = [span.submit(text % (1, 1, json.dumps(run)), "-p", "wide") for _ in range(3)]
+    halves = [span.submit(text % (1, 0.5, json.dumps(run)), "-p", "wide") for _ in range(2)]
+    for job in (*whole, *halves):
+        span.until(job, "RUNNING")
+    span.wait_until(lambda: len(ran.read_text().split()) == 5, 10, "five devices")
+    devices = Counter(ran.read_text().split())
+    assert sorted(devices) == ["0", "1", "2", "3"] and sorted(devices.values()) == [1, 1, 1, 2]
+    waits = span.submit(text % (1, 1, "'true'"), "-p", "wide")
+    large = span.run("sbatch", "--pool", "wide", "-c", "16", "--wrap", "true", check=False)
+    assert large.returncode == 1 and "wanted 16 CPU; a worker has 8 CPU" in large.stderr
+    fits = span.wrap("true", "--pool", "wide", "-c", "2")
+    span.until(fits, "COMPLETED")
+    assert span.job(waits)["state"] == "PENDING" and node_of(span, fits) == worker
+    gate.touch()
+    span.until(waits, "COMPLETED")
+
+
+def test_the_pool_grows_in_one_decision_and_back_to_none(span: Span, tmp_path: Path) -> None:
+    """PL09, PL10: 100 waiting jobs have the highest number at once; none is left when idle; the first job wakes it."""
+    size = "pool: {min_workers: 0, max_workers: 4, downscale_delay_seconds: 1}\nresources: {cpus: 1}\n"
+    apply(span, "elastic", size)
+    assert show(span, "elastic")["state"] == "IDLE"
+    array = int(span.run("sbatch", "--parsable", "--pool", "elastic", "--array=1-100", "--wrap", "sleep 0.1").stdout)
+    span.wait_until(lambda: show(span, "elastic")["wanted"] > 0, 5, "workers to be wanted")
+    assert show(span, "elastic")["wanted"] == 4
+    span.until(array, "COMPLETED", timeout=60)
+    span.wait_until(lambda: not show(span, "elastic")["workers"], 20, "no worker to be left")
+    span.until(span.wrap("true", "--pool", "elastic"), "COMPLETED")
+
+
+def test_a_larger_pool_keeps_its_workers_and_a_smaller_one_ends_idle_ones(span: Span, tmp_path: Path) -> None:
+    """PL11: 1 -> 3 keeps the first one; 3 -> 1 keeps the one that has a job."""
+    gate = tmp_path / "gate"
+    apply(span, "grown", "pool: {workers: 1}\nresources: {cpus: 1}\n")
+    first = await_ready(span, "grown", 1)
+    job = span.wrap(f"while [ ! -e {gate} ]; do sleep 0.05; done", "--pool", "grown")
+    span.until(job, "RUNNING")
+    apply(span, "grown", "pool: {workers: 3}\nresources: {cpus: 1}\n")
+    assert set(first) < set(await_ready(span, "grown", 3))
+    span.run("pool", "apply", "-p", "grown", "--workers", "1")
+    span.wait_until(lambda: len(show(span, "grown")["workers"]) == 1, 20, "one worker")
+    assert list_ready(span, "grown") == first
+    gate.touch()
+    span.until(job, "COMPLETED")
+
+
+def test_another_file_rolls_and_what_runs_finishes_where_it_is(span: Span, tmp_path: Path) -> None:
+    """PL12: the running job finishes on the old worker, new jobs are on a new one."""
+    gate = tmp_path / "gate"
+    apply(span, "rolled", "pool: {workers: 1}\nresources: {cpus: 2}\nsetup: echo one\n")
+    (old,) = await_ready(span, "rolled", 1)
+    running = span.wrap(f"while [ ! -e {gate} ]; do sleep 0.05; done", "--pool", "rolled")
+    span.until(running, "RUNNING")
+    apply(span, "rolled", "pool: {workers: 1}\nresources: {cpus: 2}\nsetup: echo two\n")
+    (new,) = await_ready(span, "rolled", 1)
+    assert new != old and "two" in span.run("pool", "logs", "rolled", new).stdout
+    later = span.wrap("true", "--pool", "rolled")
+    span.until(later, "COMPLETED")
+    assert node_of(span, later) == new and span.job(running)["state"] == "RUNNING"
+    gate.touch()
+    span.until(running, "COMPLETED")
+    assert node_of(span, running) == old
+    span.wait_until(
+        lambda: [each["name"] for each in show(span, "rolled")["workers"]] == [new], 20, "the old one's end"
+    )
+
+
+def test_a_lost_worker_is_replaced_and_its_jobs_run_again_once(span: Span, tmp_path: Path) -> None:
+    """PL13: a killed worker's job is put back with the next number; what it left behind does not go on."""
+    ran = tmp_path / "ran"
+    apply(span, "lost", "pool: {workers: 1}\nresources: {cpus: 2}\n")
+    (old,) = await_ready(span, "lost", 1)
+    job = span.wrap(f"echo start ${{SLURM_RESTART_COUNT:-0}} >> {ran}; sleep 2; echo end >> {ran}", "--pool", "lost")
+    span.until(job, "RUNNING")
+    span.wait_until(ran.exists, 5, "its first line")
+    os.kill(find_worker(span, int(old.rpartition("-")[2])), signal.SIGKILL)
+    span.until(job, "COMPLETED", timeout=40)
+    assert ran.read_text().splitlines() == ["start 0", "start 1", "end"]
+    assert node_of(span, job) != old and any("is gone" in row["text"] for row in span.timeline(job))
+
+
+def find_worker(span: Span, job: int) -> int:
+    """The process of a worker, by its job."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and Path(f"/proc/{name}/comm").read_text().strip() == "span-worker":
+                variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+                if {b"OVERSPAN_JOB_ID=%d" % job, b"SPAN_STATE_DIR=%s" % str(span.state).encode()} <= set(variables):
+                    return int(name)
+        except OSError:
+            continue
+    raise AssertionError(f"job {job} has no worker")
+
+
+def test_cancel_one_and_all(span: Span, tmp_path: Path) -> None:
+    """PL14: pending and running jobs, one by its id and all of the pool, in 3 s; the workers stay."""
+    apply(span, "cancels", "pool: {workers: 1}\nresources: {cpus: 2}\n")
+    workers = await_ready(span, "cancels", 1)
+    jobs = [span.wrap("sleep 600 & sleep 600", "--pool", "cancels") for _ in range(5)]
+    for job in jobs[:2]:
+        span.until(job, "RUNNING")
+    began = time.monotonic()
+    span.run("scancel", str(jobs[0]))
+    span.until(jobs[0], "CANCELLED")
+    span.until(jobs[2], "RUNNING")
+    span.run("scancel", "--pool", "cancels")
+    for job in jobs:
+        span.until(job, "CANCELLED")
+    assert time.monotonic() - began < 3 * 6
+    assert list_ready(span, "cancels") == workers
+    assert not show(span, "cancels")["workers"][0]["jobs"]
+
+
+def test_a_pool_with_jobs_is_deleted_by_choice(span: Span, tmp_path: Path) -> None:
+    """PL18: without a choice it is refused; --requeue has jobs wait for a pool of that name, --cancel ends them."""
+    text, ran = "pool: {workers: 1}\nresources: {cpus: 1}\n", tmp_path / "ran"
+    apply(span, "gone", text)
+    await_ready(span, "gone", 1)
+    job = span.wrap(f"echo once >> {ran}; [ $(wc -l < {ran}) = 2 ] || sleep 600", "--pool", "gone")
+    span.until(job, "RUNNING")
+    refused = span.run("pool", "delete", "gone", check=False)
+    assert refused.returncode != 0 and "has 1 jobs" in refused.stderr and "--requeue" in refused.stderr
+    span.run("pool", "delete", "gone", "--requeue")
+    span.until(job, "PENDING")
+    span.wait_until(lambda: not show(span, "gone")["workers"], 20, "its workers' end")
+    apply(span, "gone", text)
+    span.until(job, "COMPLETED", timeout=40)
+    again = span.wrap("sleep 600", "--pool", "gone")
+    span.until(again, "RUNNING")
+    assert "its 1 jobs are cancelled" in span.run("pool", "down", "gone", "--cancel", "-y").stdout
+    span.until(again, "CANCELLED")
+    assert any("the end of pool gone" in row["text"] for row in span.timeline(again))
+    span.wait_until(lambda: not show(span, "gone"), 20, "the pool's end")
+    assert "there is no pool named 'gone'" in span.run("sbatch", "--pool", "gone", "--wrap", "x", check=False).stderr
+
+
+def test_a_set_up_that_fails_is_not_tried_for_ever_and_what_it_left_running_stays(span: Span, tmp_path: Path) -> None:
+    """Three failures, the reason and the log; a server that set-up starts outlives it, and no job's end ends it."""
+    apply(span, "broken", "pool: {workers: 1}\nresources: {cpus: 1}\nsetup: echo no such thing; exit 7\n")
+    span.wait_until(lambda: show(span, "broken")["state"] == "FAILED", 60, "the pool's failure")
+    pool = show(span, "broken")
+    assert "before it was ready" in pool["message"] and not pool["workers"]
+    assert "no such thing" in span.run("pool", "logs", "broken").stdout
+    pid = tmp_path / "pid"
+    server = f"setsid sh -c 'echo $$ > {pid}; exec sleep 1000' > /dev/null 2>&1 &"
+    apply(span, "broken", f"pool: {{workers: 1}}\nresources: {{cpus: 1}}\nsetup: {json.dumps(server)}\n")
+    await_ready(span, "broken", 1)
+    span.until(span.wrap(f"kill -0 $(cat {pid}); sleep 300 & true", "--pool", "broken"), "COMPLETED")
+    number = int(pid.read_text())
+    assert Path(f"/proc/{number}").exists()
+    span.run("pool", "delete", "broken")
+    span.wait_until(lambda: not Path(f"/proc/{number}").exists(), 20, "the server's end")
+
+
+def test_what_is_not_built_is_refused_in_one_sentence(span: Span, tmp_path: Path) -> None:
+    """Groups in a pool, several nodes, wrong numbers and names."""
+    apply(span, "refuses", "pool: {workers: 0}\nresources: {cpus: 2}\n")
+    group = tmp_path / "group.yaml"
+    group.write_text("name: g\nexecution: parallel\npool: refuses\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n")
+    assert "one task on one node" in span.run("submit", str(group), check=False).stderr
+    file = tmp_path / "p.yaml"
+    for text, words in (
+        ("pool: {workers: 1, max_workers: 2}\n", "exclude each other"),
+        ("pool: {min_workers: 3, max_workers: 2}\n", "below min_workers"),
+        ("run: x\n", "describes no pool"),
+        ("pool: {workers: 1}\nnum_nodes: 2\n", "one task on one node"),
+        ("pool: {workers: 1}\nresources: {cpus: 1000}\n", "not available"),
+    ):
+        file.write_text(text)
+        done = span.run("pool", "apply", "-p", "other", str(file), check=False)
+        assert done.returncode != 0 and words in done.stderr, (text, done.stderr)
+    file.write_text("pool: {workers: 1}\n")
+    assert "lower-case" in span.run("pool", "apply", "-p", "Not_a_name", str(file), check=False).stderr
+    assert "already" in span.run("pool", "apply", "-p", "local", str(file), check=False).stderr
+    assert "which is no job" in span.run("submit", str(file), check=False).stderr

@@ -1,0 +1,107 @@
+"""How many workers a pool has: fixed and by its queue, in one decision, down to none, and after failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker, plan_workers
+from overspan.bridge.model.pools import PoolSize
+
+NOW = 1000.0
+
+
+def view(size: PoolSize, *workers: PoolWorker, **values: Any) -> PoolView:
+    return PoolView(size, 1, size.low, workers)._replace(**values)
+
+
+def worker(number: int, jobs: int = 0, idle: float | None = None, generation: int = 1) -> PoolWorker:
+    return PoolWorker(number, generation, True, jobs, None if idle is None else NOW - idle)
+
+
+def test_a_fixed_pool_has_its_number() -> None:
+    plan = plan_workers(view(PoolSize(3, 3), worker(1)), NOW)
+    assert (plan.wanted, plan.start, plan.closed, plan.end) == (3, 2, (), ())
+
+
+def test_all_that_is_missing_at_once() -> None:
+    size = PoolSize(0, 10)
+    plan = plan_workers(view(size, waiting=100, waiting_since=NOW), NOW)
+    assert (plan.wanted, plan.start) == (10, 10)
+    plan = plan_workers(view(size, worker(1, 2), worker(2, 1), waiting=3, waiting_since=NOW, wanted=2), NOW)
+    assert (plan.wanted, plan.start) == (5, 3)
+
+
+def test_a_delay_is_waited_for_and_a_pool_without_workers_wakes_at_once() -> None:
+    size = replace(PoolSize(0, 10), up_delay=30.0, threshold=5)
+    waits = view(size, worker(1, 1), waiting=8, waiting_since=NOW - 10, wanted=1)
+    assert (plan_workers(waits, NOW).start, plan_workers(waits, NOW).wake_at) == (0, NOW + 20)
+    assert plan_workers(waits, NOW + 20).start == 8
+    assert plan_workers(view(size, waiting=1), NOW).start == 1
+
+
+def test_idle_workers_end_down_to_the_lowest_number() -> None:
+    size = PoolSize(1, 10, idle=600.0)
+    idle = view(size, worker(1, 1), worker(2, idle=700), worker(3, idle=100), worker(4, idle=601), wanted=4)
+    plan = plan_workers(idle, NOW)
+    assert (plan.wanted, plan.closed, plan.end, plan.wake_at) == (2, (2, 4), (2, 4), NOW + 500)
+    none = plan_workers(view(PoolSize(0, 5, idle=10.0), worker(1, idle=11), wanted=1), NOW)
+    assert (none.wanted, none.end) == (0, (1,))
+    assert plan_workers(idle._replace(waiting=1, waiting_since=NOW), NOW).end == ()
+
+
+def test_a_smaller_pool_closes_idle_and_unready_workers_first_and_ends_none_with_jobs() -> None:
+    plan = plan_workers(view(PoolSize(1, 1), worker(1, 1), worker(2), PoolWorker(3, 1), worker(4, 2)), NOW)
+    assert set(plan.closed) == {2, 3, 4} and set(plan.end) == {2, 3}
+
+
+def test_another_file_replaces_all_and_what_runs_finishes() -> None:
+    plan = plan_workers(view(PoolSize(2, 2), worker(1, 1), worker(2), generation=2), NOW)
+    assert (plan.start, plan.closed, plan.end) == (2, (1, 2), (2,))
+
+
+def test_drained_workers_are_replaced() -> None:
+    plan = plan_workers(view(PoolSize(2, 2), worker(1, 1), worker(2), closed=(1,)), NOW)
+    assert (plan.start, plan.closed, plan.end) == (1, (1,), ())
+
+
+def test_what_fails_three_times_is_not_tried_for_ever_and_a_deleted_pool_has_none() -> None:
+    assert plan_workers(view(PoolSize(2, 2), failures=MOST_FAILURES), NOW).start == 0
+    plan = plan_workers(view(PoolSize(2, 2), worker(1), worker(2, 1), ending=True, waiting=5), NOW)
+    assert (plan.wanted, plan.start, plan.closed, plan.end) == (0, 0, (1, 2), (1,))
+
+
+workers = st.lists(
+    st.tuples(st.integers(1, 2), st.booleans(), st.integers(0, 2), st.sampled_from([None, 0.0, 700.0])), max_size=8
+).map(
+    lambda found: [
+        PoolWorker(number, generation, ready, jobs if ready else 0, NOW - idle if ready and not jobs and idle else None)
+        for number, (generation, ready, jobs, idle) in enumerate(found, 1)
+    ]
+)
+
+
+@given(
+    st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    workers,
+    st.sets(st.integers(1, 8)),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
+def test_laws(sizes: tuple[int, int], known: list[PoolWorker], closed: set[int], waiting: int, wanted: int) -> None:
+    size = PoolSize(min(sizes), max(sizes))
+    one = PoolView(size, 2, wanted, known, closed, waiting, NOW if waiting else None)
+    plan = plan_workers(one, NOW)
+    assert size.low <= plan.wanted <= size.high
+    serving = [each.job for each in known if each.job not in plan.closed]
+    assert len(serving) + plan.start == plan.wanted
+    assert all(each.generation == 2 for each in known if each.job in serving)
+    assert {each.job for each in known if each.job in closed} <= set(plan.closed), "closed for good"
+    assert set(plan.end) <= set(plan.closed) and not any(each.jobs for each in known if each.job in plan.end)
+    again = plan_workers(one._replace(wanted=plan.wanted, closed=plan.closed), NOW)
+    assert again._replace(wake_at=None) == plan._replace(wake_at=None), (
+        "a plan that is carried out changes nothing more"
+    )
