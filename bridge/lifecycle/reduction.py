@@ -13,6 +13,7 @@ from overspan.bridge.lifecycle import (
     clocks,
     decision_effects,
     failover,
+    flushing,
     order_effects,
     readiness,
     report_effects,
@@ -27,6 +28,7 @@ from overspan.bridge.model.records import replace
 _HANDLERS = {
     **report_effects.HANDLERS,
     **readiness.HANDLERS,
+    **flushing.HANDLERS,
     **order_effects.HANDLERS,
     **suspension.HANDLERS,
     **decision_effects.HANDLERS,

@@ -70,6 +70,18 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Flush:
+    """Data of an attempt whose programs have ended is on its way to its stores, at most until `until`.
+
+    `left` is the bytes that are not there yet, as they were told last; None while nobody has told.
+    """
+
+    at: float
+    until: float
+    left: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One run of a task, all its nodes together."""
 
@@ -87,11 +99,18 @@ class Attempt:
     detail: str = ""
     suspended: float = 0.0
     """Seconds for which it was suspended; they do not count against its wall time."""
+    flush: Optional[Flush] = None
+    """Set when its programs have ended and its data has not been sent yet; it lives until that has."""
 
     @property
     def live(self) -> bool:
-        """Whether any node may still have processes."""
+        """Whether any node may still have processes, or data to send."""
         return self.ended_at is None
+
+    @property
+    def flushing(self) -> bool:
+        """Whether its programs have ended, and data is on its way."""
+        return self.flush is not None and self.ended_at is None
 
     @property
     def begun_at(self) -> Optional[float]:
@@ -131,6 +150,8 @@ class Task:
     """Why the current attempt is to be ended although the job goes on: cancel, restart, group_restart."""
     time: Optional[int] = None
     """The wall time in force where an operator changed it, 0 for no limit; None: the spec's holds."""
+    unflushed: bool = False
+    """Whether an operator cancelled it without waiting for its data."""
 
     @property
     def current(self) -> Optional[Attempt]:
@@ -141,6 +162,11 @@ class Task:
     def live(self) -> bool:
         """Whether its newest attempt may have processes."""
         return bool(self.attempts) and self.attempts[-1].live
+
+    @property
+    def flushing(self) -> bool:
+        """Whether only data of its newest attempt is still on its way."""
+        return bool(self.attempts) and self.attempts[-1].flushing
 
     @property
     def over(self) -> bool:
