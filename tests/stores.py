@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.clients.installed import install
 
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.object_store import StoreFailed
+from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.s3 import S3Store, _StoreRequest
 
 START_SECONDS = 60.0
@@ -161,6 +161,6 @@ def _await(store: TestStore, server: subprocess.Popen[bytes], log: Path) -> None
         try:
             store.make_bucket("first")
             return
-        except StoreFailed:
+        except ObjectStoreError:
             assert server.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
             time.sleep(0.1)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 from overspan.bridge.lifecycle.lookup import find_attempt
 from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_task
 from overspan.bridge.model import events
-from overspan.bridge.model.durations import format_elapsed
+from overspan.bridge.model.durations import format_elapsed, format_timestamp
 from overspan.bridge.model.job import Attempt, Flush, Job, Task
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.sizes import format_bytes
@@ -38,12 +38,21 @@ def find_flush(job: Job, name: str, number: int) -> Optional[tuple[Task, Attempt
     return (*found, found[1].flush)
 
 
+def describe_flush(flush: Flush) -> str:
+    """How much is left, until when it is tried, and what keeps it."""
+    left = "" if flush.left is None else f"{format_bytes(flush.left)} left, "
+    trouble = f"; {flush.trouble}" if flush.trouble else ""
+    return f"{left}until {format_timestamp(flush.until)}{trouble}"
+
+
 def _flushing(job: Job, event: events.Flushing) -> Optional[Job]:
     found = find_flush(job, event.task, event.attempt)
     if found is None:
         return None
     task, attempt, flush = found
-    return put_task(job, put_attempt(task, replace(attempt, flush=replace(flush, left=event.left))))
+    return put_task(
+        job, put_attempt(task, replace(attempt, flush=replace(flush, left=event.left, trouble=event.trouble)))
+    )
 
 
 def _flushed(job: Job, event: events.Flushed) -> Optional[Job]:
@@ -62,6 +71,8 @@ def _abandon(job: Job, event: events.AbandonFlush) -> Optional[Job]:
         return None
     task, attempt, flush = found
     over = f"flush.timeout ({format_elapsed(flush.until - flush.at)}) is over"
+    if flush.trouble:
+        over = f"{over}: {flush.trouble}"
     why = "cancelled without it" if task.unflushed else over
     return end_attempt(job, task, attempt, event.at, f"{_word_left(flush.left)} not in the store: {why}")
 

@@ -91,12 +91,16 @@ class Probed(NamedTuple):
 
 
 class Flushing(NamedTuple):
-    """Data of an ended attempt is on its way to its stores; `left` is the bytes that are not there yet."""
+    """Data of an ended attempt is on its way to its stores; `left` is the bytes that are not there yet.
+
+    `trouble` says what keeps it from getting there at present.
+    """
 
     at: float
     task: str
     attempt: int
     left: int
+    trouble: str = ""
 
 
 class Flushed(NamedTuple):

@@ -73,12 +73,13 @@ class Stop:
 class Flush:
     """Data of an attempt whose programs have ended is on its way to its stores, at most until `until`.
 
-    `left` is the bytes that are not there yet, as they were told last; None while nobody has told.
+    `left` is the bytes that are not there yet, None while nobody has told, and `trouble` what keeps them from it.
     """
 
     at: float
     until: float
     left: Optional[int] = None
+    trouble: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,16 @@ import os
 import tempfile
 import zipfile
 
-PACKAGES = ("model", "lifecycle", "runtime", "runtime/core", "runtime/local", "runtime/slurm", "runtime/srun")
+PACKAGES = (
+    "model",
+    "lifecycle",
+    "runtime",
+    "runtime/core",
+    "runtime/data",
+    "runtime/local",
+    "runtime/slurm",
+    "runtime/srun",
+)
 
 _FORMAT = 2
 _TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -14,12 +14,14 @@ from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, 
 from overspan.adapters.installed import LOCAL, find_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.config.store_settings import open_access
 from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import GpuDefaults
+from overspan.bridge.model.storage import StoreAccess
 
 log = logging.getLogger(__name__)
 
@@ -282,8 +284,9 @@ class Clusters:
         list_waiting: Callable[[str], Sequence[Launch]] = lambda name: (),
     ) -> None:
         finder = opener_of or find_opener
+        self.stores = _open_stores(settings)
         configs = [
-            replace(config, list_waiting=functools.partial(list_waiting, config.name))
+            replace(config, list_waiting=functools.partial(list_waiting, config.name), stores=self.stores)
             for config in _configure(settings, state_dir, personal)
         ]
         self._clusters = {
@@ -379,6 +382,17 @@ class Clusters:
         """Close every adapter that was opened."""
         for cluster in self:
             await cluster.close()
+
+
+def _open_stores(settings: Settings) -> dict[str, StoreAccess]:
+    """The object stores whose credentials are there; of another one a submission says what it lacks."""
+    found = {}
+    for name, store in settings.stores.items():
+        try:
+            found[name] = open_access(name, store, os.environ)
+        except InvalidRequest as error:
+            log.warning("%s", error.message)
+    return found
 
 
 def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:

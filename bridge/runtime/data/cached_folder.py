@@ -70,7 +70,7 @@ class CachedFolder:
         """All files as they are now. Raises OSError where the folder itself is gone: then nothing is concluded."""
         if _identify(self.path) != self._folder:
             raise FileNotFoundError(errno.ENOENT, "the folder was removed or replaced", self.path)
-        return dict(_list_files(self.path))
+        return dict(list_files(self.path))
 
     def list_unsent(self, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Those of them that the store does not have as they are."""
@@ -81,8 +81,8 @@ class CachedFolder:
     ) -> None:
         """Send what is settled, in order, and remove from the store what was removed here.
 
-        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises StoreFailed; what was sent until
-        then is sent.
+        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError; what went before
+        stays sent.
         """
         now = self._clock()
         unsent = [
@@ -151,8 +151,8 @@ def _identify(path: str) -> Optional[tuple[int, int]]:
     return status.st_dev, status.st_ino
 
 
-def _list_files(top: str) -> Iterator[tuple[str, SeenFile]]:
-    """All files below, by their names there. Links to files are files; links to folders are not followed."""
+def list_files(top: str) -> Iterator[tuple[str, SeenFile]]:
+    """All files below a folder, by their names there. Links to files are files; links to folders are not followed."""
     folders = [""]
     while folders:
         folder = folders.pop()

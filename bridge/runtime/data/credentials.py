@@ -7,7 +7,7 @@ import os
 from typing import Optional
 
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.object_store import StoreFailed, StoreTrouble
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.signature import Credentials
 
 
@@ -20,7 +20,7 @@ class CredentialsSource:
         self._read: Optional[Credentials] = None
 
     def load(self) -> Optional[Credentials]:
-        """The credentials as they are now; None for a store that wants none. Raises StoreFailed."""
+        """The credentials as they are now; None for a store that wants none. Raises ObjectStoreError."""
         access = self._access
         if not access.credentials_file:
             if not access.access_key:
@@ -34,12 +34,12 @@ class CredentialsSource:
                 self._read, self._mark = _read_profile(path, access.profile), mark
         except OSError as error:
             text = f"the credentials of the store {access.name} cannot be read: {path}: {os.strerror(error.errno or 0)}"
-            raise StoreFailed(StoreTrouble.DENIED, text) from None
+            raise ObjectStoreError(StoreTrouble.DENIED, text) from None
         return self._read
 
 
 def _read_profile(path: str, profile: str) -> Credentials:
-    """One profile of ~/.aws/credentials. Raises OSError and StoreFailed; never tells what the file holds."""
+    """One profile of ~/.aws/credentials. Raises OSError and ObjectStoreError; never tells what the file holds."""
     parser = configparser.RawConfigParser()
     try:
         with open(path, encoding="utf-8") as file:
@@ -47,9 +47,9 @@ def _read_profile(path: str, profile: str) -> Credentials:
         part = parser[profile]
         keys = (part["aws_access_key_id"], part["aws_secret_access_key"], part.get("aws_session_token", ""))
     except (configparser.Error, UnicodeDecodeError):
-        raise StoreFailed(StoreTrouble.DENIED, f"{path} is no file of credentials in AWS's form") from None
+        raise ObjectStoreError(StoreTrouble.DENIED, f"{path} is no file of credentials in AWS's form") from None
     except KeyError as error:
         missing = str(error).strip("'\"")
         what = f"has no profile [{profile}]" if missing == profile else f"has no {missing} in [{profile}]"
-        raise StoreFailed(StoreTrouble.DENIED, f"{path} {what}") from None
+        raise ObjectStoreError(StoreTrouble.DENIED, f"{path} {what}") from None
     return Credentials(*keys)

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -19,11 +18,12 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.sizes import format_bytes
 from overspan.bridge.runtime.data.cached_folder import PART_ENDING
 from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
+from overspan.bridge.runtime.data.hashes import hash_file
 from overspan.bridge.runtime.data.object_store import (
     ObjectReader,
     ObjectStore,
+    ObjectStoreError,
     StoredObject,
-    StoreFailed,
     StoreTrouble,
 )
 from overspan.bridge.runtime.data.sending import insist
@@ -31,8 +31,6 @@ from overspan.bridge.runtime.data.sending import insist
 _BLOCK = 1 << 20
 _SPARE = 64 << 20
 """Bytes of a disk that are left free."""
-_WHOLE = re.compile("[0-9a-f]{32}")
-_IN_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
 
 
 class DataRefused(Exception):
@@ -51,9 +49,9 @@ def fetch(store: ObjectStore, prefix: str, place: FetchPlace, executor: Executor
     """Make the folder hold what the store has, but for files that were changed here and are not sent yet.
 
     `identity` names the store and its bucket. An object of just that key becomes the file `folder` in place of a
-    folder. Raises StoreFailed, DataRefused and OSError; what was fetched until then counts at the next try.
+    folder. Raises ObjectStoreError, DataRefused and OSError; what was fetched until then counts at the next try.
     """
-    wanted = _list_wanted(store, prefix, place)
+    wanted = list_wanted(store, prefix, single=bool(place.cache))
     if "" in wanted:
         _fetch_object(store, wanted[""], place, "", identity)
         return
@@ -70,14 +68,17 @@ def fetch(store: ObjectStore, prefix: str, place: FetchPlace, executor: Executor
             place.state.forget(name)
 
 
-def _list_wanted(store: ObjectStore, prefix: str, place: FetchPlace) -> dict[str, StoredObject]:
-    """The objects below the prefix by their names in the folder; the empty name for one of just that key."""
+def list_wanted(store: ObjectStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
+    """The objects below the prefix by their names in the folder; `single`: the empty name for one of just that key.
+
+    Raises ObjectStoreError, and DataRefused for what no folder can hold.
+    """
     found = insist(lambda: list(store.list_objects(prefix)))
     wanted: dict[str, StoredObject] = {}
     for stored in found:
         if stored.key.endswith("/"):
             continue
-        if stored.key == prefix and place.cache:
+        if stored.key == prefix and single:
             return {"": stored}
         head = f"{prefix}/" if prefix else ""
         if stored.key.startswith(head):
@@ -135,7 +136,7 @@ def _fetch_object(store: ObjectStore, stored: StoredObject, place: FetchPlace, n
         _link_cached(store, stored, path, place.cache, identity)
     else:
         part = os.path.join(os.path.dirname(path), f".{stored.etag[:40]}{PART_ENDING}")
-        _download(store, stored, part)
+        download(store, stored, part)
         os.replace(part, path)
     status = os.stat(path)
     place.state.put(name, SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
@@ -149,7 +150,7 @@ def _link_cached(store: ObjectStore, stored: StoredObject, path: str, cache: str
         state = FolderState(f"{kept}.state")
         if not _is_intact(kept, state):
             _remove(kept)
-            _download(store, stored, f"{kept}.part")
+            download(store, stored, f"{kept}.part")
             os.chmod(f"{kept}.part", 0o444)
             os.replace(f"{kept}.part", kept)
             status = os.stat(kept)
@@ -168,13 +169,16 @@ def _is_intact(path: str, state: FolderState) -> bool:
     return state.is_synced("", status.st_size, status.st_mtime_ns)
 
 
-def _download(store: ObjectStore, stored: StoredObject, part: str) -> None:
-    """Fetch an object into a file, going on where an earlier try has ended, and check what came."""
+def download(store: ObjectStore, stored: StoredObject, part: str) -> None:
+    """Fetch an object into a file, going on where an earlier try has ended, and check what came.
+
+    Raises ObjectStoreError and OSError.
+    """
     while True:
         try:
             _append_rest(store, stored, part)
             return
-        except StoreFailed as error:
+        except ObjectStoreError as error:
             if error.trouble is not StoreTrouble.TAKEN:
                 raise
             # Another version is there by now: from the beginning.
@@ -195,13 +199,13 @@ def _append_rest(store: ObjectStore, stored: StoredObject, part: str) -> None:
             if offset < stored.size:
                 _copy(reader, file.fileno())
             size = os.fstat(file.fileno()).st_size
-            etag = _hash_file(file.fileno(), stored, reader.part_size) if reader.etag_is_hash else ""
+            etag = hash_file(file.fileno(), stored, reader.part_size) if reader.etag_is_hash else ""
         finally:
             reader.close()
     if size != stored.size or (etag and etag != stored.etag):
         _remove(part)
         what = f"{format_bytes(size)} of {format_bytes(stored.size)}" if size != stored.size else "other content"
-        raise StoreFailed(StoreTrouble.SILENT, f"{stored.key} came with {what}, it is fetched again")
+        raise ObjectStoreError(StoreTrouble.SILENT, f"{stored.key} came with {what}, it is fetched again")
 
 
 def _copy(reader: ObjectReader, fd: int) -> None:
@@ -209,27 +213,6 @@ def _copy(reader: ObjectReader, fd: int) -> None:
         view = memoryview(block)
         while view:
             view = view[os.write(fd, view) :]
-
-
-def _hash_file(fd: int, stored: StoredObject, part_size: int) -> str:
-    """The etag that such content has where etags are hashes; empty where this one is none that can be made again."""
-    if _WHOLE.fullmatch(stored.etag):
-        return _hash_part(fd, 0, stored.size).hex()
-    if not (_IN_PARTS.fullmatch(stored.etag) and part_size):
-        return ""
-    digests = [_hash_part(fd, offset, part_size) for offset in range(0, stored.size, part_size)]
-    return f"{hashlib.md5(b''.join(digests)).hexdigest()}-{len(digests)}"
-
-
-def _hash_part(fd: int, offset: int, size: int) -> bytes:
-    digest, end = hashlib.md5(), offset + size
-    while offset < end:
-        block = os.pread(fd, min(_BLOCK, end - offset), offset)
-        if not block:
-            break
-        digest.update(block)
-        offset += len(block)
-    return digest.digest()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class StoreTrouble(str, Enum):
     """The request will never work."""
 
 
-class StoreFailed(Exception):
+class ObjectStoreError(Exception):
     """A request to an object store failed. The text is a sentence without secrets."""
 
     def __init__(self, trouble: StoreTrouble, text: str) -> None:
@@ -61,17 +61,17 @@ class ObjectReader(Protocol):
     """Whether the etag is made of MD5 sums of the content."""
 
     def read(self, size: int) -> bytes:
-        """The next bytes, empty at the end. Raises StoreFailed."""
+        """The next bytes, empty at the end. Raises ObjectStoreError."""
 
     def close(self) -> None:
         """Leave the rest."""
 
 
 class ObjectStore(Protocol):
-    """One bucket. All methods raise StoreFailed, and may be called from several threads."""
+    """One bucket. All methods raise ObjectStoreError, and may be called from several threads."""
 
-    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
-        """All objects whose key begins so, in the order of their keys."""
+    def list_objects(self, prefix: str, *, level: bool = False) -> Iterator[StoredObject]:
+        """All objects whose key begins so; with `level` those of further folders as one whose key ends in a slash."""
 
     def find(self, key: str) -> StoredObject:
         """One object's facts."""

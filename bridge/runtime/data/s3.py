@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.credentials import CredentialsSource
-from overspan.bridge.runtime.data.object_store import SentPart, StoredObject, StoreFailed, StoreTrouble
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, SentPart, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.signature import EMPTY, UNSIGNED, SignedRequest, quote_path, quote_query, sign
 
 ANSWER_SECONDS = 60.0
@@ -62,16 +62,20 @@ class S3Store:
         while self._connections:
             self._connections.pop().close()
 
-    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
-        """All objects whose key begins so, in the order of their keys."""
+    def list_objects(self, prefix: str, *, level: bool = False) -> Iterator[StoredObject]:
+        """All objects whose key begins so; with `level` those of further folders as one whose key ends in a slash."""
         token = ""
         while True:
             query = [("list-type", "2"), ("max-keys", "1000"), ("prefix", prefix)]
+            if level:
+                query.append(("delimiter", "/"))
             if token:
                 query.append(("continuation-token", token))
             answer = _parse(self._ask(_StoreRequest("GET", query=tuple(query))))
             for entry in answer.iter("Contents"):
                 yield _read_entry(entry)
+            for entry in answer.iter("CommonPrefixes"):
+                yield StoredObject(entry.findtext("Prefix") or "", 0, "")
             token = answer.findtext("NextContinuationToken") or ""
             if not token:
                 return
@@ -120,7 +124,7 @@ class S3Store:
         answer = _parse(self._ask(_StoreRequest("POST", key, (("uploadId", upload),), data=body)))
         if answer.tag.rpartition("}")[2] == "Error":
             # S3 answers 200 before it knows.
-            raise StoreFailed(
+            raise ObjectStoreError(
                 StoreTrouble.SILENT, self._name(f"{answer.findtext('Code')}: {answer.findtext('Message')}")
             )
         return _strip(answer.findtext("ETag") or "")
@@ -140,7 +144,7 @@ class S3Store:
         return self.read(response)
 
     def read(self, response: http.client.HTTPResponse, size: Optional[int] = None) -> bytes:
-        """Bytes of an answer. Raises StoreFailed where it breaks off."""
+        """Bytes of an answer. Raises ObjectStoreError where it breaks off."""
         try:
             return response.read(size)
         except (OSError, http.client.HTTPException) as error:
@@ -220,10 +224,10 @@ class S3Store:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def _silence(self, error: Exception) -> StoreFailed:
-        return StoreFailed(StoreTrouble.SILENT, self._name(f"does not answer: {error or type(error).__name__}"))
+    def _silence(self, error: Exception) -> ObjectStoreError:
+        return ObjectStoreError(StoreTrouble.SILENT, self._name(f"does not answer: {error or type(error).__name__}"))
 
-    def _refuse(self, response: http.client.HTTPResponse, request: _StoreRequest) -> StoreFailed:
+    def _refuse(self, response: http.client.HTTPResponse, request: _StoreRequest) -> ObjectStoreError:
         try:
             body = response.read(_SMALL)
             if response.length:
@@ -235,14 +239,14 @@ class S3Store:
         status, what = response.status, " ".join(filter(None, (code, message))) or response.reason
         words = self._name(f"answers {status} to {request.method} {self._bucket}/{request.key}: {what[:300]}")
         if status in _SILENT:
-            return StoreFailed(StoreTrouble.SILENT, words)
+            return ObjectStoreError(StoreTrouble.SILENT, words)
         if status in (401, 403) or code in _EXPIRED:
-            return StoreFailed(StoreTrouble.DENIED, words)
+            return ObjectStoreError(StoreTrouble.DENIED, words)
         if status == 404:
-            return StoreFailed(StoreTrouble.MISSING, words)
+            return ObjectStoreError(StoreTrouble.MISSING, words)
         if status in (409, 412):
-            return StoreFailed(StoreTrouble.TAKEN, words)
-        return StoreFailed(StoreTrouble.REFUSED, words)
+            return ObjectStoreError(StoreTrouble.TAKEN, words)
+        return ObjectStoreError(StoreTrouble.REFUSED, words)
 
     def _name(self, text: str) -> str:
         return f"the store {self._access.name} ({self._url.netloc}) {text}"
@@ -262,7 +266,7 @@ class S3Reader:
         self.etag_is_hash = not hidden and "kms" not in headers.get("x-amz-server-side-encryption", "")
 
     def read(self, size: int) -> bytes:
-        """The next bytes, empty at the end. Raises StoreFailed."""
+        """The next bytes, empty at the end. Raises ObjectStoreError."""
         return self._store.read(self._response, size)
 
     def close(self) -> None:
@@ -297,7 +301,7 @@ def _parse(body: bytes) -> ElementTree.Element:
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError:
-        raise StoreFailed(StoreTrouble.SILENT, "the store answers with something that is no XML") from None
+        raise ObjectStoreError(StoreTrouble.SILENT, "the store answers with something that is no XML") from None
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root
@@ -306,7 +310,7 @@ def _parse(body: bytes) -> ElementTree.Element:
 def _read_error(body: bytes) -> tuple[str, str]:
     try:
         root = _parse(body)
-    except StoreFailed:
+    except ObjectStoreError:
         return "", ""
     return root.findtext("Code") or "", root.findtext("Message") or ""
 

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 from typing import TypeVar
 
 from overspan.bridge.runtime.data.folder_state import SyncedFile
-from overspan.bridge.runtime.data.object_store import ObjectStore, SentPart, StoreFailed, StoreTrouble
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, SentPart, StoreTrouble
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class FileChanged(Exception):
 
 
 def send_file(store: ObjectStore, path: str, key: str, executor: Executor) -> SyncedFile:
-    """Send a file; parts by the executor's threads. Raises FileChanged, StoreFailed and OSError."""
+    """Send a file; parts by the executor's threads. Raises FileChanged, ObjectStoreError and OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size, written = _look(fd)
@@ -68,19 +68,19 @@ def _send_parts(store: ObjectStore, fd: int, key: str, executor: Executor) -> st
                 job.exception()
         try:
             store.abandon_upload(key, upload)
-        except StoreFailed:
+        except ObjectStoreError:
             pass  # Buckets have rules that remove what was never finished.
         raise
 
 
 def insist(call: Callable[[], T], tries: int = TRIES) -> T:
-    """Repeat a request that was not answered, for a moment. Raises StoreFailed."""
+    """Repeat a request that was not answered, for a moment. Raises ObjectStoreError."""
     pause = _FIRST_PAUSE
     while True:
         tries -= 1
         try:
             return call()
-        except StoreFailed as error:
+        except ObjectStoreError as error:
             if error.trouble is not StoreTrouble.SILENT or tries <= 0:
                 raise
         time.sleep(pause)

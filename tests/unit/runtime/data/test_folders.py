@@ -15,7 +15,7 @@ from overspan.bridge.runtime.data import sending
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders, count_bytes, is_open_for_writing
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.folder_state import FolderState
-from overspan.bridge.runtime.data.object_store import StoreFailed
+from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.s3 import S3Store
 
 MIB = 1 << 20
@@ -143,7 +143,7 @@ class TestSending:
         folder = open_folder()
         write(tmp_path / "out/1/a", b"1")
         whole.proxy.cut()
-        with pytest.raises(StoreFailed):
+        with pytest.raises(ObjectStoreError):
             folder.send(folder.scan())
         whole.proxy.mend()
         folder.send(folder.scan())
@@ -243,7 +243,7 @@ class TestFetching:
         kept = next(path for path in Path(cache).iterdir() if not path.suffix)
         kept.unlink()
         kept.with_suffix(".part").write_bytes(b"HELL")
-        with pytest.raises(StoreFailed, match="other content"):
+        with pytest.raises(ObjectStoreError, match="other content"):
             fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
         fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
         assert (tmp_path / "two/a").read_bytes() == b"hello"
@@ -282,7 +282,7 @@ class TestFetching:
         self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, key: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         found = [next(iter([bucket.find("data/a")]))._replace(key=key)] if bucket.put("data/a", b"") else []
-        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix: iter(found))
+        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
         with pytest.raises(DataRefused, match="no file can have the name"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
 
@@ -291,6 +291,6 @@ class TestFetching:
     ) -> None:
         bucket.put("data/a", b"")
         found = [bucket.find("data/a")._replace(size=1 << 60)]
-        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix: iter(found))
+        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
         with pytest.raises(OSError, match="do not fit"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")

@@ -11,7 +11,7 @@ import pytest
 from tests.stores import TestStore
 
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.object_store import StoreFailed, StoreTrouble
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
 
 Answer = Callable[[int, bytes], StoreAccess]
@@ -57,13 +57,13 @@ class TestObjects:
         assert read(bucket, "part", 6, etag) == b"6789"
         assert bucket.open("part", 6, etag).stored.size == 10
         bucket.put("part", b"abcdefghij")
-        with pytest.raises(StoreFailed) as failed:
+        with pytest.raises(ObjectStoreError) as failed:
             bucket.open("part", 6, etag)
         assert failed.value.trouble is StoreTrouble.TAKEN
 
     def test_only_one_of_several_writes_what_was_not_there(self, bucket: S3Store) -> None:
         bucket.put("once", b"first", new=True)
-        with pytest.raises(StoreFailed) as failed:
+        with pytest.raises(ObjectStoreError) as failed:
             bucket.put("once", b"second", new=True)
         assert failed.value.trouble is StoreTrouble.TAKEN
         assert read(bucket, "once") == b"first"
@@ -83,7 +83,7 @@ class TestObjects:
         upload = bucket.begin_upload("left", 5 << 20)
         part = bucket.put_part("left", upload, 1, b"x")
         bucket.abandon_upload("left", upload)
-        with pytest.raises(StoreFailed):
+        with pytest.raises(ObjectStoreError):
             bucket.finish_upload("left", upload, [part])
 
 
@@ -93,7 +93,7 @@ class TestFailures:
         bucket = reach(whole.access(), "gone")
         bucket.put("a", b"1")
         whole.proxy.cut()
-        with pytest.raises(StoreFailed, match=r"the store s3 .* does not answer") as failed:
+        with pytest.raises(ObjectStoreError, match=r"the store s3 .* does not answer") as failed:
             bucket.put("a", b"2")
         assert failed.value.trouble is StoreTrouble.SILENT
         whole.proxy.mend()
@@ -101,7 +101,7 @@ class TestFailures:
         assert read(bucket, "a") == b"3"
 
     def test_what_is_not_there(self, store: TestStore, reach: Reach) -> None:
-        with pytest.raises(StoreFailed, match=r"answers 404 .*NoSuchBucket") as failed:
+        with pytest.raises(ObjectStoreError, match=r"answers 404 .*NoSuchBucket") as failed:
             list(reach(store.access(), "no-such-bucket").list_objects(""))
         assert failed.value.trouble is StoreTrouble.MISSING
 
@@ -118,19 +118,19 @@ class TestFailures:
         self, answer: Answer, reach: Reach, status: int, code: str, trouble: StoreTrouble
     ) -> None:
         access = answer(status, f"<Error><Code>{code}</Code><Message>why</Message></Error>".encode())
-        with pytest.raises(StoreFailed, match=f"{code} why") as failed:
+        with pytest.raises(ObjectStoreError, match=f"{code} why") as failed:
             reach(access, "bucket").put("key", b"data")
         assert failed.value.trouble is trouble
         assert "hidden" not in str(failed.value)
 
     @pytest.mark.parametrize("body", [b"", b"<html>", b"\x00\xff"])
     def test_an_answer_that_is_no_xml(self, answer: Answer, reach: Reach, body: bytes) -> None:
-        with pytest.raises(StoreFailed):
+        with pytest.raises(ObjectStoreError):
             list(reach(answer(200, body), "bucket").list_objects(""))
 
     def test_an_error_that_comes_with_200_is_one(self, answer: Answer, reach: Reach) -> None:
         access = answer(200, b"<Error><Code>InternalError</Code><Message>m</Message></Error>")
-        with pytest.raises(StoreFailed, match="InternalError"):
+        with pytest.raises(ObjectStoreError, match="InternalError"):
             reach(access, "bucket").finish_upload("key", "1", [])
 
 
@@ -157,13 +157,13 @@ class TestCredentials:
     def test_a_file_that_does_not_say_them(self, tmp_path: Path, text: str, words: str) -> None:
         file = tmp_path / "credentials"
         file.write_text(text)
-        with pytest.raises(StoreFailed, match=words) as failed:
+        with pytest.raises(ObjectStoreError, match=words) as failed:
             S3Store(StoreAccess("s3", "http://127.0.0.1:1", credentials_file=str(file)), "b").find("k")
         assert failed.value.trouble is StoreTrouble.DENIED
         assert "hidden" not in str(failed.value)
 
     def test_a_file_that_is_not_there(self) -> None:
-        with pytest.raises(StoreFailed, match="the credentials of the store s3 cannot be read: /none"):
+        with pytest.raises(ObjectStoreError, match="the credentials of the store s3 cannot be read: /none"):
             S3Store(StoreAccess("s3", "http://127.0.0.1:1", credentials_file="/none"), "b").find("k")
 
 
