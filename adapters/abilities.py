@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from overspan.adapters.contract import Refusal
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.runtime.data.transfers import RescuedData
 
 
 @dataclass(frozen=True)
@@ -357,3 +358,11 @@ class Traces(Protocol):
 
     async def remove_traces(self, traces: Sequence[Trace]) -> None:
         """End these launches and remove their objects; save only logs that are at hand. Raises Unreachable."""
+
+
+@runtime_checkable
+class DataRescue(Protocol):
+    """Data that a job could not send to its object stores stays on the cluster, and can be sent later."""
+
+    async def rescue_data(self, job: int) -> RescuedData | None:
+        """Send what an ended job has left; None where it has left nothing. Raises ObjectStoreError and OSError."""

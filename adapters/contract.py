@@ -17,6 +17,7 @@ from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobNeed
+from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.validation.positions import NOWHERE, Positions
 
 if TYPE_CHECKING:
@@ -299,6 +300,8 @@ class ClusterConfig:
     """The launch of a handle, with the facts that the store has of it now; None for one that is over or unknown."""
     paths: Mapping[str, SharedFolder] = field(default_factory=dict)
     """Folders that the cluster shares with others, by the name that all of them use."""
+    stores: Mapping[str, StoreAccess] = field(default_factory=dict)
+    """Object stores by name, with their credentials, which an adapter keeps where only the job's user reads them."""
 
 
 class Opener(Protocol):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import Foreign, Invitation, StepEntrance, StepRequest, Written
 from overspan.adapters.contract import Adapter, Decider, Node, Unmet
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.storage import MountMode
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Traits:
     """The `by` of a `Requeue` that the cluster itself made: the same native job is the next launch. Empty: never."""
     own_queue: bool = False
     """The cluster's own queue orders the waiting jobs, by priorities that are not Overspan's."""
+    mount_modes: frozenset[MountMode] = frozenset()
+    """How folders of object stores can be seen there; a job with another mode is refused."""
     warns_of_preemption: bool = False
     """`on_preemption` of the job file has an effect."""
     failover_timeout: Callable[[Job], float | None] = _wait_for_ever

@@ -43,7 +43,12 @@ from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.secret_names import hide_secrets
+from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.data.mounts import list_folders, remove_if_empty
+from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.stores import read_store
+from overspan.bridge.runtime.data.transfers import RescuedData, rescue_folder
 from overspan.bridge.runtime.zip_application import build_archive
 
 _log = logging.getLogger(__name__)
@@ -67,9 +72,11 @@ class LocalCluster:
         self._root = os.path.abspath(root)
         self._settings = read_settings(config)
         self._list_waiting = config.list_waiting
+        self._stores = config.stores
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
+            mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
             default_partition=lambda: self._settings.default_partition.name,
             find_last_number=self.find_last_number,
             forget=self.forget,
@@ -171,6 +178,10 @@ class LocalCluster:
         """Wait until something changes there, by inotify where it tells all."""
         return await self._checkpoints.wait(folders, timeout)
 
+    async def rescue_data(self, job: int) -> RescuedData | None:
+        """Send what an ended job could not."""
+        return await asyncio.to_thread(_rescue, self._root, job)
+
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""
         self._closed = True
@@ -245,7 +256,8 @@ class LocalCluster:
         return self._capacity
 
     def _make_dispatch(self) -> Dispatch:
-        return Dispatch(self._root, self._settings, self.name, self._node, kernel.read_boot_id())
+        boot_id = kernel.read_boot_id()
+        return Dispatch(self._root, self._settings, self.name, self._node, boot_id, stores=self._stores)
 
     async def _ready(self) -> None:
         """Load all launches and start watching, once, at the first use. Raises Unreachable."""
@@ -363,3 +375,20 @@ def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:
         raise Unreachable(f"the local cluster's folder {root} cannot be used: {error.strerror or error}") from error
     member = (place.folder, str(place.launch), "", request.task, str(request.node))
     return Entrance((python, "-I", "-S", archive, "shell", *member, *request.command))
+
+
+def _rescue(root: str, job: int) -> RescuedData | None:
+    """Send all that a job has left in folders that it wrote to."""
+    found = [folder for folder in list_folders(root, job) if folder.written]
+    sent = []
+    for folder in found:
+        store = S3Store(read_store(root, folder.mount.store), folder.url.bucket)
+        try:
+            sent.append(rescue_folder(folder, store))
+        finally:
+            store.close()
+    remove_if_empty(root, job)
+    if not sent:
+        return None
+    newer = tuple(name for one in sent for name in one.newer)
+    return RescuedData(sum(one.files for one in sent), sum(one.size for one in sent), newer)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Order, Refusal
 from overspan.adapters.local import journals, launches
@@ -34,6 +35,7 @@ from overspan.adapters.local.supervisor_names import SupervisorNames
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
+from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
 from overspan.bridge.runtime.core.mounts import sweep_links
 from overspan.bridge.runtime.core.shortages import is_shortage
@@ -61,7 +63,16 @@ _GIVE_UP_AFTER = 8
 class Dispatch:
     """The live launches. Not reentrant: its owner calls one coroutine at a time."""
 
-    def __init__(self, root: str, settings: Settings, cluster: str, node: str, boot_id: str) -> None:
+    def __init__(
+        self,
+        root: str,
+        settings: Settings,
+        cluster: str,
+        node: str,
+        boot_id: str,
+        *,
+        stores: Mapping[str, StoreAccess] = MappingProxyType({}),
+    ) -> None:
         self.runs: dict[str, LocalLaunch] = {}
         self.reports = Reports(root, self.runs)
         self.queue = ThrottledQueue()
@@ -77,6 +88,7 @@ class Dispatch:
         self._cluster = cluster
         self._node = node
         self._boot_id = boot_id
+        self._stores = stores
         self._addresses = Addresses()
         self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
         self._names = SupervisorNames(SHARED, _PER_SUPERVISOR, _PER_SUPERVISOR)
@@ -225,7 +237,8 @@ class Dispatch:
         self._set_reasons()
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
-        facts = GrantFacts(self._cluster, time.time(), self._node, self._settings.names, self._boot_id)
+        names = self._settings.names
+        facts = GrantFacts(self._cluster, time.time(), self._node, names, self._boot_id, self._stores)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:
             self._release(run)

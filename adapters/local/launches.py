@@ -17,8 +17,9 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import FORMAT, Launch
@@ -65,7 +66,9 @@ from overspan.bridge.model.events import (
 )
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
+from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core import loss_records
+from overspan.bridge.runtime.data.stores import write_stores
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +135,7 @@ class GrantFacts(NamedTuple):
     node: str
     isolation: str
     boot_id: str
+    stores: Mapping[str, StoreAccess] = MappingProxyType({})
 
 
 def make_root(root: str) -> None:
@@ -205,6 +209,9 @@ def _write_files(run: LocalLaunch, facts: GrantFacts) -> None:
         "environment": dict(run.launch.environment),
     }
     write_document(place.plan, plan)
+    used = {mount.store for task in run.launch.job.spec.tasks for mount in task.storage}
+    if used:
+        write_stores(place.root, [access for name, access in facts.stores.items() if name in used])
     if run.kept:
         run.orders = 0
         write_orders(run, run.kept)

@@ -110,6 +110,7 @@ class CancelBody(RequestBody):
     signal: Annotated[str, Field(max_length=32)] | None = None
     batch_only: bool = False
     full: bool = False
+    flush: bool = True
 
 
 class EmptyBody(RequestBody):

@@ -216,7 +216,7 @@ def _add_cancel(router: APIRouter, controller: Controller) -> None:
         if not body.refs and filters == Filters():
             raise InvalidRequest("no job is named", remedy="give ids, or a filter such as a user")
         wish = (body.refs, body.task, filters, body.signal or "", body.batch_only, by.name, body.full)
-        request = CancelRequest(*wish, within=by.within, inside=by.job)
+        request = CancelRequest(*wish, within=by.within, inside=by.job, flush=body.flush)
         outcome = await controller.orders.cancel(request)
         errors = [{"ref": ref, "error": describe_error(error)} for ref, error in outcome.errors]
         return answer(done=outcome.done, errors=errors, **({"note": outcome.note} if outcome.note else {}))

@@ -40,6 +40,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "evals": CommandEntry("jobs.evals", "evaluations of a job's checkpoints: scores, runs, watches", _JOBS),
     "pool": CommandEntry("jobs.pool", "pools of warm workers: apply, show, resize, delete", _JOBS),
     "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
+    "data": CommandEntry("data.transfers", "files to object stores and back; `span storage` lists them", _JOBS),
+    "storage": CommandEntry("data.storage"),
     "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
     "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),
     "salloc": CommandEntry("slurm.salloc", "hold nodes while a command runs here", _SLURM),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Transition,
         Variable,
     )
+    from overspan.bridge.client.storage import StorageCalls
 
 EVENT_SECONDS = 60.0
 """Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
@@ -359,6 +360,8 @@ class Client(DaemonTransport):
             "signal": order.signal or None,
             "batch_only": order.batch_only,
             "full": order.full,
+            # A daemon of the version before knows no such key.
+            **({} if order.flush else {"flush": False}),
         }
         # A signal that is sent twice may be two to the program.
         send = self._post if order.signal else self._post_again
@@ -493,6 +496,13 @@ class Client(DaemonTransport):
     def remove_crontab(self) -> None:
         """Remove the user's crontab; jobs that it has made go on."""
         self._post("/v1/crontab/remove", {})
+
+    @property
+    def storage(self) -> StorageCalls:
+        """Object stores, as the daemon reaches them."""
+        from overspan.bridge.client.storage import StorageCalls
+
+        return StorageCalls(self)
 
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
 

@@ -78,6 +78,8 @@ class CancelOrder(NamedTuple):
     signal: str = ""
     batch_only: bool = False
     full: bool = False
+    flush: bool = True
+    """Whether data that is on its way to an object store is waited for."""
 
 
 class FailedOrder(NamedTuple):

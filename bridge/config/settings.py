@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from overspan.bridge.config.store_settings import StoreName, StoreSettings
 from overspan.bridge.model.durations import parse_delay
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.sizes import parse_skypilot_memory
@@ -126,6 +127,8 @@ class Settings(DocumentModel):
     paths: dict[FolderName, Folder] = Field(default_factory=dict, max_length=100)
     """What this machine calls folders that it shares with clusters."""
     clusters: dict[Annotated[str, Field(pattern=_NAME)], ClusterSettings] = Field(default_factory=dict, max_length=1000)
+    stores: dict[StoreName, StoreSettings] = Field(default_factory=dict, max_length=100)
+    """Object stores that jobs' storage, evaluations and `span storage` reach."""
     ticks: PollIntervals = PollIntervals()
     limits: DaemonLimits = DaemonLimits()
     server: ServerSettings = ServerSettings()

@@ -42,6 +42,7 @@ from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
+from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
@@ -114,9 +115,9 @@ class _StoredLaunches:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of fourteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
-    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules` and `sent_forms`. All other attributes are
-    parts inside.
+    The API calls its methods and those of fifteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules`, `sent_forms` and `storage`. All other
+    attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -141,7 +142,7 @@ class Controller:
         self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
-        self.submitter = Submitter(self.recorder, self.clusters, settings.limits, parts.reader)
+        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
@@ -160,6 +161,7 @@ class Controller:
         self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
+        self.storage = Storage(self.clusters, settings.stores, self.directory, parts.personal)
         self.dispatcher = Dispatcher(
             self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
         )

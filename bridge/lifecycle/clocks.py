@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 from overspan.bridge.lifecycle.lookup import find_node
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
-from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
+from overspan.bridge.model.job import Attempt, Ending, Flush, Job, NodeRun, Stop, Task
 from overspan.bridge.model.records import replace
 
 _Move = Callable[[Optional[float]], Any]
@@ -100,6 +100,7 @@ def _move_attempt(attempt: Attempt, move: _Move) -> Attempt:
         ended_at=move(attempt.ended_at),
         stop=None if attempt.stop is None else _move_stop(attempt.stop, move),
         warned_at=move(attempt.warned_at),
+        flush=None if attempt.flush is None else _move_flush(attempt.flush, move),
     )
 
 
@@ -111,6 +112,10 @@ def _move_node(node: NodeRun, move: _Move) -> NodeRun:
 
 def _move_stop(stop: Stop, move: _Move) -> Stop:
     return replace(stop, at=move(stop.at), kill_at=move(stop.kill_at), killed_at=move(stop.killed_at))
+
+
+def _move_flush(flush: Flush, move: _Move) -> Flush:
+    return replace(flush, at=move(flush.at), until=move(flush.until))
 
 
 HANDLERS: dict[type, Callable[[Job, Any], Optional[Job]]] = {events.ClockSet: _clock_set}

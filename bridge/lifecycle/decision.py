@@ -16,7 +16,18 @@ from overspan.bridge.model.allocations import has_body
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.elastic import SCALED, SCALED_NOTICE
-from overspan.bridge.model.events import Decision, Expire, HoldOver, Kill, Launch, NodeRelaunch, Notice, Terminate, Warn
+from overspan.bridge.model.events import (
+    AbandonFlush,
+    Decision,
+    Expire,
+    HoldOver,
+    Kill,
+    Launch,
+    NodeRelaunch,
+    Notice,
+    Terminate,
+    Warn,
+)
 from overspan.bridge.model.job import Attempt, Ending, Job, Task
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import TaskSpec
@@ -117,6 +128,10 @@ def _start_due(job: Job, spec: TaskSpec, task: Task, agenda: _Agenda) -> bool:
 
 
 def _decide_live(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: _Agenda) -> None:
+    if attempt.flush is not None:
+        if task.unflushed or agenda.due(attempt.flush.until):
+            agenda.events.append(AbandonFlush(agenda.now, task.name, attempt.number))
+        return
     if attempt.stop is not None:
         if attempt.stop.killed_at is None and agenda.due(attempt.stop.kill_at):
             agenda.events.append(Kill(agenda.now, task.name, attempt.number))

@@ -6,8 +6,9 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.execution import begin_attempt, stop_attempt
 from overspan.bridge.lifecycle.failover import is_withdrawal, withdraw
+from overspan.bridge.lifecycle.flushing import end_programs
 from overspan.bridge.lifecycle.lookup import find_attempt, find_task, put_node
-from overspan.bridge.lifecycle.outcomes import end_attempt, put_attempt, put_task
+from overspan.bridge.lifecycle.outcomes import put_attempt, put_task
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause, find_cause
 from overspan.bridge.model.job import Ending, Job, NodeRun
@@ -59,13 +60,13 @@ def _terminate(job: Job, event: events.Terminate) -> Optional[Job]:
         return None
     task, attempt = found
     cause = find_cause(event.cause)
-    if cause is None or attempt.stop is not None:
+    if cause is None or attempt.stop is not None or attempt.flushing:
         return None
     attempt = stop_attempt(attempt, cause, event)
     task = put_attempt(replace(task, state=move(task.state, State.COMPLETING)), attempt)
     if any(node.live for node in attempt.nodes):
         return put_task(job, task)
-    return end_attempt(job, task, attempt, event.at)
+    return end_programs(job, task, attempt, event.at)
 
 
 def _kill(job: Job, event: events.Kill) -> Optional[Job]:

@@ -18,6 +18,26 @@ from overspan.bridge.model.states import State, move
 
 
 def _cancel(job: Job, event: events.Cancel) -> Optional[Job]:
+    if event.flush:
+        return _end(job, event)
+    skipped = _skip_flush(job, event.task)
+    ended = _end(skipped, event)
+    return ended if ended is not None else skipped if skipped is not job else None
+
+
+def _skip_flush(job: Job, name: str) -> Job:
+    """The job that does not wait for the data of these tasks."""
+    if not any(_waits_for_data(job, task, name) for task in job.tasks):
+        return job
+    tasks = (replace(task, unflushed=True) if _waits_for_data(job, task, name) else task for task in job.tasks)
+    return replace(job, tasks=tuple(tasks))
+
+
+def _waits_for_data(job: Job, task: Task, name: str) -> bool:
+    return name in ("", task.name) and not task.over and not task.unflushed and job.spec_of(task.name).flushes
+
+
+def _end(job: Job, event: events.Cancel) -> Optional[Job]:
     if event.task:
         return _cancel_task(job, event)
     if job.over:

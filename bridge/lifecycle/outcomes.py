@@ -14,6 +14,7 @@ from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Stop, Task
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import OnFailure, RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
+from overspan.bridge.model.storage import OnFlushFailure
 
 LOSSES = frozenset(cause for cause, row in CONSEQUENCES.items() if row.charge is Charge.RECOVERIES)
 
@@ -28,9 +29,15 @@ def put_attempt(task: Task, attempt: Attempt) -> Task:
     return replace(task, attempts=(*task.attempts[:-1], attempt))
 
 
-def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
-    """Close an attempt whose nodes have all ended: another attempt follows, or its task ends."""
-    cause, node = _verdict(job.spec_of(task.name), attempt)
+def end_attempt(job: Job, task: Task, attempt: Attempt, at: float, unsent: str = "") -> Job:
+    """Close an attempt whose nodes have all ended: another attempt follows, or its task ends.
+
+    `unsent` says which of its data is not in its store, and why.
+    """
+    spec = job.spec_of(task.name)
+    cause, node = _verdict(spec, attempt)
+    if unsent and spec.flush.on_failure is OnFlushFailure.FAIL and CONSEQUENCES[cause].state is State.COMPLETED:
+        cause = Cause.CANCEL if task.unflushed else Cause.FLUSH
     at = max([at, *(run.ended_at for run in attempt.nodes if run.ended_at is not None)])
     if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
         # It failed before the order reached it. The order still applies, and the restart is not charged to a budget.
@@ -43,9 +50,13 @@ def end_attempt(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
         cause=cause,
         exit_code=node.exit_code,
         signal=node.signal,
-        detail=describe_overdue(job, job.spec_of(task.name), task) if cause is Cause.NOT_READY else node.detail,
+        detail=_join(describe_overdue(job, spec, task) if cause is Cause.NOT_READY else node.detail, unsent),
     )
     return follow(job, replace(put_attempt(task, closed), wanted=None, ready_at=None), closed, at)
+
+
+def _join(*sentences: str) -> str:
+    return "; ".join(filter(None, sentences))
 
 
 def follow(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
@@ -105,6 +116,9 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
     state, reason, _ = CONSEQUENCES[cause]
     task = replace(task, state=move(task.state, state), reason=reason, next_start=None, wanted=None, ended_at=at)
     job = put_task(job, task)
+    if job.ending is not None and cause is Cause.FLUSH and job.ending.state is State.COMPLETED:
+        # A job has not done what it should while data of an auxiliary task is missing.
+        return replace(job, ending=replace(job.ending, state=state, reason=reason))
     if job.ending is not None:
         return _complete_in_time(job, at) if job.ending.cause is Cause.DEADLINE else job
     spec = job.spec_of(task.name)

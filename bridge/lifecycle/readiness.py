@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.execution import read_probe
+from overspan.bridge.lifecycle.flushing import describe_flush
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.needs import list_unmet_needs
 from overspan.bridge.lifecycle.outcomes import put_task
@@ -32,7 +33,10 @@ def reason_of(job: Job, task: Task) -> str:
 
 
 def describe_wait(job: Job, task: Task) -> str:
-    """`t waits for s: tcp s-0:9999, 8 tries, connection refused`; empty for a task that waits for none of its job."""
+    """`t waits for s: tcp s-0:9999, 8 tries, connection refused`; empty for a task that waits for nothing."""
+    attempt = task.current
+    if attempt is not None and attempt.flush is not None and attempt.flushing:
+        return f"{task.name} waits for its data: {describe_flush(attempt.flush)}"
     if not _waits(job, task):
         return ""
     return f"{task.name} waits for {'; '.join(_describe_need(job, need) for need in _unmet(job, task))}"

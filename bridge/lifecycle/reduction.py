@@ -14,6 +14,7 @@ from overspan.bridge.lifecycle import (
     decision_effects,
     failover,
     members,
+    flushing,
     order_effects,
     readiness,
     report_effects,
@@ -28,6 +29,7 @@ from overspan.bridge.model.records import replace
 _HANDLERS = {
     **report_effects.HANDLERS,
     **readiness.HANDLERS,
+    **flushing.HANDLERS,
     **order_effects.HANDLERS,
     **suspension.HANDLERS,
     **members.HANDLERS,

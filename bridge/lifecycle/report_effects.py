@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from overspan.bridge.lifecycle.execution import end_node, place_members, start_node
+from overspan.bridge.lifecycle.flushing import end_programs
 from overspan.bridge.lifecycle.lookup import find_node, find_task, name_nodes, put_node
-from overspan.bridge.lifecycle.outcomes import end_attempt, end_task, put_attempt, put_task
+from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task
 from overspan.bridge.lifecycle.retries import charge_retry, restart_scope, retry_time
 from overspan.bridge.lifecycle.settlement import reset
 from overspan.bridge.lifecycle.stages import is_carried
@@ -79,7 +80,7 @@ def _node_ended(job: Job, event: events.NodeEnded) -> Optional[Job]:
     restarts = attempt.stop is None and any(node.next_start is not None for node in attempt.nodes)
     if restarts or any(node.live for node in attempt.nodes):
         return put_task(job, task)
-    return end_attempt(job, task, attempt, event.at)
+    return end_programs(job, task, attempt, event.at)
 
 
 def _retry_node(job: Job, task: Task, node: NodeRun) -> tuple[Task, NodeRun]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from overspan.bridge.lifecycle.flushing import FLUSHING
 from overspan.bridge.lifecycle.needs import needs_lost
 from overspan.bridge.lifecycle.outcomes import end_task
 from overspan.bridge.lifecycle.stages import is_carried, list_carried, move_on
@@ -156,11 +157,18 @@ def _find_trouble(job: Job) -> str:
     return next((reason for reason in reasons if reason != "None"), "None")
 
 
+def _only_flushes(job: Job) -> bool:
+    """Whether nothing is left of the launch but data on its way."""
+    left = [task for task in list_carried(job) if not task.over]
+    return bool(left) and all(task.flushing for task in left)
+
+
 def _derive(job: Job) -> tuple[State, str]:
     if job.ending is not None:
         if job.ending.hold_until is not None:
             return State.COMPLETING, "HeldOnFailure"
-        return (State.COMPLETING, "None") if job.granted_at is not None else (job.state, job.reason)
+        reason = FLUSHING if _only_flushes(job) else "None"
+        return (State.COMPLETING, reason) if job.granted_at is not None else (job.state, job.reason)
     if job.granted_at is None:
         return State.PENDING, job.reason
     if job.suspended_at is not None:
@@ -168,6 +176,8 @@ def _derive(job: Job) -> tuple[State, str]:
     # A resumed job is RUNNING again, even if all its tasks wait.
     before = State.RUNNING if job.state is State.SUSPENDED else job.state
     carried = list_carried(job)
+    if _only_flushes(job):
+        return State.COMPLETING, FLUSHING
     states = {task.state for task in carried}
     if State.RUNNING in states:
         return State.RUNNING, "None"

@@ -34,6 +34,8 @@ _TOLD = (
     events.Warn,
     events.Kill,
     events.TaskReady,
+    events.Flushed,
+    events.AbandonFlush,
     events.ClockSet,
     events.NodeRelaunch,
     events.Expire,
@@ -111,6 +113,12 @@ def describe(event: Event) -> str:
         return f"is to have {size} members" + (f", by {event.by}" if event.by else "")
     if isinstance(event, events.Preempt):
         return f"PREEMPTED by {event.by}" if event.by else "PREEMPTED"
+    if isinstance(event, events.Flushed):
+        return (
+            f"data is not in its store: {one_line(event.error, MOST_WORDS)}"
+            if event.error
+            else "all data is in its store"
+        )
     if isinstance(event, events.ORDERS):
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
@@ -150,6 +158,8 @@ _WORDS = {
     events.Warn: "told that the time limit is near",
     events.Kill: "KILL sent, the grace period is over",
     events.TaskReady: "ready",
+    events.AbandonFlush: "no more data is sent",
+    events.Flushing: "data is on its way",
     events.Queued: "queued by the cluster",
     events.Resolved: "one thing that it waits for is settled",
     events.Gathered: "the last element has ended",

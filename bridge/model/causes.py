@@ -49,6 +49,7 @@ class Cause(str, Enum):
     REFUSED = "refused"
     NEVER_STARTED = "never_started"
     FAILOVER = "failover"
+    FLUSH = "flush"
     SYSTEM = "system"
 
 
@@ -97,6 +98,7 @@ CONSEQUENCES: dict[Cause, Consequence] = {
     Cause.REFUSED: Consequence(State.FAILED, "BadConstraints", Charge.FINAL),
     Cause.NEVER_STARTED: Consequence(State.FAILED, "StartTimeout", Charge.RECOVERIES),
     Cause.FAILOVER: Consequence(State.CANCELLED, "FailedOver", Charge.OPERATOR),
+    Cause.FLUSH: Consequence(State.FAILED, "FlushFailed", Charge.FINAL),
     Cause.SYSTEM: Consequence(State.FAILED, "SystemFailure", Charge.FINAL),
 }
 

@@ -90,6 +90,29 @@ class Probed(NamedTuple):
     answer: str = ""
 
 
+class Flushing(NamedTuple):
+    """Data of an ended attempt is on its way to its stores; `left` is the bytes that are not there yet.
+
+    `trouble` says what keeps it from getting there at present.
+    """
+
+    at: float
+    task: str
+    attempt: int
+    left: int
+    trouble: str = ""
+
+
+class Flushed(NamedTuple):
+    """All data of an ended attempt is in its stores; with an `error`, `left` bytes of it are not and will not be."""
+
+    at: float
+    task: str
+    attempt: int
+    error: str = ""
+    left: int = 0
+
+
 class LaunchLost(NamedTuple):
     """The cluster no longer knows the launch; `cause` is a `Cause` value (NODE, PREEMPTION, TIME, CANCEL...)."""
 
@@ -132,6 +155,7 @@ class Cancel(NamedTuple):
     `grace` is the seconds between TERM and KILL where the tasks' own do not count; it is for the whole job only.
     With `done`, a reason in one word, the whole job ends as COMPLETED: it has reached what it is for (`stop_when`).
     With `delayed`, it then gets a notice first, and the termination delay of each task.
+    Without `flush`, data that is not in its store yet stays where it is.
     """
 
     at: float
@@ -140,6 +164,7 @@ class Cancel(NamedTuple):
     grace: Optional[int] = None
     done: str = ""
     delayed: bool = False
+    flush: bool = True
 
 
 class Hold(NamedTuple):
@@ -352,6 +377,14 @@ class Kill(NamedTuple):
     attempt: int
 
 
+class AbandonFlush(NamedTuple):
+    """Stop sending an ended attempt's data: its time is over, or an operator does not want it."""
+
+    at: float
+    task: str
+    attempt: int
+
+
 class HoldOver(NamedTuple):
     """The time for looking at a failed job's allocation is over."""
 
@@ -433,6 +466,8 @@ Report = Union[
     NodeEnded,
     TaskReady,
     Probed,
+    Flushing,
+    Flushed,
     LaunchLost,
     Resolved,
     ClockSet,
@@ -465,6 +500,7 @@ Decision = Union[
     Warn,
     Terminate,
     Kill,
+    AbandonFlush,
     HoldOver,
     Drawn,
     Expire,

@@ -71,6 +71,19 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Flush:
+    """Data of an attempt whose programs have ended is on its way to its stores, at most until `until`.
+
+    `left` is the bytes that are not there yet, None while nobody has told, and `trouble` what keeps them from it.
+    """
+
+    at: float
+    until: float
+    left: Optional[int] = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One run of a task, all its nodes together."""
 
@@ -88,11 +101,18 @@ class Attempt:
     detail: str = ""
     suspended: float = 0.0
     """Seconds for which it was suspended; they do not count against its wall time."""
+    flush: Optional[Flush] = None
+    """Set when its programs have ended and its data has not been sent yet; it lives until that has."""
 
     @property
     def live(self) -> bool:
-        """Whether any node may still have processes."""
+        """Whether any node may still have processes, or data to send."""
         return self.ended_at is None
+
+    @property
+    def flushing(self) -> bool:
+        """Whether its programs have ended, and data is on its way."""
+        return self.flush is not None and self.ended_at is None
 
     @property
     def begun_at(self) -> Optional[float]:
@@ -134,6 +154,8 @@ class Task:
     """The wall time in force where an operator changed it, 0 for no limit; None: the spec's holds."""
     size: Optional[int] = None
     """How many members an elastic task is to have (`span scale`); None: what its spec wants, and more with room."""
+    unflushed: bool = False
+    """Whether an operator cancelled it without waiting for its data."""
 
     @property
     def current(self) -> Optional[Attempt]:
@@ -144,6 +166,11 @@ class Task:
     def live(self) -> bool:
         """Whether its newest attempt may have processes."""
         return bool(self.attempts) and self.attempts[-1].live
+
+    @property
+    def flushing(self) -> bool:
+        """Whether only data of its newest attempt is still on its way."""
+        return bool(self.attempts) and self.attempts[-1].flushing
 
     @property
     def over(self) -> bool:

@@ -94,3 +94,13 @@ def shorten_memory(mib: float) -> str:
 def format_memory_option(mib: int) -> str:
     """Write MiB as a value that --mem reads back unchanged."""
     return f"{mib // 1024}G" if mib and mib % 1024 == 0 else f"{mib}M"
+
+
+def format_bytes(count: int) -> str:
+    """Write an amount of data for reading: 345 bytes, 12.3 MiB."""
+    amount, unit = float(count), "bytes"
+    for following in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, following
+    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"

@@ -18,6 +18,7 @@ from overspan.bridge.model.pools import WorkerOf
 from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
+from overspan.bridge.model.storage import FlushPolicy, MountMode, StorageMount
 
 
 class Form(str, Enum):
@@ -184,6 +185,8 @@ class TaskSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     file_mounts: Mapping[str, str] = field(default_factory=dict)
+    storage: tuple[StorageMount, ...] = ()
+    flush: FlushPolicy = FlushPolicy()
     volumes: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -209,6 +212,11 @@ class TaskSpec:
     cluster: str = ""
     native: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Native options by kind of cluster: `slurm`, `kubernetes`."""
+
+    @property
+    def flushes(self) -> bool:
+        """Whether an ended attempt may still have data to send."""
+        return any(mount.mode is MountMode.MOUNT_CACHED for mount in self.storage)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class State(str, Enum):
     SUSPENDED = "SUSPENDED"
     """Stopped by the operator; left by resume or by an end."""
     COMPLETING = "COMPLETING"
-    """The end is decided, processes may still be there. Left when the last one is gone."""
+    """The end is decided, or all programs have ended: processes may still be there, or data on its way to its store."""
     COMPLETED = "COMPLETED"
     """Terminal: ended as it should."""
     FAILED = "FAILED"
@@ -104,6 +104,12 @@ MOVES: tuple[StateTransition, ...] = (
     StateTransition(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
     StateTransition(State.RUNNING, State.COMPLETING, "decider", "end decided"),
     StateTransition(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
+    StateTransition(State.RUNNING, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
+    StateTransition(State.CONFIGURING, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
+    StateTransition(State.SUSPENDED, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
+    StateTransition(
+        State.COMPLETING, State.RUNNING, "operator", "a task starts again while data of others is on its way"
+    ),
     StateTransition(State.PENDING, State.COMPLETED, "cluster", "ended well before its start was seen"),
     *_ends(State.PENDING),
     *_leaves(State.CONFIGURING),

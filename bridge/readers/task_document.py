@@ -18,17 +18,18 @@ from overspan.bridge.model.spec import (
     RetryPolicy,
     TaskSpec,
 )
+from overspan.bridge.model.storage import FlushPolicy
 from overspan.bridge.readers.field_types import Record, take_plain
 from overspan.bridge.readers.native_options import slurm_options
 from overspan.bridge.readers.placement import ClusterRequest, check_clusters
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.resources_mapping import Alternative, RequestedResources, map_resources
+from overspan.bridge.readers.storage_mounts import read_mounts
 from overspan.bridge.readers.task_variables import add_login, fill_variables, read_variables
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault
 from overspan.bridge.validation.yaml_nodes import Node, Table, describe, key_place, place_in
 
 Values = dict[str, Any]
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ACTIVATION = re.compile(
     r"^[ \t]*(?:[^#\n]*(?:&&|;)[ \t]*)?((?:conda|mamba|micromamba) activate|nvm use)\b", re.MULTILINE
 )
@@ -61,7 +62,7 @@ class ParsedTask:
     @property
     def mount_places(self) -> dict[str, Place]:
         """Where each source of `file_mounts` stands."""
-        mounts = self.spec.file_mounts
+        mounts = {**self.spec.file_mounts, **{mount.target: mount.url for mount in self.spec.storage}}
         return {source: place_in(self.table, "file_mounts", target) for target, source in mounts.items()}
 
     def place(self, *path: str | int) -> Place:
@@ -82,7 +83,7 @@ class _Later(NamedTuple):
         self.places[f"{self.task}.{key}" + (f" ({detail})" if detail else "")] = place
 
 
-_READ_LATER = frozenset({"cluster", "elastic", "file_mounts", "needs", "volumes", "workdir"})
+_READ_LATER = frozenset({"cluster", "elastic", "file_mounts", "flush", "needs", "volumes", "workdir"})
 """Fields that are made of their keys when more is known."""
 
 
@@ -106,6 +107,7 @@ def read_task(table: Table, record: Record, name: str, context: ReadContext, fou
         "labels": first.labels,
         "ports": tuple(dict.fromkeys((*values.get("ports", ()), *wanted.ports))),
         "retry": _read_retry(values, wanted.recovery, table, found),
+        "flush": FlushPolicy(**values.get("flush", {})),
         "ready": _read_ready(values.get("ready"), table, found),
         "native": first.native,
     }
@@ -266,23 +268,18 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
 
 
 def _read_files(table: Table, values: Values, context: ReadContext, later: _Later, found: Diagnostics) -> Values:
-    """workdir, file_mounts and volumes; repositories, storage and sized volumes go to `later`."""
-    files: Values = {"file_mounts": {}, "volumes": {}}
+    """workdir, file_mounts and volumes; repositories, sized volumes and some storage go to `later`."""
+    files: Values = {"volumes": {}}
     workdir = values.get("workdir")
     if isinstance(workdir, str):
         files["workdir"] = absolute(workdir, context)
     elif workdir:
         later.add("workdir", workdir, place_in(table, "workdir"), f"the repository {workdir.get('url', '')}")
-    storage: Values = {}
-    for target, source in values.get("file_mounts", {}).items():
-        if isinstance(source, str) and not _URL.match(source):
-            files["file_mounts"][target] = absolute(source, context)
-        else:
-            storage[target] = source if isinstance(source, dict) else {"source": source}
-            # SkyPilot mounts what a mapping names, and copies what a URL alone names.
-            mode = source.get("mode", "MOUNT") if isinstance(source, dict) else "copy"
-            words = f"{mode} of {_name_source(storage[target])} at {target}"
-            later.add("file_mounts", storage, key_place(table, "file_mounts", target), words)
+    mounts = read_mounts(table, values.get("file_mounts", {}), found)
+    files["file_mounts"] = {target: absolute(path, context) for target, path in mounts.paths.items()}
+    files["storage"] = tuple(mounts.storage)
+    for target, words in mounts.later.items():
+        later.add("file_mounts", list(mounts.later), key_place(table, "file_mounts", target), words)
     sized: Values = {}
     for target, volume in values.get("volumes", {}).items():
         if not target.startswith(("/", "~", ".")):
@@ -295,11 +292,6 @@ def _read_files(table: Table, values: Values, context: ReadContext, later: _Late
             sized[target] = volume
             later.add("volumes", sized, key_place(table, "volumes", target), f"a volume of its own at {target}")
     return files
-
-
-def _name_source(storage: Mapping[str, Any]) -> str:
-    sources = storage.get("source") or storage.get("name") or "a bucket"
-    return sources if isinstance(sources, str) else ", ".join(sources)
 
 
 def absolute(path: str, context: ReadContext) -> str:

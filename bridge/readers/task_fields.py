@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from enum import Enum
 from typing import Any
 
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
+from overspan.bridge.model.storage import MountMode, OnFlushFailure
 from overspan.bridge.readers.field_types import (
     Effect,
     FieldType,
@@ -34,14 +34,6 @@ MAX_NODES = 10_000
 MAX_DELAY = 366 * 86400
 
 
-class MountMode(Enum):
-    """How storage is mounted; written in any case."""
-
-    MOUNT = "MOUNT"
-    COPY = "COPY"
-    MOUNT_CACHED = "MOUNT_CACHED"
-
-
 def parse_bounded_delay(value: Any) -> int:
     """Read a delay of at most a year, in seconds. Raises ValueError."""
     seconds = parse_delay(value)
@@ -66,9 +58,9 @@ def seconds() -> FieldType:
     return checked(_parse_seconds, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
 
 
-def _parse_mode(value: Any) -> str:
+def _parse_mode(value: Any) -> MountMode:
     try:
-        return MountMode(str(value).upper()).value
+        return MountMode(str(value).upper())
     except ValueError:
         raise ValueError(f"{value!r} is not a mode; write MOUNT, COPY or MOUNT_CACHED") from None
 
@@ -97,6 +89,14 @@ STORAGE = Record(
         "type": TableKey(text(), "Kind of storage."),
         "config": TableKey(anything(), "Options of the mount."),
         "mount_options": TableKey(anything(), "Options of the program that mounts."),
+    },
+)
+
+FLUSH = Record(
+    "flush",
+    {
+        "timeout": TableKey(delay(), "How long data may be on its way to its store after the end."),
+        "on_failure": TableKey(choice(OnFlushFailure), "What it means if it does not get there: fail or warn."),
     },
 )
 
@@ -270,6 +270,7 @@ OWN: dict[str, TableKey] = {
     "signal": TableKey(
         checked(parse_signal_before, {"type": ["integer", "string"]}), "Signal before the time limit: USR1@90."
     ),
+    "flush": TableKey(FLUSH.as_type(), "What the end means for data of MOUNT_CACHED storage."),
     "needs": TableKey(
         list_of(by_form(scalar=text(), table=NEED.as_type()), single=True),
         "Tasks that are waited for: NAME, KIND:NAME or {task, until}.",

@@ -19,6 +19,8 @@ _HOST = "local.supervisor"
 ENTRIES: Mapping[str, str] = {
     # Run by the local adapter.
     "forkserver": "local.forkserver",
+    # Beside the work, where it has storage.
+    "data": "data.mover",
     "shell": "shell",
     # `span` inside a job whose daemon is elsewhere.
     "command": "job_command",

@@ -20,6 +20,7 @@ PACKAGES = (
     "lifecycle",
     "runtime",
     "runtime/core",
+    "runtime/data",
     "runtime/local",
     "runtime/slurm",
     "runtime/srun",

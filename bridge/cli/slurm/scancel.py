@@ -32,6 +32,7 @@ OPTIONS = (
     Option("json", help="the answer as one JSON document"),
     Option("me", help="own jobs"),
     Option("name", "", VALUE, "jobs of this name"),
+    Option("no-flush", help="leave data where it is that is not in its object store yet"),
     Option("nodelist", "w", VALUE, "jobs that run on these nodes"),
     Option("partition", "p", VALUE, "jobs in this partition"),
     Option("pool", "", VALUE, "jobs in this pool", own=True),
@@ -166,7 +167,7 @@ def make_order(words: Words, environment: Mapping[str, str] | None = None) -> Ca
     chosen = _make_filter(words, environment or {})
     if not refs and chosen.empty:
         raise InvalidRequest("No job identification provided")
-    return CancelOrder(refs, task, chosen, *_signal_of(words))
+    return CancelOrder(refs, task, chosen, *_signal_of(words), flush=not words.has("no-flush"))
 
 
 def _signal_of(words: Words) -> tuple[str, bool, bool]:

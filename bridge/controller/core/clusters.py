@@ -15,6 +15,7 @@ from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, 
 from overspan.adapters.installed import LOCAL, POOL, find_opener, find_pool_opener, is_this_machine
 from overspan.adapters.traits import Traits
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.config.store_settings import open_access
 from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
 from overspan.bridge.controller.core.subscriptions import Subscription
 from overspan.bridge.controller.core.wakeups import Wakeup
@@ -23,6 +24,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Ove
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.resources import GpuDefaults
+from overspan.bridge.model.storage import StoreAccess
 
 log = logging.getLogger(__name__)
 
@@ -312,6 +314,7 @@ class Clusters:
         self._state_dir = state_dir
         self._has_launches = has_launches
         finder = opener_of or find_opener
+        self.stores = _open_stores(settings)
         configs = [self._give_launches(config) for config in _configure(settings, state_dir, personal)]
         self._clusters: dict[str, Cluster] = {
             config.name: Cluster(
@@ -329,7 +332,7 @@ class Clusters:
 
     def _give_launches(self, config: ClusterConfig) -> ClusterConfig:
         """The configuration with what the store knows of the cluster's launches."""
-        source = self._launches
+        source, config = self._launches, replace(config, stores=self.stores)
         if source is None:
             return config
         return replace(
@@ -456,6 +459,17 @@ class Clusters:
         """Close every adapter that was opened."""
         for cluster in (*self._across.values(), *self):
             await cluster.close()
+
+
+def _open_stores(settings: Settings) -> dict[str, StoreAccess]:
+    """The object stores whose credentials are there; of another one a submission says what it lacks."""
+    found = {}
+    for name, store in settings.stores.items():
+        try:
+            found[name] = open_access(name, store, os.environ)
+        except InvalidRequest as error:
+            log.warning("%s", error.message)
+    return found
 
 
 def _read_gpu_defaults(settings: Settings, name: str) -> GpuDefaults:

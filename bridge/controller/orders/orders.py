@@ -292,7 +292,7 @@ def _asked_already(unit: UnitOfWork, event: events.Cancel) -> bool:
     for row in unit.open_rows():
         if is_kept(row):
             asked = event_from_document(dict(row.payload["event"]))
-            if isinstance(asked, events.Cancel) and asked.task in ("", event.task):
+            if isinstance(asked, events.Cancel) and asked.task in ("", event.task) and asked.flush <= event.flush:
                 return True
     return False
 
@@ -307,7 +307,7 @@ def _end_event(unit: UnitOfWork, request: CancelRequest, number: int | None, tar
         if array is not None and (target.waiting or request.filters.states):
             ranges = target.waiting or array.waiting
             return events.CancelElements(now, tuple((part.first, part.last, part.step) for part in ranges), request.by)
-        return events.Cancel(now, task, request.by)
+        return events.Cancel(now, task, request.by, flush=request.flush)
     if kills and not task and unit.job.ending is None:
         # A user's KILL of everything is a cancel without grace.
         return events.Cancel(now, by=request.by, grace=0)

@@ -55,6 +55,8 @@ class CancelRequest:
     """Whose jobs may be meant; empty for everybody's."""
     inside: int = 0
     """The job whose commands ask; 0 for a user's."""
+    flush: bool = True
+    """Whether data that is on its way to an object store is waited for."""
 
 
 class CancelOutcome(NamedTuple):

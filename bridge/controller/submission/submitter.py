@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan
 from overspan.adapters.installed import POOL
-from overspan.bridge.config.settings import DaemonLimits
+from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
@@ -23,6 +23,7 @@ from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
 from overspan.bridge.controller.submission.pool_jobs import leave_to_worker
 from overspan.bridge.controller.submission.start_estimates import describe_trial
+from overspan.bridge.controller.submission.storage_checks import check_storage
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
@@ -95,10 +96,11 @@ Scheduling = Callable[[Submission, Submitted, Schedule, bool], Awaitable[Submitt
 class Submitter:
     """Takes submissions; an answer means that the job is in the store."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, limits: DaemonLimits, reader: Reader) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters, settings: Settings, reader: Reader) -> None:
         self.recorder = recorder
         self.clusters = clusters
-        self.limits = limits
+        self.limits = settings.limits
+        self.stores = settings.stores
         self.reader = reader
         self._standing = StandingNotes()
 
@@ -217,7 +219,8 @@ class Submitter:
         if cluster.config.kind == POOL:
             lean, left = leave_to_worker(job.spec)
             job, notes = replace(job, spec=lean), (*notes, *left)
-        job = replace(job, spec=check_sources(job.spec, cluster, submission))
+        checked = check_storage(job.spec, cluster, self.stores)
+        job = replace(job, spec=check_sources(checked, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)

@@ -13,8 +13,9 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.records import NamedTuple
@@ -52,17 +53,27 @@ class LinkRecords(NamedTuple):
                 json.dump({"target": target, "source": source}, file)
 
 
-def link_mounts(spec: TaskSpec, cwd: str, volumes: str, records: LinkRecords = LinkRecords()) -> None:  # noqa: B008 - immutable
+def link_mounts(
+    spec: TaskSpec,
+    cwd: str,
+    volumes: str,
+    records: LinkRecords = LinkRecords(),  # noqa: B008 - immutable
+    storage: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Make each target a link to its source; a volume is a folder below `volumes`, or the path it names.
+
+    `storage` are further targets and sources, of what was brought from object stores.
 
     A link of launches that are over is replaced. Raises OSError with a sentence when a target is taken by something
     else, or cannot be made.
     """
-    if not spec.file_mounts and not spec.volumes:
+    if not spec.file_mounts and not spec.volumes and not storage:
         return
     with _locked(records):
         for target, source in _pairs(spec, cwd, volumes):
             _link(target, source, records)
+        for target, source in storage.items():
+            _link(_resolve(target, cwd), source, records)
 
 
 def sweep_links(root: str, handle: str = "") -> None:

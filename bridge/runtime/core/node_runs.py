@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Optional, Protocol
 
 from overspan.bridge.model.causes import Cause
@@ -38,6 +39,15 @@ class NodeRuns(Protocol):
     def tell_members(self, job: Job) -> None:
         """Members have come, gone or moved: names lead to where they are now. Raises OSError."""
 
+    def flush(self, job: Job, now: float) -> list[Event]:
+        """Have the data of attempts whose programs have ended sent; the news of that."""
+
+    def abandon_flush(self, task: str, attempt: int) -> None:
+        """Have no more data of an attempt sent."""
+
+    def end_data(self, now: float) -> bool:
+        """Have what moves data end, because the launch is over; whether it has."""
+
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that many seconds: move all due times along with it."""
 
@@ -50,15 +60,20 @@ class NodeRuns(Protocol):
         """Whether processes are still being ended that no report will mention."""
 
 
-def prepare_folder(job: Job, key: NodeKey, directory: RunDirectory) -> str:
-    """The working directory of a node run, with the task's links in it. Raises OSError."""
+def prepare_folder(
+    job: Job,
+    key: NodeKey,
+    directory: RunDirectory,
+    storage: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The working directory of a node run, with the task's links; `storage` as of `link_mounts`. Raises OSError."""
     spec = job.spec_of(key.task)
     cwd = spec.workdir or job.spec.origin.directory or directory.path
     root = os.path.dirname(os.path.dirname(directory.path))
     # Only the local cluster has tickets, so only there can unused links be found and removed.
     here = os.path.isdir(os.path.join(root, TICKETS))
     records = LinkRecords(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else LinkRecords()
-    link_mounts(spec, cwd, os.path.join(root, "volumes"), records)
+    link_mounts(spec, cwd, os.path.join(root, "volumes"), records, storage)
     return cwd
 
 

@@ -110,6 +110,8 @@ class SupervisedLaunch:
                     self._record(order.event, order.seq)
         for event in self._nodes.collect(ended, now):
             self._record(self._date(event, now))
+        for event in self._nodes.flush(self.job, now):
+            self._record(event)
         for task, attempt in self._probes.step(now):
             self._record(events.TaskReady(now, task, attempt))
         for answer in self._probes.news(now):
@@ -177,7 +179,7 @@ class SupervisedLaunch:
 
     def _commit(self, now: float) -> None:
         over = self._leaving or self.job.over or self.job.launch != self.directory.launch
-        if over and not self._closing and not self._nodes.unsettled:
+        if over and not self._closing and not self._nodes.unsettled and self._nodes.end_data(now):
             self._journal.end()
             self._closing = True
         if not self._journal.dirty:
@@ -233,6 +235,8 @@ class SupervisedLaunch:
             self._probes.forget(event.task, event.attempt)
         elif isinstance(event, events.Kill):
             self._nodes.signal(event.task, event.attempt, signal.SIGKILL)
+        elif isinstance(event, events.AbandonFlush):
+            self._nodes.abandon_flush(event.task, event.attempt)
         elif isinstance(event, events.Signal):
             self._pass_signal(event)
         elif isinstance(event, (events.Suspend, events.Resume)):

@@ -142,6 +142,17 @@ class RemoteNodes:
                     self._insist(live)
         return reached
 
+    def flush(self, job: Job, now: float) -> list[Event]:
+        """Nothing: tasks with storage are refused."""
+        return []
+
+    def abandon_flush(self, task: str, attempt: int) -> None:
+        """Nothing, as for `flush`."""
+
+    def end_data(self, now: float) -> bool:
+        """True: nothing moves data here."""
+        return True
+
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
         for live in self._live.values():

@@ -79,7 +79,7 @@ COMMANDS: dict[str, Row] = {
 
 FILES: dict[str, Row] = {
     "S1-cloud": job_file("resources: {cloud: kubernetes}\n", 2, "x.yaml:3:20", "no kubernetes cluster is configured"),
-    "S4-bucket": job_file("file_mounts:\n  /data: s3://bucket/x\n", 2, "x.yaml:4:3", "s3://bucket/x at /data"),
+    "S4-bucket": job_file("file_mounts:\n  /data: s3://bucket/x\n", 2, "x.yaml:4:10", "reaches s3://bucket/x"),
     "S5-service": job_file("service: {readiness_probe: /}\n", 0, "x.yaml:3:1: service has no effect", "one job"),
     "S10-image": job_file("image_id: docker:x\n", 2, "x.yaml:3:1", "it belongs under `resources`"),
     "S11-placement": job_file("placement: x\n", 2, "x.yaml:3:1", "it belongs in the header of a group"),

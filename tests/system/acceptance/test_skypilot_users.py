@@ -17,9 +17,10 @@ def test_a_bucket_mount_is_refused_with_its_line(span: Any) -> None:
     done = span.run("submit", str(file), check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f"span: error: {file}:4:3: this version cannot carry out d.file_mounts (copy of s3://one at /a)",
-        f"span: error: {file}:5:3: nor d.file_mounts (MOUNT of gs://two at /b)",
-        "  leave it out, or wait for the version that can",
+        f"span: error: {file}:4:7: no entry of `stores` in the configuration reaches s3://one",
+        f"span: error: {file}:5:7: clusters of the kind local cannot carry out MOUNT of gs://two",
+        "  add `stores: {s3: {endpoint: URL, credentials: {file: ~/.aws/credentials}}}`, or one to the"
+        " `buckets` of one; `span config` shows the files",
     ]
 
 

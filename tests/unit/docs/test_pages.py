@@ -48,10 +48,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 @pytest.mark.parametrize("block", of_language("yaml"))
 def test_yaml_is_a_job_file_or_a_configuration(block: Block, tmp_path: Path) -> None:
-    if "clusters:" in block.text or "default_cluster:" in block.text:
+    if any(key in block.text for key in ("clusters:", "default_cluster:", "stores:")):
         file = tmp_path / "config.yaml"
         file.write_text(block.text)
-        assert load_settings(str(tmp_path / "none.yaml"), str(file)).clusters
+        settings = load_settings(str(tmp_path / "none.yaml"), str(file))
+        assert settings.clusters or settings.stores
     else:
         assert read_job_file(block.text, "example.yaml", context=ReadContext(directory="/work")).tasks
 

@@ -19,8 +19,10 @@ from overspan.bridge.model.spec import (
     SignalBefore,
     TaskSpec,
 )
+from overspan.bridge.model.storage import FlushPolicy, MountMode, OnFlushFailure, StorageMount
 
 NAMES = ("a", "b", "c")
+CACHED = StorageMount("/out", "s3://bucket/out", MountMode.MOUNT_CACHED, "s3")
 TIMES = st.integers(1000, 1400).map(float)
 NUMBERS = st.integers(-1, 3)
 SCOPES = st.sampled_from([None, *RestartScope])
@@ -57,6 +59,8 @@ def _tasks(name: str, earlier: tuple[str, ...], is_primary: st.SearchStrategy[bo
         restart=SCOPES,
         retry=POLICIES,
         needs=_needs(earlier),
+        storage=st.sampled_from([(), (), (CACHED,)]),
+        flush=st.builds(FlushPolicy, st.sampled_from([0, 30, 600]), st.sampled_from(OnFlushFailure)),
     )
 
 
@@ -105,9 +109,11 @@ REPORTS: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(events.TaskReady, TIMES, _TASK, NUMBERS),
     st.builds(events.LaunchLost, TIMES, NUMBERS, _CAUSES),
+    st.builds(events.Flushing, TIMES, _TASK, NUMBERS, st.integers(0, 99)),
+    st.builds(events.Flushed, TIMES, _TASK, NUMBERS, st.sampled_from(["", "no answer"]), st.integers(0, 99)),
 )
 ORDERS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(events.Cancel, TIMES, _TASK_OR_ALL),
+    st.builds(events.Cancel, TIMES, _TASK_OR_ALL, flush=st.booleans()),
     st.builds(events.Hold, TIMES, by_admin=st.booleans()),
     st.builds(events.Release, TIMES),
     st.builds(events.Requeue, TIMES, hold=st.booleans()),
@@ -126,6 +132,7 @@ DECISIONS: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.Warn, TIMES, _TASK, NUMBERS, TIMES),
     st.builds(events.Terminate, TIMES, _TASK, NUMBERS, _CAUSES, TIMES),
     st.builds(events.Kill, TIMES, _TASK, NUMBERS),
+    st.builds(events.AbandonFlush, TIMES, _TASK, NUMBERS),
     st.builds(events.HoldOver, TIMES),
     st.builds(events.Expire, TIMES, _CAUSES),
 )

@@ -30,6 +30,7 @@ from overspan.bridge.model.spec import (
     SignalBefore,
     Start,
 )
+from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.readers.job_file import read_job_file
 from overspan.bridge.readers.read_context import ReadContext
 
@@ -351,9 +352,9 @@ def test_a_cluster_of_the_command_line_takes_the_alternatives_that_name_it() -> 
 def test_data_in_the_cloud_is_left_for_later() -> None:
     job = read_data("pool.yaml")
     assert job.later["pool"] == {"min_workers": 0, "max_workers": 4}
-    assert job.later["pool.file_mounts"] == {"/data": {"source": "s3://some-bucket/", "mode": "MOUNT"}}
+    assert job.tasks[0].storage == (StorageMount("/data", "s3://some-bucket", MountMode.MOUNT),)
     job = read(
-        "name: a\nworkdir: {url: u}\nevent_callback: echo\nfile_mounts: {/x: 's3://b'}\nvolumes: {/y: {size: 1Gi}}\n"
+        "name: a\nworkdir: {url: u}\nevent_callback: echo\nfile_mounts: {/x: 'https://b'}\nvolumes: {/y: {size: 1Gi}}\n"
     )
     assert set(job.later) == {"a.workdir", "a.event_callback", "a.file_mounts", "a.volumes"}
     text = "array: '[3,0-9:2]%4'\ncron: 0 3 * * mon\nneeds: 4\npool: warm\nrun: x\n"

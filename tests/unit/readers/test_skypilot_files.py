@@ -8,6 +8,7 @@ import pytest
 from tests.unit.readers.job_files import LOCAL, read, read_data, refusal
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.storage import MountMode, StorageMount
 
 
 def test_a_service_runs_as_a_job() -> None:
@@ -21,11 +22,13 @@ def test_mounts_that_cannot_be_made_are_named_with_their_lines() -> None:
     job = read_data("skypilot/buckets.yaml")
     places = {words: (place.line, place.column) for words, place in job.later_places.items()}
     assert places == {
-        "learner.file_mounts (MOUNT_CACHED of rl-checkpoints at /checkpoints)": (7, 3),
-        "learner.file_mounts (copy of s3://prompts/v2 at /prompts)": (11, 3),
         "sampler.volumes (a volume of its own at /scratch)": (17, 3),
     }
-    assert set(job.later) == {"learner.file_mounts", "sampler.volumes"}
+    assert set(job.later) == {"sampler.volumes"}
+    assert job.tasks[0].storage == (
+        StorageMount("/checkpoints", "s3://rl-checkpoints", MountMode.MOUNT_CACHED),
+        StorageMount("/prompts", "s3://prompts/v2", MountMode.COPY),
+    )
 
 
 def test_every_key_that_is_left_for_later_has_a_place() -> None:

@@ -1,0 +1,74 @@
+"""Object stores, as the daemon reaches them: `Client().storage`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from overspan.bridge.client.connection import ConnectionClosed
+from overspan.bridge.client.transport import FORMAT, quote_part
+from overspan.bridge.model.errors import Unreachable, error_from_document
+
+if TYPE_CHECKING:
+    from overspan.bridge.client.client import Client
+
+SILENT_SECONDS = 120.0
+
+
+class TransferStep(NamedTuple):
+    """How far a transfer is: files and bytes, and those that there are; 0 while that is not known."""
+
+    files: int
+    size: int
+    total_files: int
+    total_size: int
+
+
+class StorageCalls:
+    """What can be asked of object stores."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list_objects(self, url: str, deep: bool = False) -> dict[str, Any]:
+        """What is below a URL: {objects: [{key, size, etag, modified}], truncated}; folders end in a slash."""
+        return self._client._post("/v1/storage/list", {"url": url, "deep": deep})
+
+    def measure(self, url: str) -> tuple[int, int]:
+        """How many objects are below a URL, and their bytes."""
+        answer = self._client._post("/v1/storage/measure", {"url": url})
+        return int(answer["files"]), int(answer["size"])
+
+    def remove(self, url: str, deep: bool = False) -> int:
+        """Remove an object, or all below a URL; how many there were."""
+        return int(self._client._post("/v1/storage/remove", {"url": url, "deep": deep})["removed"])
+
+    def put(self, path: str, url: str) -> Iterator[TransferStep]:
+        """Send a file or folder of this machine; how far that is, until it is done."""
+        return self._transfer("/v1/storage/put", path, url)
+
+    def get(self, url: str, path: str) -> Iterator[TransferStep]:
+        """Fetch an object or folder to this machine; how far that is, until it is done."""
+        return self._transfer("/v1/storage/get", path, url)
+
+    def rescue(self, ref: str) -> dict[str, Any]:
+        """Send the data that an ended job could not: {files, size, newer}."""
+        return self._client._post(f"/v1/jobs/{quote_part(ref)}/rescue", {})
+
+    def _transfer(self, target: str, path: str, url: str) -> Iterator[TransferStep]:
+        body = json.dumps({"format": FORMAT, "path": os.path.abspath(path), "url": url}).encode()
+        with self._client._sibling() as own:
+            answer = own._request("POST", target, body, timeout=SILENT_SECONDS)
+            try:
+                for line in answer.lines():
+                    document = json.loads(line)
+                    if "error" in document:
+                        raise error_from_document(document["error"])
+                    if document.get("done"):
+                        return
+                    yield TransferStep(**document)
+            except (ConnectionClosed, OSError) as error:
+                raise Unreachable(f"the daemon went away in the middle of it: {error}") from None
+        raise Unreachable("the daemon went away in the middle of it", remedy="give the command again: it goes on")

@@ -1,0 +1,194 @@
+"""Object stores as users ask for them: listings, sizes, removal, transfers, and the rescue of data that a job has left.
+
+The daemon does it, because credentials never leave it. A transfer goes on in a thread, and ends when nobody reads of
+its progress any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from overspan.adapters.abilities import DataRescue
+from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
+from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.model.storage import ObjectUrl, parse_object_url
+from overspan.bridge.runtime.data.fetching import DataRefused
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject, StoreTrouble
+from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.transfers import TransferProgress, receive_path, send_path
+
+R = TypeVar("R")
+
+MOST_OBJECTS = 10_000
+"""Objects that one listing tells."""
+TELL_SECONDS = 0.5
+_ERRORS: Mapping[StoreTrouble, type[OverspanError]] = {
+    StoreTrouble.SILENT: Unreachable,
+    StoreTrouble.DENIED: Denied,
+    StoreTrouble.MISSING: NotFound,
+}
+
+
+class ObjectListing(NamedTuple):
+    """Objects and folders below a URL; `truncated`: there are more."""
+
+    objects: list[StoredObject]
+    truncated: bool
+
+
+class Storage:
+    """The object stores of the configuration."""
+
+    def __init__(self, clusters: Clusters, stores: Mapping[str, StoreSettings], directory: Directory, shared: bool):
+        self._clusters = clusters
+        self._stores = stores
+        self._directory = directory
+        self._shared = shared
+
+    async def list_objects(self, text: str, *, deep: bool) -> ObjectListing:
+        """What is below a URL: its own level, or with `deep` all. Raises OverspanError, as all of this."""
+        url, store = self._open(text)
+        prefix = f"{url.key}/" if url.key else ""
+
+        def look() -> ObjectListing:
+            found: list[StoredObject] = []
+            for stored in store.list_objects(prefix, level=not deep):
+                if len(found) == MOST_OBJECTS:
+                    return ObjectListing(found, True)
+                found.append(stored)
+            if not found and url.key:
+                found.append(store.find(url.key))
+            return ObjectListing(sorted(found), False)
+
+        return await _run(store, look)
+
+    async def measure(self, text: str) -> tuple[int, int]:
+        """How many objects are below a URL, and their bytes."""
+        url, store = self._open(text)
+
+        def look() -> tuple[int, int]:
+            sizes = [stored.size for stored in _list_below(store, url)]
+            return len(sizes), sum(sizes)
+
+        return await _run(store, look)
+
+    async def remove(self, text: str, *, deep: bool) -> int:
+        """Remove an object, or with `deep` all that is below a URL; how many there were."""
+        url, store = self._open(text)
+        if not url.key and not deep:
+            raise InvalidRequest(f"{url} is a whole bucket", remedy="-r removes all that is in it")
+
+        def remove() -> int:
+            found = [stored.key for stored in _list_below(store, url)]
+            if not found:
+                raise ObjectStoreError(StoreTrouble.MISSING, f"there is nothing at {url}")
+            if found != [url.key] and not deep:
+                raise DataRefused(f"{url} is a folder of {len(found)} objects; -r removes them")
+            for key in found:
+                store.delete(key)
+            return len(found)
+
+        return await _run(store, remove)
+
+    async def put(self, source: str, text: str) -> AsyncIterator[dict[str, Any]]:
+        """Send a file or folder of this machine; how far it is, twice a second."""
+        url, store = self._open(text)
+        key = url.key
+        if not os.path.exists(source):
+            raise NotFound(f"there is no {source}")
+        if not os.path.isdir(source) and (not key or text.endswith("/")):
+            key = f"{key}/{os.path.basename(source)}".lstrip("/")
+        progress = TransferProgress()
+        async for facts in _follow(store, progress, lambda: send_path(store, source, key, progress)):
+            yield facts
+
+    async def get(self, text: str, target: str) -> AsyncIterator[dict[str, Any]]:
+        """Fetch an object or a folder to this machine; how far it is, twice a second."""
+        url, store = self._open(text)
+        progress = TransferProgress()
+        async for facts in _follow(store, progress, lambda: receive_path(store, url.key, target, progress)):
+            yield facts
+
+    async def rescue(self, ref: str) -> dict[str, Any]:
+        """Send what a job could not: {files, size, newer}, the last of files that the store has newer versions of."""
+        entry = (await self._directory.find(ref)).entry
+        if not entry.job.over:
+            raise Conflict(
+                f"job {entry.job.id} is {entry.job.state.value}, and its data is sent by itself",
+                remedy="wait for its end",
+            )
+        adapter = self._clusters.get(entry.cluster).adapter
+        if not isinstance(adapter, DataRescue):
+            raise InvalidRequest(f"jobs on {entry.cluster} leave no data to rescue")
+        try:
+            sent = await adapter.rescue_data(entry.job.id)
+        except (ObjectStoreError, OSError) as error:
+            raise _word(error) from None
+        if sent is None:
+            raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
+        return sent._asdict()
+
+    def _open(self, text: str) -> tuple[ObjectUrl, S3Store]:
+        if self._shared:
+            raise Denied(
+                "the shared daemon reaches no object stores",
+                remedy="a daemon of your own does: put SPAN_SERVER= before the command",
+            )
+        try:
+            url = parse_object_url(text.rstrip("/"))
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+        name = find_store(self._stores, url.bucket, url.scheme)
+        if not name:
+            known = ", ".join(sorted(self._stores)) or "none"
+            raise InvalidRequest(
+                f"no entry of `stores` in the configuration reaches {url}",
+                remedy=f"entries there: {known}; `span config` shows the files",
+            )
+        return url, S3Store(open_access(name, self._stores[name], os.environ), url.bucket)
+
+
+def _list_below(store: S3Store, url: ObjectUrl) -> list[StoredObject]:
+    head = f"{url.key}/" if url.key else ""
+    return [stored for stored in store.list_objects(url.key) if stored.key == url.key or stored.key.startswith(head)]
+
+
+async def _run(store: S3Store, call: Callable[[], R]) -> R:
+    """Ask a store in a thread. Raises OverspanError."""
+    try:
+        return await asyncio.to_thread(call)
+    except (ObjectStoreError, DataRefused, OSError) as error:
+        raise _word(error) from None
+    finally:
+        store.close()
+
+
+async def _follow(
+    store: S3Store, progress: TransferProgress, call: Callable[[], None]
+) -> AsyncIterator[dict[str, Any]]:
+    task = asyncio.ensure_future(_run(store, call))
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=TELL_SECONDS)
+            yield {
+                "files": progress.files,
+                "size": progress.size,
+                "total_files": progress.total_files,
+                "total_size": progress.total_size,
+            }
+        await task
+    finally:
+        progress.cancelled = True
+
+
+def _word(error: Exception) -> OverspanError:
+    if isinstance(error, ObjectStoreError):
+        return _ERRORS.get(error.trouble, InvalidRequest)(str(error))
+    if isinstance(error, FileNotFoundError):
+        return NotFound(str(error))
+    return InvalidRequest(str(error))

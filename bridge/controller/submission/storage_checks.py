@@ -1,0 +1,60 @@
+"""Checks at submission that the cluster can mount what a job's storage names, and that a configured store has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.model.errors import InvalidRequest, Place
+from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.storage import StorageMount, parse_object_url
+
+_OTHER_CLUSTER = "run it on the local cluster"
+_OTHER_MODE = "write `mode: MOUNT_CACHED` where the task writes, `mode: COPY` where it reads"
+
+
+def check_storage(spec: JobSpec, cluster: Cluster, stores: Mapping[str, StoreSettings]) -> JobSpec:
+    """The spec with the store of each mount. Raises InvalidRequest with the lines of all mounts that cannot be."""
+    faults: list[InvalidRequest] = []
+    tasks = []
+    for task in spec.tasks:
+        mounts = []
+        for mount in task.storage:
+            try:
+                mounts.append(replace(mount, store=_choose_store(mount, cluster, stores)))
+            except InvalidRequest as error:
+                error.place = spec.mount_places.get(mount.url)
+                faults.append(error)
+        tasks.append(replace(task, storage=tuple(mounts)) if task.storage else task)
+    if faults:
+        raise _join(faults)
+    return replace(spec, tasks=tuple(tasks))
+
+
+def _choose_store(mount: StorageMount, cluster: Cluster, stores: Mapping[str, StoreSettings]) -> str:
+    modes = cluster.traits.mount_modes
+    if mount.mode not in modes:
+        raise InvalidRequest(
+            f"clusters of the kind {cluster.config.kind} cannot carry out {mount.mode.value} of {mount.url}",
+            remedy=_OTHER_MODE if modes else _OTHER_CLUSTER,
+        )
+    url = parse_object_url(mount.url)
+    name = find_store(stores, url.bucket, mount.store, url.scheme)
+    if not name:
+        entry = f"{mount.store or url.scheme}: {{endpoint: URL, credentials: {{file: ~/.aws/credentials}}}}"
+        raise InvalidRequest(
+            f"no entry of `stores` in the configuration reaches {mount.url}",
+            remedy=f"add `stores: {{{entry}}}`, or {url.bucket} to the `buckets` of one; `span config` shows the files",
+        )
+    open_access(name, stores[name], os.environ)
+    return name
+
+
+def _join(faults: list[InvalidRequest]) -> InvalidRequest:
+    """One error of several, in the order of the file."""
+    first, *others = sorted(faults, key=lambda fault: fault.place or Place(""))
+    lines = [first.message, *(f"{other.place}: {other.message}" for other in others)]
+    return InvalidRequest("\n".join(lines), remedy=first.remedy, place=first.place)

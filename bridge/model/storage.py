@@ -1,0 +1,110 @@
+"""Storage of a task: folders of object stores that are mounted at paths, and what its end means for their data."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from overspan.bridge.model.records import NamedTuple, dataclass
+
+DEFAULT_FLUSH_TIMEOUT = 30 * 60
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+SCHEMES = ("s3", "gs", "r2", "cos", "oci", "nebius")
+"""Schemes of URLs that name an object store; each is also the name of the entry of `stores` that it means."""
+
+
+class MountMode(str, Enum):
+    """How a folder of an object store is seen at its path; SkyPilot's words."""
+
+    MOUNT = "MOUNT"
+    """Read and written through the store."""
+    COPY = "COPY"
+    """Copied to the node before the start, for reading."""
+    MOUNT_CACHED = "MOUNT_CACHED"
+    """A folder on the node's own disk; what is written there is sent to the store beside the work."""
+
+
+class OnFlushFailure(str, Enum):
+    """What it means for an attempt that data of it could not be sent to its store."""
+
+    FAIL = "fail"
+    WARN = "warn"
+
+
+class ObjectUrl(NamedTuple):
+    """A place in an object store: a bucket, and the key of an object or the prefix of several; written SCHEME://."""
+
+    scheme: str
+    bucket: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}".rstrip("/")
+
+
+@dataclass(frozen=True)
+class FlushPolicy:
+    """How long an ended attempt may go on sending its data, in seconds, and what it means if that fails."""
+
+    timeout: int = DEFAULT_FLUSH_TIMEOUT
+    on_failure: OnFlushFailure = OnFlushFailure.FAIL
+
+
+@dataclass(frozen=True)
+class StorageMount:
+    """A folder of an object store at a path of the task's.
+
+    `store` is the entry of `stores` that reaches it; empty until the submission is checked. `markers` are names of
+    files that are written last into a folder, besides those that are known: they are sent last.
+    """
+
+    target: str
+    url: str
+    mode: MountMode
+    store: str = ""
+    markers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StoreAccess:
+    """How an object store is reached. Credentials are a file that is read anew when they expire, or given here.
+
+    The empty endpoint is Amazon's of the region. Without credentials, requests are not signed.
+    """
+
+    name: str
+    endpoint: str = ""
+    region: str = "us-east-1"
+    credentials_file: str = ""
+    profile: str = "default"
+    access_key: str = ""
+    secret_key: str = ""
+    session_token: str = ""
+
+    def __repr__(self) -> str:
+        # Whatever prints a record shows no secret.
+        return f"StoreAccess({self.name!r}, {self.endpoint!r})"
+
+    @property
+    def address(self) -> str:
+        """The URL of the store's API, without a slash at its end."""
+        return (self.endpoint or f"https://s3.{self.region}.amazonaws.com").rstrip("/")
+
+
+def is_object_url(text: str) -> bool:
+    """Whether a text names a place in an object store."""
+    return text.partition("://")[0].lower() in SCHEMES and "://" in text
+
+
+def parse_object_url(text: str) -> ObjectUrl:
+    """Read SCHEME://BUCKET/PREFIX. Raises ValueError with what is wanted."""
+    found = _URL.fullmatch(text)
+    if found is None or found[1].lower() not in SCHEMES:
+        raise ValueError(f"{text!r} is no URL of an object store; write one such as s3://BUCKET/FOLDER")
+    scheme, bucket, key = found[1].lower(), found[2], found[3].strip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError(f"{bucket!r} is no name of a bucket; write one such as s3://BUCKET/FOLDER")
+    if any(part in ("", ".", "..") for part in key.split("/")) and key:
+        raise ValueError(f"{text!r} has an empty part, `.` or `..` in its path")
+    return ObjectUrl(scheme, bucket, key)

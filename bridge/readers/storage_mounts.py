@@ -1,0 +1,95 @@
+"""Read `file_mounts`: paths of the submitter's, and SkyPilot's storage, which is a place in an object store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from overspan.bridge.model.storage import MountMode, StorageMount, is_object_url, parse_object_url
+from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
+from overspan.bridge.validation.yaml_nodes import Table, key_place, place_in
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEMES = {"s3": "s3", "gcs": "gs", "r2": "r2", "ibm": "cos", "oci": "oci", "nebius": "nebius"}
+"""The scheme of each kind of store that SkyPilot names."""
+_OPTIONS = ("config", "mount_options")
+
+
+class ReadMounts(NamedTuple):
+    """What `file_mounts` says, by target: paths, storage, and in words what cannot be carried out."""
+
+    paths: dict[str, str]
+    storage: list[StorageMount]
+    later: dict[str, str]
+
+
+def read_mounts(table: Table, entries: Mapping[str, Any], found: Diagnostics) -> ReadMounts:
+    """Sort the entries of a task; faults go to `found`."""
+    mounts = ReadMounts({}, [], {})
+    for target, source in entries.items():
+        with found.collecting():
+            if isinstance(source, str):
+                _read_source(table, target, source, mounts)
+            else:
+                _read_storage(table, target, source, mounts, found)
+    return mounts
+
+
+def _read_source(table: Table, target: str, source: str, mounts: ReadMounts) -> None:
+    """A path, or a URL alone, of which SkyPilot makes a copy."""
+    if is_object_url(source):
+        mounts.storage.append(StorageMount(target, _read_url(table, target, source), MountMode.COPY))
+    elif _URL.match(source):
+        mounts.later[target] = f"copy of {source} at {target}"
+    else:
+        mounts.paths[target] = source
+
+
+def _read_storage(
+    table: Table, target: str, storage: Mapping[str, Any], mounts: ReadMounts, found: Diagnostics
+) -> None:
+    mode = storage.get("mode", MountMode.MOUNT)
+    source, name, kind = storage.get("source"), storage.get("name", ""), str(storage.get("store", ""))
+    _note_options(table, target, storage, found)
+    if isinstance(source, tuple) or storage.get("type", "bucket") != "bucket":
+        words = ", ".join(source) if isinstance(source, tuple) else f"a {storage['type']}"
+        mounts.later[target] = f"{mode.value} of {words} at {target}"
+    elif source is None and not name:
+        raise Fault("storage needs a `source` or a `name`", key_place(table, "file_mounts", target))
+    elif source is not None and not _URL.match(source):
+        if mode is MountMode.COPY and not name:
+            mounts.paths[target] = source
+        else:
+            mounts.later[target] = f"{mode.value} of {source} at {target}: `span data put` sends it to a bucket"
+    elif source is not None and not is_object_url(source):
+        mounts.later[target] = f"{mode.value} of {source} at {target}"
+    else:
+        url = _read_url(table, target, source) if source else _name_bucket(table, target, name, kind)
+        mounts.storage.append(StorageMount(target, url, mode, kind.lower()))
+
+
+def _read_url(table: Table, target: str, source: str) -> str:
+    try:
+        return str(parse_object_url(source))
+    except ValueError as error:
+        raise Fault(str(error), key_place(table, "file_mounts", target)) from None
+
+
+def _name_bucket(table: Table, target: str, name: str, kind: str) -> str:
+    """The URL of a bucket that has no `source`. A kind that SkyPilot does not know is the name of a store."""
+    scheme = _SCHEMES.get(kind.lower() or "s3", "s3")
+    if kind.lower() == "azure":
+        place = place_in(table, "file_mounts", target, "store")
+        raise Fault("stores of the kind azure have another protocol than S3", place, nearest(kind, list(_SCHEMES)))
+    return _read_url(table, target, f"{scheme}://{name}")
+
+
+def _note_options(table: Table, target: str, storage: Mapping[str, Any], found: Diagnostics) -> None:
+    for key in _OPTIONS:
+        if storage.get(key):
+            place = place_in(table, "file_mounts", target, key)
+            found.note(f"{place}: {key} has no effect: it is for other programs that mount")
+    if storage.get("persistent") is False:
+        place = place_in(table, "file_mounts", target, "persistent")
+        found.note(f"{place}: persistent has no effect: buckets stay")

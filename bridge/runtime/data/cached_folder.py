@@ -1,0 +1,172 @@
+"""A folder on the node's own disk whose files are sent to a store while work writes there: the uploader of one mount.
+
+A file is sent when it has been quiet for a moment and nobody has it open for writing, in the order of last writes
+(`publication.py`). What fails is tried again, for as long as somebody waits: nothing here gives up.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Callable, Optional
+
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.data.folder_state import FolderState
+from overspan.bridge.runtime.data.object_store import ObjectStore
+from overspan.bridge.runtime.data.publication import UnsentFile, order_removals, plan_steps
+from overspan.bridge.runtime.data.sending import FileChanged, send_file
+
+QUIET = 1.0
+"""Seconds without a write after which a closed file is sent."""
+PART_ENDING = ".overspan-part"
+"""The end of the names of files that are being fetched."""
+PATIENCE = 10.0
+"""Seconds without a write after which a file is sent although somebody has it open, such as a log."""
+
+
+class SeenFile(NamedTuple):
+    """A file of the folder: its size, its last write in nanoseconds."""
+
+    size: int
+    written: int
+
+
+class Senders(NamedTuple):
+    """The threads that send: one file each, and parts of large files."""
+
+    files: Executor
+    parts: Executor
+
+
+class CachedFolder:
+    """The uploader of one folder; used by one thread."""
+
+    def __init__(
+        self,
+        path: str,
+        store: ObjectStore,
+        prefix: str,
+        state: FolderState,
+        senders: Senders,
+        markers: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = path
+        self.state = state
+        self._store = store
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._senders = senders
+        self._markers = frozenset(markers)
+        self._clock = clock
+        self._folder = _identify(path)
+        self.sent_bytes = 0
+        """What was sent since the start."""
+
+    def scan(self) -> dict[str, SeenFile]:
+        """All files as they are now. Raises OSError where the folder itself is gone: then nothing is concluded."""
+        if _identify(self.path) != self._folder:
+            raise FileNotFoundError(errno.ENOENT, "the folder was removed or replaced", self.path)
+        return dict(list_files(self.path))
+
+    def list_unsent(self, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
+        """Those of them that the store does not have as they are."""
+        return {name: file for name, file in seen.items() if not self.state.is_synced(name, *file)}
+
+    def send(
+        self, seen: Mapping[str, SeenFile], *, ended: bool = False, going_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Send what is settled, in order, and remove from the store what was removed here.
+
+        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError; what went before
+        stays sent.
+        """
+        now = self._clock()
+        unsent = [
+            UnsentFile(name, file.size, file.written, self._is_settled(name, file, now, ended))
+            for name, file in self.list_unsent(seen).items()
+        ]
+        for step in plan_steps(unsent, self._markers):
+            if not going_on():
+                return
+            jobs = [self._senders.files.submit(self._send_file, name) for name in step.names]
+            # All of them, so that none is still on its way when the next step begins.
+            failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
+            if failures:
+                raise failures[0]
+        for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
+            self._store.delete(self._prefix + name)
+            self.state.forget(name)
+
+    def _send_file(self, name: str) -> None:
+        path = os.path.join(self.path, name)
+        try:
+            sent = send_file(self._store, path, self._prefix + name, self._senders.parts)
+        except (FileChanged, FileNotFoundError):
+            # The next look shows it as it is then.
+            return
+        self.state.put(name, sent)
+        self.sent_bytes += sent.size
+
+    def _is_settled(self, name: str, file: SeenFile, now: float, ended: bool) -> bool:
+        # A file with a time in the future, as cp -p may leave it, is judged by whether it is open alone.
+        quiet = now - file.written / 1e9
+        if 0 <= quiet < QUIET and not ended:
+            return False
+        return not is_open_for_writing(os.path.join(self.path, name)) or quiet >= (QUIET if ended else PATIENCE)
+
+
+def count_bytes(files: Mapping[str, SeenFile]) -> int:
+    """The size of all of them."""
+    return sum(file.size for file in files.values())
+
+
+def is_open_for_writing(path: str) -> bool:
+    """Whether anybody has the file open for writing, or mapped so: a read lease is refused then (fcntl(2)).
+
+    False where leases do not work: on network file systems, and for other users' files.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(fd)
+    return False
+
+
+def _identify(path: str) -> Optional[tuple[int, int]]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def list_files(top: str) -> Iterator[tuple[str, SeenFile]]:
+    """All files below a folder, by their names there. Links to files are files; links to folders are not followed."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(os.path.join(top, folder) if folder else top))
+        except FileNotFoundError:
+            continue
+        for entry in entries:
+            name = f"{folder}{entry.name}"
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{name}/")
+                elif entry.is_file() and not name.endswith(PART_ENDING):
+                    status = entry.stat()
+                    yield name, SeenFile(status.st_size, status.st_mtime_ns)
+            except FileNotFoundError:
+                continue

@@ -1,0 +1,229 @@
+"""Brings what a store has below a prefix into a folder: checksummed, resumed, and once a node for what is only read.
+
+Files for reading (COPY) are links into a cache that all jobs of the node share, so they must not be written to, and
+have no right for it. Files of a folder that work writes to (MOUNT_CACHED) are its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.sizes import format_bytes
+from overspan.bridge.runtime.data.cached_folder import PART_ENDING
+from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
+from overspan.bridge.runtime.data.hashes import hash_file
+from overspan.bridge.runtime.data.object_store import (
+    ObjectReader,
+    ObjectStore,
+    ObjectStoreError,
+    StoredObject,
+    StoreTrouble,
+)
+from overspan.bridge.runtime.data.sending import insist
+
+_BLOCK = 1 << 20
+_SPARE = 64 << 20
+"""Bytes of a disk that are left free."""
+
+
+class DataRefused(Exception):
+    """What a store has cannot be brought here as it is. The text is a sentence."""
+
+
+class FetchPlace(NamedTuple):
+    """Where files come to lie: the folder, what is known of it, and the node's cache for files that are only read."""
+
+    folder: str
+    state: FolderState
+    cache: str = ""
+
+
+def fetch(store: ObjectStore, prefix: str, place: FetchPlace, executor: Executor, identity: str) -> None:
+    """Make the folder hold what the store has, but for files that were changed here and are not sent yet.
+
+    `identity` names the store and its bucket. An object of just that key becomes the file `folder` in place of a
+    folder. Raises ObjectStoreError, DataRefused and OSError; what was fetched until then counts at the next try.
+    """
+    wanted = list_wanted(store, prefix, single=bool(place.cache))
+    if "" in wanted:
+        _fetch_object(store, wanted[""], place, "", identity)
+        return
+    os.makedirs(place.folder, mode=0o755, exist_ok=True)
+    missing = {name: stored for name, stored in wanted.items() if not _is_kept(place, name, stored)}
+    _check_room(place.cache or place.folder, sum(stored.size for stored in missing.values()))
+    jobs = [executor.submit(_fetch_object, store, stored, place, name, identity) for name, stored in missing.items()]
+    failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
+    if failures:
+        raise failures[0]
+    for name in list(place.state.files.keys() - wanted.keys()):
+        if not _is_changed(place, name):
+            _remove(os.path.join(place.folder, name))
+            place.state.forget(name)
+
+
+def list_wanted(store: ObjectStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
+    """The objects below the prefix by their names in the folder; `single`: the empty name for one of just that key.
+
+    Raises ObjectStoreError, and DataRefused for what no folder can hold.
+    """
+    found = insist(lambda: list(store.list_objects(prefix)))
+    wanted: dict[str, StoredObject] = {}
+    for stored in found:
+        if stored.key.endswith("/"):
+            continue
+        if stored.key == prefix and single:
+            return {"": stored}
+        head = f"{prefix}/" if prefix else ""
+        if stored.key.startswith(head):
+            wanted[_check_name(stored.key[len(head) :], stored.key)] = stored
+    folders = {name[:place_of] for name in wanted for place_of in _list_slashes(name)}
+    clash = next((name for name in wanted if name in folders), None)
+    if clash is not None:
+        raise DataRefused(f"{clash!r} is an object and a folder of objects at once, which no file system can hold")
+    return wanted
+
+
+def _list_slashes(name: str) -> list[int]:
+    return [index for index, letter in enumerate(name) if letter == "/"]
+
+
+def _check_name(name: str, key: str) -> str:
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > 255 for part in parts):
+        raise DataRefused(f"no file can have the name of the object {key!r}")
+    return name
+
+
+def _check_room(path: str, size: int) -> None:
+    status = os.statvfs(path)
+    free = status.f_bavail * status.f_frsize - _SPARE
+    if size > free:
+        text = f"{format_bytes(size)} do not fit, {format_bytes(max(0, free))} are free"
+        raise OSError(errno.ENOSPC, text, path)
+
+
+def _is_kept(place: FetchPlace, name: str, stored: StoredObject) -> bool:
+    """Whether the file that is there is to stay: it has this content, or was changed here and is not sent yet."""
+    path = os.path.join(place.folder, name)
+    if not os.path.lexists(path):
+        return False
+    known = place.state.files.get(name)
+    return (known is not None and known.etag == stored.etag and not _is_changed(place, name)) or (
+        not place.cache and _is_changed(place, name)
+    )
+
+
+def _is_changed(place: FetchPlace, name: str) -> bool:
+    """Whether a file is not as it was when it was synced."""
+    try:
+        status = os.stat(os.path.join(place.folder, name))
+    except OSError:
+        return False
+    return not place.state.is_synced(name, status.st_size, status.st_mtime_ns)
+
+
+def _fetch_object(store: ObjectStore, stored: StoredObject, place: FetchPlace, name: str, identity: str) -> None:
+    path = os.path.join(place.folder, name) if name else place.folder
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    if place.cache:
+        _link_cached(store, stored, path, place.cache, identity)
+    else:
+        part = os.path.join(os.path.dirname(path), f".{stored.etag[:40]}{PART_ENDING}")
+        download(store, stored, part)
+        os.replace(part, path)
+    status = os.stat(path)
+    place.state.put(name, SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
+
+
+def _link_cached(store: ObjectStore, stored: StoredObject, path: str, cache: str, identity: str) -> None:
+    """Make `path` a link to the node's copy of the content, which is fetched if it is not there as it was written."""
+    text = "\0".join((identity, stored.key, stored.etag, str(stored.size)))
+    kept = os.path.join(cache, hashlib.sha256(text.encode()).hexdigest())
+    with _locked(f"{kept}.lock"):
+        state = FolderState(f"{kept}.state")
+        if not _is_intact(kept, state):
+            _remove(kept)
+            download(store, stored, f"{kept}.part")
+            os.chmod(f"{kept}.part", 0o444)
+            os.replace(f"{kept}.part", kept)
+            status = os.stat(kept)
+            state.put("", SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
+        # It tells how long ago it was used.
+        os.utime(f"{kept}.state")
+        _remove(path)
+        os.link(kept, path)
+
+
+def _is_intact(path: str, state: FolderState) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return state.is_synced("", status.st_size, status.st_mtime_ns)
+
+
+def download(store: ObjectStore, stored: StoredObject, part: str) -> None:
+    """Fetch an object into a file, going on where an earlier try has ended, and check what came.
+
+    Raises ObjectStoreError and OSError.
+    """
+    while True:
+        try:
+            _append_rest(store, stored, part)
+            return
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.TAKEN:
+                raise
+            # Another version is there by now: from the beginning.
+            _remove(part)
+            stored = store.find(stored.key)
+
+
+def _append_rest(store: ObjectStore, stored: StoredObject, part: str) -> None:
+    with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as file:
+        offset = os.fstat(file.fileno()).st_size
+        if offset > stored.size:
+            file.truncate(0)
+            offset = 0
+        file.seek(offset)
+        # A range behind the last byte is an error.
+        reader = insist(lambda: store.open(stored.key, offset if offset < stored.size else 0, stored.etag))
+        try:
+            if offset < stored.size:
+                _copy(reader, file.fileno())
+            size = os.fstat(file.fileno()).st_size
+            etag = hash_file(file.fileno(), stored, reader.part_size) if reader.etag_is_hash else ""
+        finally:
+            reader.close()
+    if size != stored.size or (etag and etag != stored.etag):
+        _remove(part)
+        what = f"{format_bytes(size)} of {format_bytes(stored.size)}" if size != stored.size else "other content"
+        raise ObjectStoreError(StoreTrouble.SILENT, f"{stored.key} came with {what}, it is fetched again")
+
+
+def _copy(reader: ObjectReader, fd: int) -> None:
+    while block := reader.read(_BLOCK):
+        view = memoryview(block)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    with open(path, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

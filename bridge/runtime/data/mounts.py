@@ -1,0 +1,113 @@
+"""Where the data of a job's storage lies on a node, and the stores that it comes from.
+
+ROOT/data/N/MOUNT/          one folder of a store, for all tasks of job N that mount it
+    mount.json              what it is
+    files                   the folder, or file, that targets are links to
+    synced.jsonl            what of it is in the store
+ROOT/data/cache/            contents that are only read, for all jobs
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.storage import MountMode, ObjectUrl, StorageMount, parse_object_url
+from overspan.bridge.runtime.data.folder_state import FolderState
+
+FOLDER = "data"
+_CACHE = "cache"
+
+
+class MountFolder(NamedTuple):
+    """One mounted folder of a store on this node."""
+
+    path: str
+    mount: StorageMount
+
+    @property
+    def files(self) -> str:
+        """What targets are links to."""
+        return os.path.join(self.path, "files")
+
+    @property
+    def url(self) -> ObjectUrl:
+        """The place in the store."""
+        return parse_object_url(self.mount.url)
+
+    @property
+    def written(self) -> bool:
+        """Whether work writes to it."""
+        return self.mount.mode is MountMode.MOUNT_CACHED
+
+    def open_state(self) -> FolderState:
+        """What of it is in the store."""
+        return FolderState(os.path.join(self.path, "synced.jsonl"))
+
+    def make(self) -> None:
+        """Make it, with what says what it is. Raises OSError."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        mount = self.mount
+        facts = {"url": mount.url, "mode": mount.mode.value, "store": mount.store, "markers": list(mount.markers)}
+        with open(os.path.join(self.path, "mount.json"), "w", encoding="utf-8") as file:
+            json.dump(facts, file)
+        if self.written:
+            os.makedirs(self.files, mode=0o755, exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove all of it from the node."""
+        # Not at the top: supervisors that move no data import this module too.
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def place_mount(root: str, job: int, mount: StorageMount) -> MountFolder:
+    """Where a mount of a job lies; mounts of one place in one mode are one folder."""
+    # Not at the top: it loads OpenSSL.
+    import hashlib
+
+    text = "\0".join((mount.store, mount.url, mount.mode.value))
+    return MountFolder(os.path.join(_name_folder(root, job), hashlib.sha256(text.encode()).hexdigest()[:16]), mount)
+
+
+def make_cache(root: str) -> str:
+    """The folder of contents that are only read. Raises OSError."""
+    path = os.path.join(root, FOLDER, _CACHE)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path
+
+
+def list_folders(root: str, job: int) -> list[MountFolder]:
+    """What a job has left on this node."""
+    top = _name_folder(root, job)
+    try:
+        names = sorted(os.listdir(top))
+    except OSError:
+        return []
+    found = (_read_folder(os.path.join(top, name)) for name in names)
+    return [folder for folder in found if folder is not None]
+
+
+def remove_if_empty(root: str, job: int) -> None:
+    """Remove a job's own folder where nothing is in it."""
+    try:
+        os.rmdir(_name_folder(root, job))
+    except OSError:
+        pass
+
+
+def _name_folder(root: str, job: int) -> str:
+    return os.path.join(root, FOLDER, str(job))
+
+
+def _read_folder(path: str) -> Optional[MountFolder]:
+    try:
+        with open(os.path.join(path, "mount.json"), encoding="utf-8") as file:
+            facts = json.load(file)
+        mode, markers = MountMode(facts["mode"]), tuple(facts["markers"])
+        return MountFolder(path, StorageMount("", facts["url"], mode, facts["store"], markers))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

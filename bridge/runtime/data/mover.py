@@ -1,0 +1,261 @@
+"""The data mover: one process for a launch and node, which brings data before the start and sends it beside the work.
+
+It does what its supervisor asks (`requests.py`), outlives it, and can be killed at any time: what it knows of the
+folders is on the disk, and what it has not answered is asked of the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable
+
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.storage import StorageMount
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
+from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
+from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, make_cache, place_mount, remove_if_empty
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.requests import (
+    ABANDON,
+    END,
+    FETCH,
+    FLUSH,
+    DataAnswer,
+    DataRequest,
+    FlushProgress,
+    MoverFiles,
+)
+from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.stores import read_store
+from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
+
+_LOOK = 0.1
+_PROGRESS_SECONDS = 0.5
+FETCH_PATIENCE = 15 * 60.0
+"""How long a store that does not answer keeps a task from its start before that is a loss."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+_FILES_AT_ONCE, _PARTS_AT_ONCE = 4, 4
+
+
+class _PendingFlush:
+    """A flush that several folders take part in, and what they have answered so far."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+        self.parts: list[DataAnswer] = []
+
+
+class Mover:
+    """The mover of one launch."""
+
+    def __init__(self, directory: RunDirectory, root: str, job: Job) -> None:
+        self._files = MoverFiles(directory)
+        self._root = root
+        self._job = job
+        self._senders = Senders(ThreadPoolExecutor(_FILES_AT_ONCE), ThreadPoolExecutor(_PARTS_AT_ONCE))
+        self._uploaders: dict[str, Uploader] = {}
+        self._folder_locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._flushes: dict[DataRequest, _PendingFlush] = {}
+        self._given_up: set[tuple[str, int]] = set()
+        self._ending = False
+
+    def serve(self) -> None:
+        """Do what is asked until the end is."""
+        begun = self._resume()
+        told_at = 0.0
+        while not self._ending:
+            for request in self._files.read_requests():
+                if request not in begun:
+                    begun.add(request)
+                    self._begin(request)
+            if time.monotonic() - told_at >= _PROGRESS_SECONDS:
+                told_at = time.monotonic()
+                self._tell_progress()
+            if not self._ending:
+                time.sleep(_LOOK)
+        self._end()
+
+    def _resume(self) -> set[DataRequest]:
+        """Go on where an earlier mover of the launch was; the requests that it has answered."""
+        answers = self._files.read_answers()
+        for answer in answers:
+            if answer.request.kind == FETCH and not answer.error:
+                self._start_thread(functools.partial(self._open_written, answer.request.task))
+        return {answer.request for answer in answers}
+
+    def _begin(self, request: DataRequest) -> None:
+        if request.kind == FETCH:
+            self._start_thread(functools.partial(self._fetch, request))
+        elif request.kind == FLUSH:
+            self._flushes[request] = _PendingFlush()
+            self._start_thread(functools.partial(self._flush, request))
+        elif request.kind == ABANDON:
+            self._given_up.add((request.task, request.attempt))
+            for uploader in list(self._uploaders.values()):
+                uploader.abandon(request.task, request.attempt)
+        elif request.kind == END:
+            self._ending = True
+
+    # --- before the start --------------------------------------------------------------------------------------------
+
+    def _fetch(self, request: DataRequest) -> None:
+        error, passes = "", False
+        for mount in self._job.spec_of(request.task).storage:
+            error, passes = self._fetch_mount(mount, request)
+            if error:
+                break
+        self._answer(DataAnswer(request, error, 0, passes))
+
+    def _fetch_mount(self, mount: StorageMount, request: DataRequest) -> tuple[str, bool]:
+        """Bring a mount here, however long that takes; what keeps it from that, and whether it may pass."""
+        began, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                self._fetch_once(mount)
+                return "", False
+            except DataRefused as error:
+                return f"{mount.url}: {error}", False
+            except ObjectStoreError as error:
+                silent, text = error.trouble is StoreTrouble.SILENT, str(error)
+                patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: DENIAL_SECONDS}.get(error.trouble)
+            except OSError as error:
+                silent, text, patience = True, f"{mount.url} cannot be fetched: {error}", None
+            self.log(text)
+            if patience is None or time.monotonic() - began > patience or self._is_given_up(request):
+                return text, silent
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _is_given_up(self, request: DataRequest) -> bool:
+        key = (request.task, request.attempt)
+        return self._ending or key in self._given_up or DataRequest(FLUSH, *key) in self._flushes
+
+    def _fetch_once(self, mount: StorageMount) -> None:
+        folder = place_mount(self._root, self._job.id, mount)
+        with self._lock_folder(folder):
+            folder.make()
+            store, uploader = self._open_store(folder), self._uploaders.get(folder.path)
+            state = folder.open_state() if uploader is None else uploader.state
+            place = FetchPlace(folder.files, state, "" if folder.written else make_cache(self._root))
+            fetch(store, folder.url.key, place, self._senders.files, f"{mount.store}/{folder.url.bucket}")
+            if folder.written and uploader is None:
+                self._start_uploader(folder, store, place)
+
+    def _lock_folder(self, folder: MountFolder) -> threading.Lock:
+        with self._lock:
+            return self._folder_locks.setdefault(folder.path, threading.Lock())
+
+    def _start_uploader(self, folder: MountFolder, store: ObjectStore, place: FetchPlace) -> None:
+        cached = CachedFolder(folder.files, store, folder.url.key, place.state, self._senders, folder.mount.markers)
+        uploader = Uploader(cached, self._collect, self.log)
+        self._uploaders[folder.path] = uploader
+        uploader.start()
+
+    def _open_store(self, folder: MountFolder) -> ObjectStore:
+        return S3Store(read_store(self._root, folder.mount.store), folder.url.bucket)
+
+    # --- after the end -----------------------------------------------------------------------------------------------
+
+    def _flush(self, request: DataRequest) -> None:
+        """Have each folder of the task that is written to answer; the last answer is the mover's."""
+        uploaders = self._open_written(request.task)
+        if not uploaders:
+            self._answer(DataAnswer(request))
+            return
+        self._flushes[request].wanted = len(uploaders)
+        for uploader in uploaders:
+            uploader.flush(request)
+
+    def _open_written(self, task: str) -> list[Uploader]:
+        """The uploaders of a task's folders, started where only an earlier mover had them."""
+        places = [place_mount(self._root, self._job.id, mount) for mount in self._job.spec_of(task).storage]
+        found = []
+        for folder in {place.path: place for place in places if place.written}.values():
+            # A fetch that is under way gives up when it sees the flush.
+            with self._lock_folder(folder):
+                if folder.path not in self._uploaders and os.path.isdir(folder.files):
+                    place = FetchPlace(folder.files, folder.open_state())
+                    self._start_uploader(folder, self._insist_store(folder), place)
+                if folder.path in self._uploaders:
+                    found.append(self._uploaders[folder.path])
+        return found
+
+    def _insist_store(self, folder: MountFolder) -> ObjectStore:
+        while True:
+            try:
+                return self._open_store(folder)
+            except ObjectStoreError as error:
+                self.log(str(error))
+                time.sleep(_LONGEST_PAUSE)
+
+    def _collect(self, answer: DataAnswer) -> None:
+        """Take an uploader's part of the answer to a flush."""
+        with self._lock:
+            flush = self._flushes[answer.request]
+            flush.parts.append(answer)
+            if len(flush.parts) < flush.wanted:
+                return
+        failed = [part for part in flush.parts if part.error]
+        error = "; ".join(dict.fromkeys(part.error for part in failed))
+        self._answer(DataAnswer(answer.request, error, sum(part.left for part in failed)))
+
+    def _tell_progress(self) -> None:
+        total: dict[DataRequest, tuple[int, str]] = {}
+        for uploader in list(self._uploaders.values()):
+            for request, (left, trouble) in uploader.progress().items():
+                before, words = total.get(request, (0, ""))
+                total[request] = before + left, words or trouble
+        if total:
+            self._files.write_progress({request: FlushProgress(*facts) for request, facts in total.items()})
+
+    def _end(self) -> None:
+        """Stop, and remove what is in the store from the node."""
+        left = {path: uploader.stop() for path, uploader in self._uploaders.items()}
+        for folder in list_folders(self._root, self._job.id):
+            if not folder.written or left.get(folder.path) == 0:
+                folder.remove()
+        remove_if_empty(self._root, self._job.id)
+
+    # --- saying ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, answer: DataAnswer) -> None:
+        """Answer, however long the disk stays full."""
+        while True:
+            try:
+                with self._lock:
+                    self._files.answer(answer)
+                return
+            except OSError:
+                time.sleep(1.0)
+
+    def _start_thread(self, run: Callable[[], object]) -> None:
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException:
+                # The supervisor starts another one.
+                self.log(traceback.format_exc())
+                os._exit(70)
+
+        threading.Thread(target=guarded, daemon=True).start()
+
+    def log(self, text: str) -> None:
+        """Write a line for whoever looks for what went wrong."""
+        print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}", flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Move the data of a launch: ROOT DIRECTORY LAUNCH."""
+    root, path, launch = words
+    directory = RunDirectory(path, int(launch))
+    mover = Mover(directory, root, directory.read_plan().job)
+    mover.serve()
+    os._exit(0)

@@ -1,0 +1,115 @@
+"""The order in which files of a folder are sent to its store: that of their last writes, and markers last. Pure.
+
+A reader elsewhere must never take a part of a checkpoint for the whole. It knows a whole one by a file that is written
+last, so that file is sent when all that was written before it, in the same folder, is in the store. Which files are
+such markers: those that training libraries write last (`checkpoint_readiness.py`), `.overspan-atomic`, and those that
+the job file names. Where there is none, each file is sent by itself, in the order in which they were completed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from overspan.bridge.model.checkpoint_readiness import ITERATION, LATEST, METADATA, TRAINER_STATE
+from overspan.bridge.model.records import NamedTuple
+
+ATOMIC = ".overspan-atomic"
+"""A file that any program may write last into a folder, so that the folder is published whole."""
+MARKERS = frozenset({METADATA, TRAINER_STATE, LATEST, ITERATION, ATOMIC})
+_INDEX = re.compile(r".*\.safetensors\.index\.json")
+
+
+class UnsentFile(NamedTuple):
+    """A file that is not in the store as it is now. `settled`: nobody writes to it."""
+
+    name: str
+    size: int
+    written: int
+    """Its last write, in nanoseconds since the epoch."""
+    settled: bool
+
+
+class SendStep(NamedTuple):
+    """Files that are sent next, and have to be in the store before the next step; several of them in any order."""
+
+    names: tuple[str, ...]
+
+
+def plan_steps(files: Iterable[UnsentFile], markers: Collection[str] = ()) -> list[SendStep]:
+    """The steps that can be taken now, in order. Files that are being written are left for later, and so is a marker
+    that comes after one of them.
+    """
+    return _Planner(files, frozenset(markers)).plan()
+
+
+class _Planner:
+    """Makes the steps of one look at a folder."""
+
+    def __init__(self, files: Iterable[UnsentFile], markers: frozenset[str]) -> None:
+        self._files = sorted(files, key=lambda file: (file.written, file.name))
+        self._named = markers
+        # The inner one first: what two of them speak of is for that one.
+        self._markers = sorted(filter(self._is_marker, self._files), key=_rank)
+        self._steps: list[SendStep] = []
+        self._done: set[str] = set()
+
+    def plan(self) -> list[SendStep]:
+        for file in self._files:
+            if file.name in self._done or not file.settled:
+                continue
+            if self._is_marker(file):
+                self._send_marker(file)
+                continue
+            cover = next((marker for marker in self._markers if self._precedes(file, marker)), None)
+            if cover is None:
+                self._send(file)
+            else:
+                # What a marker will make visible may be sent in any order before it.
+                self._send(*(each for each in self._files if self._is_due(each) and self._precedes(each, cover)))
+                self._send_marker(cover)
+        for marker in self._markers:
+            self._send_marker(marker)
+        return self._steps
+
+    def _send(self, *files: UnsentFile) -> None:
+        names = tuple(file.name for file in files)
+        self._steps.append(SendStep(names))
+        self._done.update(names)
+
+    def _send_marker(self, marker: UnsentFile) -> None:
+        """Send a marker where all that it speaks of is sent."""
+        waits = not marker.settled or marker.name in self._done
+        if not waits and all(file.name in self._done or not self._precedes(file, marker) for file in self._files):
+            self._send(marker)
+
+    def _is_due(self, file: UnsentFile) -> bool:
+        return file.settled and file.name not in self._done and not self._is_marker(file)
+
+    def _is_marker(self, file: UnsentFile) -> bool:
+        return is_marker(file.name, self._named)
+
+    def _precedes(self, file: UnsentFile, marker: UnsentFile) -> bool:
+        """Whether a file has to be in the store before a marker: it was written before, in the marker's folder.
+
+        Of two markers, the one in the inner folder, or the earlier one, comes first.
+        """
+        folder = marker.name[: marker.name.rfind("/") + 1]
+        if file.name == marker.name or not file.name.startswith(folder) or file.written > marker.written:
+            return False
+        return not self._is_marker(file) or _rank(file) < _rank(marker)
+
+
+def _rank(marker: UnsentFile) -> tuple[int, int, str]:
+    return -marker.name.count("/"), marker.written, marker.name
+
+
+def order_removals(names: Iterable[str], markers: Collection[str] = ()) -> list[str]:
+    """The order in which removed files are removed from the store: markers first, so that no part seems whole."""
+    return sorted(names, key=lambda name: (not is_marker(name, markers), name))
+
+
+def is_marker(name: str, markers: Collection[str] = ()) -> bool:
+    """Whether a file says that a folder is complete."""
+    last = name.rpartition("/")[2]
+    return last in MARKERS or last in markers or _INDEX.fullmatch(last) is not None

@@ -1,0 +1,39 @@
+"""How object stores are reached from a node: a file for each store that its jobs use, beside the run directories.
+
+ROOT/stores/NAME.json   endpoint, region, and credentials or the file that has them (0600)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+
+from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
+
+_FOLDER = "stores"
+
+
+def write_stores(root: str, stores: Iterable[StoreAccess]) -> None:
+    """Write the files of these stores, each in one step. Raises OSError."""
+    folder = os.path.join(root, _FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for access in stores:
+        path = os.path.join(folder, f"{access.name}.json")
+        fresh = f"{path}.{os.urandom(8).hex()}"
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(encode(access), file)
+        os.replace(fresh, path)
+
+
+def read_store(root: str, name: str) -> StoreAccess:
+    """How one store is reached. Raises ObjectStoreError."""
+    path = os.path.join(root, _FOLDER, f"{name}.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            access: StoreAccess = decode(StoreAccess, json.load(file))
+            return access
+    except (OSError, ValueError, TypeError) as error:
+        raise ObjectStoreError(StoreTrouble.DENIED, f"{path} does not say how the store is reached: {error}") from None

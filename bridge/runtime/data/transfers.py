@@ -1,0 +1,144 @@
+"""Transfers that a user asks for: files and folders to a store and from it, and what a failed flush has left."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Optional
+
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, Senders, count_bytes, list_files
+from overspan.bridge.runtime.data.fetching import download, list_wanted
+from overspan.bridge.runtime.data.hashes import hash_path
+from overspan.bridge.runtime.data.mounts import MountFolder
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
+from overspan.bridge.runtime.data.publication import UnsentFile, plan_steps
+from overspan.bridge.runtime.data.sending import PART, send_file
+
+_THREADS = 4
+
+
+class RescuedData(NamedTuple):
+    """What was sent of a folder that a job has left, and the files that the store has newer versions of."""
+
+    files: int
+    size: int
+    newer: tuple[str, ...] = ()
+
+
+class TransferProgress:
+    """How far a transfer is; read by other threads than its own."""
+
+    def __init__(self) -> None:
+        self.files = self.size = 0
+        self.total_files = self.total_size = 0
+        self.cancelled = False
+
+    def expect(self, files: int, size: int) -> None:
+        """So much is to be done."""
+        self.total_files, self.total_size = files, size
+
+    def add(self, size: int) -> None:
+        """A file is done. Raises InterruptedError where nobody wants the rest."""
+        self.files, self.size = self.files + 1, self.size + size
+        if self.cancelled:
+            raise InterruptedError(errno.EINTR, "cancelled")
+
+
+def send_path(store: ObjectStore, source: str, key: str, progress: TransferProgress) -> None:
+    """Send a file as that object, or a folder below that prefix, in the order of publication; what is there already
+    with the same content is passed over. Raises ObjectStoreError and OSError.
+    """
+    with _open_threads() as senders:
+        if not os.path.isdir(source):
+            status = os.stat(source)
+            progress.expect(1, status.st_size)
+            send_file(store, source, key, senders.parts)
+            progress.add(status.st_size)
+            return
+        files = dict(list_files(source))
+        prefix = f"{key}/" if key else ""
+        there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
+        progress.expect(len(files), count_bytes(files))
+
+        def send(name: str) -> None:
+            path = os.path.join(source, name)
+            if not _is_same(path, files[name].size, there.get(name)):
+                send_file(store, path, prefix + name, senders.parts)
+            progress.add(files[name].size)
+
+        unsent = [UnsentFile(name, file.size, file.written, True) for name, file in files.items()]
+        for step in plan_steps(unsent):
+            _finish([senders.files.submit(send, name) for name in step.names])
+
+
+def receive_path(store: ObjectStore, key: str, target: str, progress: TransferProgress) -> None:
+    """Fetch an object into a file, or all below a prefix into a folder; what is there already with the same content
+    is passed over. Raises ObjectStoreError, OSError and DataRefused.
+    """
+    wanted = list_wanted(store, key, single=True)
+    if not wanted:
+        raise ObjectStoreError(StoreTrouble.MISSING, f"there is nothing at {key}")
+    progress.expect(len(wanted), sum(stored.size for stored in wanted.values()))
+
+    def receive(name: str, stored: StoredObject) -> None:
+        path = os.path.join(target, name) if name else target
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        if not (os.path.isfile(path) and _is_same(path, os.path.getsize(path), stored)):
+            download(store, stored, f"{path}.overspan-part")
+            os.replace(f"{path}.overspan-part", path)
+        progress.add(stored.size)
+
+    with ThreadPoolExecutor(_THREADS) as executor:
+        _finish([executor.submit(receive, name, stored) for name, stored in wanted.items()])
+
+
+def rescue_folder(folder: MountFolder, store: ObjectStore) -> RescuedData:
+    """Send what a job could not, and remove it from the node. What the store has in newer versions stays there, and
+    the files on the node. Raises ObjectStoreError and OSError.
+    """
+    state = folder.open_state()
+    prefix = f"{folder.url.key}/" if folder.url.key else ""
+    there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
+    with _open_threads() as senders:
+        cached = CachedFolder(folder.files, store, folder.url.key, state, senders, folder.mount.markers)
+        unsent = cached.list_unsent(cached.scan())
+        newer = sorted(name for name, file in unsent.items() if _is_newer(there.get(name), file, state.files.get(name)))
+        sent = {name: file for name, file in unsent.items() if name not in newer}
+        synced = {name: SeenFile(known.size, known.written) for name, known in state.files.items()}
+        # As if all else were as the store has it: nothing is removed there.
+        cached.send({**synced, **sent}, ended=True)
+        left = {name for name in cached.list_unsent(cached.scan()) if name not in newer}
+    if left:
+        raise OSError(errno.EAGAIN, f"{len(left)} files change while they are sent", folder.files)
+    if not newer:
+        folder.remove()
+    return RescuedData(len(sent), count_bytes(sent), tuple(newer))
+
+
+def _is_newer(stored: Optional[StoredObject], file: SeenFile, known: object) -> bool:
+    """Whether the store has had another version written since the file was."""
+    if stored is None or (known is not None and getattr(known, "etag", "") == stored.etag):
+        return False
+    return stored.modified > file.written / 1e9
+
+
+def _is_same(path: str, size: int, stored: Optional[StoredObject]) -> bool:
+    if stored is None or stored.size != size:
+        return False
+    return hash_path(path, stored, PART) == stored.etag
+
+
+def _finish(jobs: list[Future[None]]) -> None:
+    failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def _open_threads() -> Iterator[Senders]:
+    with ThreadPoolExecutor(_THREADS) as files, ThreadPoolExecutor(_THREADS) as parts:
+        yield Senders(files, parts)

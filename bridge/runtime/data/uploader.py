@@ -1,0 +1,159 @@
+"""The thread that sends what work writes into one mounted folder, and tells when an attempt's data is all there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Callable, Optional
+
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes
+from overspan.bridge.runtime.data.folder_state import FolderState
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.requests import DataAnswer, DataRequest, FlushProgress
+
+LOOK_SECONDS = 1.0
+_WAITED = 0.05
+"""Seconds between two looks while somebody waits."""
+_LOAD = 20
+"""A look is followed by a pause of so many times what it took."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+DENIAL_SECONDS = 60.0
+"""How long a store may refuse a flush before that is the answer: credentials may be renewed meanwhile."""
+
+
+class _Ticket(NamedTuple):
+    """A flush that somebody waits for: the files that were not in the store when it was asked for."""
+
+    request: DataRequest
+    files: Mapping[str, SeenFile]
+
+
+class Uploader:
+    """Sends one folder's files in a thread of its own, until it is stopped."""
+
+    def __init__(self, folder: CachedFolder, answer: Callable[[DataAnswer], None], log: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._answer = answer
+        self._log = log
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._new: list[DataRequest] = []
+        self._tickets: list[_Ticket] = []
+        self._left: dict[DataRequest, int] = {}
+        self._trouble = ""
+        self._denied_since: Optional[float] = None
+        self._thread = threading.Thread(target=self._run, name="uploader", daemon=True)
+
+    @property
+    def state(self) -> FolderState:
+        """What of the folder is in the store."""
+        return self._folder.state
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def flush(self, request: DataRequest) -> None:
+        """Answer the request when all that is in the folder now is in the store."""
+        with self._lock:
+            self._new.append(request)
+        self._wake.set()
+
+    def abandon(self, task: str, attempt: int) -> None:
+        """Forget a flush."""
+        with self._lock:
+            self._new = [each for each in self._new if each[1:] != (task, attempt)]
+            self._tickets = [each for each in self._tickets if each.request[1:] != (task, attempt)]
+
+    def stop(self) -> int:
+        """End the thread; the bytes that are not in the store."""
+        self._stopped = True
+        self._wake.set()
+        self._thread.join()
+        try:
+            return count_bytes(self._folder.list_unsent(self._folder.scan()))
+        except OSError:
+            return 0
+
+    def progress(self) -> dict[DataRequest, FlushProgress]:
+        """How far each flush is."""
+        with self._lock:
+            return {
+                each.request: FlushProgress(self._left.get(each.request, count_bytes(each.files)), self._trouble)
+                for each in self._tickets
+            }
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopped:
+            began = time.monotonic()
+            failed = self._look()
+            took = time.monotonic() - began
+            if failed:
+                self._wake.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                pause = _FIRST_PAUSE
+                self._wake.wait(_WAITED if self._tickets else max(LOOK_SECONDS, took * _LOAD))
+            self._wake.clear()
+
+    def _look(self) -> bool:
+        """Send what can be sent; whether that failed."""
+        failure: Optional[Exception] = None
+        try:
+            seen = self._folder.scan()
+            self._take_tickets(self._folder.list_unsent(seen))
+            self._folder.send(seen, ended=bool(self._tickets), going_on=lambda: not self._stopped)
+        except (ObjectStoreError, OSError) as error:
+            failure = error
+        self._note(failure)
+        self._settle(failure)
+        return failure is not None
+
+    def _take_tickets(self, unsent: Mapping[str, SeenFile]) -> None:
+        with self._lock:
+            self._tickets += [_Ticket(request, unsent) for request in self._new]
+            self._new = []
+
+    def _note(self, failure: Optional[Exception]) -> None:
+        text = "" if failure is None else str(failure)
+        if text and text != self._trouble:
+            self._log(text)
+        with self._lock:
+            self._trouble = text
+        if isinstance(failure, ObjectStoreError) and failure.trouble is not StoreTrouble.SILENT:
+            self._denied_since = self._denied_since or time.monotonic()
+        elif not isinstance(failure, ObjectStoreError) or failure is None:
+            self._denied_since = None
+
+    def _settle(self, failure: Optional[Exception]) -> None:
+        """Answer the flushes that are done, and those that never will be."""
+        try:
+            unsent = self._folder.list_unsent(self._folder.scan())
+        except OSError as error:
+            unsent, failure = {}, error
+        final = self._is_final(failure)
+        with self._lock:
+            tickets, self._tickets = self._tickets, []
+        kept = []
+        for ticket in tickets:
+            # What has changed since is somebody else's, or sent as it is now.
+            left = {name: file for name, file in ticket.files.items() if unsent.get(name) == file}
+            if final:
+                self._answer(DataAnswer(ticket.request, str(failure), count_bytes(left)))
+            elif left or failure is not None:
+                kept.append(ticket)
+                self._left[ticket.request] = count_bytes(left)
+            else:
+                self._answer(DataAnswer(ticket.request))
+        with self._lock:
+            self._tickets += kept
+
+    def _is_final(self, failure: Optional[Exception]) -> bool:
+        if isinstance(failure, FileNotFoundError):
+            return True
+        since = self._denied_since
+        return failure is not None and since is not None and time.monotonic() - since >= DENIAL_SECONDS

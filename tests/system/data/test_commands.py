@@ -1,0 +1,108 @@
+"""`span data` and `span storage`, and the rescue of what a job could not send."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from tests.stores import TestStore
+from tests.system.conftest import Span
+from tests.system.data.storage_jobs import CACHED, left_on_node
+
+from overspan.bridge.client import Client
+
+
+class TestTransfers:
+    def test_a_folder_goes_there_and_comes_back(self, lab: Span, store: TestStore) -> None:
+        top = lab.folder / "corpus"
+        (top / "in").mkdir(parents=True)
+        (top / "in/large").write_bytes(os.urandom(9 << 20))
+        (top / "small").write_bytes(b"hello")
+        assert lab.run("data", "put", "corpus", "s3://lab/v1").stderr == "span: 2 files, 9.0 MiB\n"
+        before = store.proxy.passed
+        lab.run("data", "put", "corpus", "s3://lab/v1")
+        assert store.proxy.passed - before < 100_000, "what is there is sent again"
+        (lab.folder / "back").mkdir()
+        lab.run("data", "get", "s3://lab/v1", "back")
+        assert _contents(lab.folder / "back/v1") == _contents(top)
+
+    def test_one_file(self, lab: Span, store: TestStore) -> None:
+        (lab.folder / "a").write_bytes(b"1")
+        lab.run("data", "put", "a", "s3://lab/into/")
+        lab.run("data", "get", "s3://lab/into/a", "b")
+        assert (lab.folder / "b").read_bytes() == b"1"
+
+    def test_python_has_it_too(self, lab: Span, store: TestStore) -> None:
+        (lab.folder / "a").write_bytes(b"12345")
+        with Client(environment=lab.environment) as client:
+            steps = list(client.storage.put(str(lab.folder / "a"), "s3://lab/a"))
+            assert steps[-1] == (1, 5, 1, 5)
+            assert client.storage.measure("s3://lab") == (1, 5)
+            assert [each["key"] for each in client.storage.list_objects("s3://lab")["objects"]] == ["a"]
+            assert client.storage.remove("s3://lab/a") == 1
+
+    def test_mistakes_are_told(self, lab: Span, store: TestStore) -> None:
+        for words, message in {
+            ("data", "put", "none", "s3://lab/x"): f"there is no {lab.folder}/none",
+            ("data", "get", "s3://lab/none", "x"): "there is nothing at none",
+            ("data", "get", "s3://nowhere/x", "x"): "NoSuchBucket",
+            ("data", "put", "s3://lab/x", "x"): "`span data put` takes PATH URL",
+            ("storage", "ls", "gs://lab"): "no entry of `stores` in the configuration reaches gs://lab",
+            ("storage", "ls", "lab"): "'lab' is no URL of an object store",
+            ("storage", "rm", "s3://lab"): "s3://lab is a whole bucket",
+            ("data", "rescue", "99"): "no job 99",
+        }.items():
+            done = lab.run(*words, check=False)
+            assert done.returncode != 0 and message in done.stderr, (words, done.stderr)
+
+
+class TestListing:
+    def test_levels_sizes_and_removal(self, lab: Span, store: TestStore) -> None:
+        bucket = store.open("lab")
+        for key in ("top", "a/1", "a/b/2", "ab"):
+            bucket.put(key, b"x" * 10)
+        listed = lab.run("storage", "ls", "s3://lab").stdout.splitlines()
+        assert [line.split()[-1] for line in listed] == ["a/", "ab", "top"]
+        found = json.loads(lab.run("storage", "ls", "-r", "s3://lab/a", "--json").stdout)
+        assert [(each["key"], each["size"]) for each in found["objects"]] == [("a/1", 10), ("a/b/2", 10)]
+        assert lab.run("storage", "du", "s3://lab/a").stdout == "20 bytes in 2 objects\n"
+        refused = lab.run("storage", "rm", "s3://lab/a", check=False)
+        assert "-r removes them" in refused.stderr
+        assert lab.run("storage", "rm", "-r", "s3://lab/a").stderr == "span: 2 objects removed\n"
+        assert set(store.texts("lab")) == {"ab", "top"}
+
+
+class TestRescue:
+    def test_what_a_job_could_not_send_is_sent_later(self, lab: Span, store: TestStore) -> None:
+        run = "while [ ! -e go ]; do sleep 0.1; done; echo 1 > out/a; echo 2 > out/b"
+        job = lab.submit(f"{CACHED}flush: {{timeout: 2}}\nrun: {run}\n")
+        lab.until(job, "RUNNING")
+        early = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} is RUNNING, and its data is sent by itself" in early.stderr
+        store.proxy.cut()
+        (lab.folder / "go").touch()
+        lab.until(job, "FAILED")
+        assert lab.run("data", "rescue", str(job), check=False).returncode != 0
+        assert left_on_node(lab, job) == {"a": b"1\n", "b": b"2\n"}
+        store.proxy.mend()
+        time.sleep(1.1)
+        store.open("lab").put("run/b", b"newer")
+        done = lab.run("data", "rescue", str(job), check=False)
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "span: 1 files, 2 bytes sent",
+            "span: b: the store has a newer version, and this one stays on the node",
+        ]
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"newer"}
+        store.open("lab").delete("run/b")
+        lab.run("data", "rescue", str(job))
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}
+        assert left_on_node(lab, job) == {}
+        again = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} has left no data on local" in again.stderr
+
+
+def _contents(top: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}

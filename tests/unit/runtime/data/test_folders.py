@@ -1,0 +1,296 @@
+"""Folders that are sent to a store, and those that are fetched from one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.stores import TestStore
+
+from overspan.bridge.runtime.data import sending
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders, count_bytes, is_open_for_writing
+from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
+from overspan.bridge.runtime.data.folder_state import FolderState
+from overspan.bridge.runtime.data.object_store import ObjectStoreError
+from overspan.bridge.runtime.data.s3 import S3Store
+
+MIB = 1 << 20
+BUCKET = "folders"
+
+
+@pytest.fixture
+def bucket(whole: TestStore, request: pytest.FixtureRequest) -> Iterator[S3Store]:
+    """An empty bucket, by way of the proxy."""
+    direct = whole.make_bucket(BUCKET)
+    for stored in list(direct.list_objects("")):
+        direct.delete(stored.key)
+    opened = S3Store(whole.access(), BUCKET)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def senders() -> Iterator[Senders]:
+    with ThreadPoolExecutor(4) as files, ThreadPoolExecutor(4) as parts:
+        yield Senders(files, parts)
+
+
+Open = Callable[..., CachedFolder]
+
+
+@pytest.fixture
+def open_folder(bucket: S3Store, senders: Senders, tmp_path: Path) -> Open:
+    """Opens the uploader of the folder `out`, as after each start of it."""
+
+    def open_it(markers: tuple[str, ...] = ()) -> CachedFolder:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        state = FolderState(str(tmp_path / "sent.jsonl"))
+        return CachedFolder(str(tmp_path / "out"), bucket, "run", state, senders, markers)
+
+    return open_it
+
+
+def write(path: Path, data: bytes, ago: float = 60) -> None:
+    """Write a file, so many seconds ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (time.time() - ago, time.time() - ago))
+
+
+class TestSending:
+    def test_files_arrive_with_their_content_and_are_not_sent_twice(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder()
+        large = os.urandom(2 * sending.PART + 5)
+        write(tmp_path / "out/a/b", b"small")
+        write(tmp_path / "out/large", large)
+        write(tmp_path / "out/empty", b"")
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/a/b": b"small", "run/large": large, "run/empty": b""}
+        assert folder.list_unsent(folder.scan()) == {}
+        again = open_folder()
+        assert again.list_unsent(again.scan()) == {}
+
+    def test_what_is_fresh_or_open_waits(self, open_folder: Open, tmp_path: Path, whole: TestStore) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/fresh", b"1", ago=0)
+        write(tmp_path / "out/open", b"2", ago=5)
+        with open(tmp_path / "out/open", "ab"):
+            assert is_open_for_writing(str(tmp_path / "out/open"))
+            folder.send(folder.scan())
+            assert whole.texts(BUCKET) == {}
+            assert count_bytes(folder.list_unsent(folder.scan())) == 2
+        folder.send(folder.scan(), ended=True)
+        assert set(whole.texts(BUCKET)) == {"run/fresh", "run/open"}
+
+    def test_a_log_that_stays_open_is_sent_when_it_is_quiet(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/log", b"line", ago=30)
+        with open(tmp_path / "out/log", "ab"):
+            folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/log": b"line"}
+
+    def test_what_is_removed_here_is_removed_there(self, open_folder: Open, tmp_path: Path, whole: TestStore) -> None:
+        folder = open_folder()
+        whole.open(BUCKET).put("run/others", b"not ours")
+        write(tmp_path / "out/old", b"1")
+        folder.send(folder.scan())
+        (tmp_path / "out/old").rename(tmp_path / "out/new")
+        folder.send(folder.scan())
+        assert set(whole.texts(BUCKET)) == {"run/new", "run/others"}
+
+    def test_a_folder_that_is_gone_removes_nothing(self, open_folder: Open, tmp_path: Path, whole: TestStore) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/a", b"1")
+        folder.send(folder.scan())
+        (tmp_path / "out").rename(tmp_path / "elsewhere")
+        with pytest.raises(FileNotFoundError):
+            folder.scan()
+        (tmp_path / "out").mkdir()
+        with pytest.raises(FileNotFoundError):
+            folder.scan()
+
+    def test_a_file_that_changes_on_its_way_is_never_a_mixture(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/large", b"a" * (2 * sending.PART))
+        real = sending._read
+
+        def read(fd: int, size: int, offset: int) -> bytes:
+            data = real(fd, size, offset)
+            if offset:
+                write(tmp_path / "out/large", b"b" * (2 * sending.PART), ago=50)
+            return data
+
+        monkeypatch.setattr(sending, "_read", read)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {}
+        monkeypatch.setattr(sending, "_read", real)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/large": b"b" * (2 * sending.PART)}
+
+    def test_a_store_that_is_gone_costs_nothing_but_time(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/1/a", b"1")
+        whole.proxy.cut()
+        with pytest.raises(ObjectStoreError):
+            folder.send(folder.scan())
+        whole.proxy.mend()
+        folder.send(folder.scan())
+        assert set(whole.texts(BUCKET)) == {"run/1/a"}
+
+    def test_a_reader_sees_markers_after_all_they_speak_of(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = open_folder()
+        for step in (1, 2):
+            for part in range(3):
+                write(tmp_path / f"out/{step}/part{part}", b"x", ago=60 - step)
+            write(tmp_path / f"out/{step}/.metadata", b"m", ago=59.5 - step)
+        seen: list[str] = []
+        real = S3Store.put
+
+        def put(store: S3Store, key: str, data: bytes, *, new: bool = False) -> str:
+            etag = real(store, key, data, new=new)
+            seen.append(key)
+            return etag
+
+        monkeypatch.setattr(S3Store, "put", put)
+        folder.send(folder.scan())
+        assert [sorted(seen[:3]), seen[3], sorted(seen[4:7]), seen[7]] == [
+            ["run/1/part0", "run/1/part1", "run/1/part2"],
+            "run/1/.metadata",
+            ["run/2/part0", "run/2/part1", "run/2/part2"],
+            "run/2/.metadata",
+        ]
+
+
+class TestFetching:
+    @pytest.fixture
+    def cache(self, tmp_path: Path) -> str:
+        (tmp_path / "cache").mkdir()
+        return str(tmp_path / "cache")
+
+    def place(self, tmp_path: Path, name: str, cache: str = "") -> FetchPlace:
+        return FetchPlace(str(tmp_path / name), FolderState(str(tmp_path / f"{name}.jsonl")), cache)
+
+    def test_a_copy_is_fetched_once_a_node_and_is_for_reading(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, whole: TestStore
+    ) -> None:
+        bucket.put("data/a", b"hello")
+        bucket.put("data/in/b", b"there")
+        bucket.put("database", b"other")
+        fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+        assert (tmp_path / "one/a").read_bytes() == b"hello"
+        assert (tmp_path / "one/in/b").read_bytes() == b"there"
+        assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["a", "in"]
+        assert (tmp_path / "one/a").stat().st_mode & 0o222 == 0
+        fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
+        assert os.path.samefile(tmp_path / "one/a", tmp_path / "two/a")
+
+    def test_one_object_is_a_file(self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str) -> None:
+        bucket.put("data/a", b"hello")
+        fetch(bucket, "data/a", self.place(tmp_path, "one", cache), senders.files, "s")
+        assert (tmp_path / "one").read_bytes() == b"hello"
+
+    def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str
+    ) -> None:
+        bucket.put("data/a", b"hello")
+        fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+        (tmp_path / "one/a").chmod(0o644)
+        (tmp_path / "one/a").write_bytes(b"spoilt")
+        fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
+        assert (tmp_path / "two/a").read_bytes() == b"hello"
+
+    def test_a_fetch_that_broke_off_goes_on_where_it_was(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, whole: TestStore
+    ) -> None:
+        data = os.urandom(3 * MIB)
+        etag = bucket.put("data/a", data)
+        fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+        kept = next(path for path in Path(cache).iterdir() if not path.suffix)
+        kept.unlink()
+        kept.with_suffix(".part").write_bytes(data[: 2 * MIB])
+        asked: list[tuple[int, str]] = []
+        real = S3Store.open
+
+        def open_object(store: S3Store, key: str, offset: int = 0, etag: str = "") -> object:
+            asked.append((offset, etag))
+            return real(store, key, offset, etag)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(S3Store, "open", open_object)
+            fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
+        assert asked == [(2 * MIB, etag)]
+        assert (tmp_path / "two/a").read_bytes() == data
+
+    def test_content_that_is_not_what_was_sent_is_not_taken(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str
+    ) -> None:
+        bucket.put("data/a", b"hello")
+        fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+        kept = next(path for path in Path(cache).iterdir() if not path.suffix)
+        kept.unlink()
+        kept.with_suffix(".part").write_bytes(b"HELL")
+        with pytest.raises(ObjectStoreError, match="other content"):
+            fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
+        fetch(bucket, "data", self.place(tmp_path, "two", cache), senders.files, "s")
+        assert (tmp_path / "two/a").read_bytes() == b"hello"
+
+    def test_parts_are_checked_too(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, open_folder: Open
+    ) -> None:
+        data = os.urandom(2 * sending.PART + 7)
+        folder = open_folder()
+        write(tmp_path / "out/large", data)
+        folder.send(folder.scan())
+        fetch(bucket, "run", self.place(tmp_path, "one", cache), senders.files, "s")
+        assert (tmp_path / "one/large").read_bytes() == data
+
+    def test_a_folder_that_is_written_to_keeps_what_is_not_sent_yet(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, open_folder: Open
+    ) -> None:
+        bucket.put("run/published", b"1")
+        bucket.put("run/older", b"1")
+        (tmp_path / "out").mkdir()
+        write(tmp_path / "out/older", b"newer")
+        write(tmp_path / "out/own", b"own")
+        folder = open_folder()
+        fetch(bucket, "run", FetchPlace(folder.path, folder.state), senders.files, "s")
+        found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+        assert found == {"published": b"1", "older": b"newer", "own": b"own"}
+        assert set(folder.list_unsent(folder.scan())) == {"older", "own"}
+        bucket.put("run/published", b"2")
+        bucket.delete("run/older")
+        fetch(bucket, "run", FetchPlace(folder.path, folder.state), senders.files, "s")
+        assert (tmp_path / "out/published").read_bytes() == b"2"
+        assert (tmp_path / "out/older").exists()
+
+    @pytest.mark.parametrize("key", ["data/../../etc", "data//x", "data/./x"])
+    def test_names_that_lead_elsewhere_are_refused(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, key: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = [next(iter([bucket.find("data/a")]))._replace(key=key)] if bucket.put("data/a", b"") else []
+        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
+        with pytest.raises(DataRefused, match="no file can have the name"):
+            fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+
+    def test_what_does_not_fit_is_refused_before_anything_is_fetched(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket.put("data/a", b"")
+        found = [bucket.find("data/a")._replace(size=1 << 60)]
+        monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
+        with pytest.raises(OSError, match="do not fit"):
+            fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")

@@ -1,0 +1,83 @@
+"""In which order files are sent, so that no reader takes a part of a checkpoint for the whole."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overspan.bridge.runtime.data.publication import UnsentFile, is_marker, order_removals, plan_steps
+
+
+def plan(*files: tuple[str, int] | tuple[str, int, bool], markers: tuple[str, ...] = ()) -> list[list[str]]:
+    """The steps for files of these names, written at these times, settled unless they say otherwise."""
+    made = [UnsentFile(file[0], 1, file[1], file[2] if len(file) > 2 else True) for file in files]
+    return [list(step.names) for step in plan_steps(made, markers)]
+
+
+def test_files_go_one_by_one_in_the_order_of_their_last_writes() -> None:
+    assert plan(("b", 2), ("c", 3), ("a", 1)) == [["a"], ["b"], ["c"]]
+
+
+def test_what_is_being_written_waits_and_keeps_nobody() -> None:
+    assert plan(("a", 1, False), ("b", 2)) == [["b"]]
+
+
+def test_a_marker_goes_last_and_what_it_covers_in_any_order() -> None:
+    files = [("step_1/.metadata", 3), ("step_1/b", 2), ("step_1/a", 1), ("log", 2)]
+    assert plan(*files) == [["step_1/a", "step_1/b"], ["step_1/.metadata"], ["log"]]
+
+
+def test_a_marker_waits_for_what_was_written_before_it() -> None:
+    assert plan(("step_1/.metadata", 3), ("step_1/a", 1), ("step_1/b", 2, False)) == [["step_1/a"]]
+
+
+def test_what_was_written_after_a_marker_does_not_keep_it() -> None:
+    assert plan(("step_1/.metadata", 3), ("step_1/events", 4, False)) == [["step_1/.metadata"]]
+
+
+def test_checkpoints_go_in_the_order_of_their_markers() -> None:
+    files = [("2/a", 4), ("1/.metadata", 3), ("2/.metadata", 5), ("1/a", 2)]
+    assert plan(*files) == [["1/a"], ["1/.metadata"], ["2/a"], ["2/.metadata"]]
+
+
+def test_a_marker_beside_checkpoints_comes_after_them_and_theirs() -> None:
+    files = [("latest", 4), ("step_1/a", 1), ("step_1/.metadata", 2)]
+    assert plan(*files) == [["step_1/a"], ["step_1/.metadata"], ["latest"]]
+
+
+def test_a_marker_that_only_the_job_file_knows() -> None:
+    assert plan(("1/DONE", 1), ("1/a", 1)) == [["1/DONE"], ["1/a"]]
+    assert plan(("1/DONE", 1), ("1/a", 1), markers=("DONE",)) == [["1/a"], ["1/DONE"]]
+
+
+def test_removals_begin_with_markers() -> None:
+    assert order_removals(["1/a", "1/.metadata", "1/.b"]) == ["1/.metadata", "1/.b", "1/a"]
+
+
+FILES = st.lists(
+    st.builds(
+        UnsentFile,
+        st.sampled_from(["a", "latest", "1/a", "1/b", "1/.metadata", "1/in/c", "1/in/.metadata", "2/a", "2/.metadata"]),
+        st.just(1),
+        st.integers(1, 4),
+        st.booleans(),
+    ),
+    unique_by=lambda file: file.name,
+)
+
+
+@given(FILES)
+def test_each_settled_file_is_sent_once_and_no_marker_before_what_it_speaks_of(files: list[UnsentFile]) -> None:
+    steps = plan_steps(files)
+    sent = [name for step in steps for name in step.names]
+    by_name = {file.name: file for file in files}
+    assert len(sent) == len(set(sent))
+    assert all(by_name[name].settled for name in sent)
+    assert {file.name for file in files if file.settled and not is_marker(file.name)} <= set(sent)
+    place = {name: number for number, step in enumerate(steps) for name in step.names}
+    for marker in filter(is_marker, sent):
+        folder = marker[: marker.rfind("/") + 1]
+        for file in files:
+            before = file.written <= by_name[marker].written and not is_marker(file.name)
+            if before and file.name.startswith(folder):
+                assert place[file.name] < place[marker]
