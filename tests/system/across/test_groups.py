@@ -17,25 +17,22 @@ resources: {{cpus: 1, memory: 50M}}
 run: |
   echo members $OVERSPAN_MEMBERS
   getent hosts server-0.rl
-  for try in 1 2 3 4 5 6 7 8 9 10; do
-    python3 -c 'import socket; print(socket.create_connection(("server-0.rl", 7001), 5).recv(99).decode())' && break
-    sleep 0.5
-  done
-  {wait}
+  ask='import socket; print(socket.create_connection(("server-0.rl", 7001), 5).recv(99).decode())'
+  until {over}; do python3 -c "$ask" 2>/dev/null; sleep 0.5; done
 ---
 name: server
 cluster: kube
 resources: {{cpus: 0.1, image_id: "docker:rig/python:1"}}
+on_failure: restart
 run: |
   echo members $OVERSPAN_MEMBERS
   getent hosts trainer-0.rl
   exec python3 -u -c '
-  import socket
+  import os, socket
   server = socket.create_server(("", 7001))
   while True:
       peer, where = server.accept()
-      print("asked by", where[0])
-      peer.sendall(b"hello from a pod")
+      peer.sendall(b"hello from attempt " + os.environ["OVERSPAN_ATTEMPT"].encode())
       peer.close()
   '
 """
@@ -43,12 +40,31 @@ run: |
 
 @pytest.mark.usefixtures("joined")
 def test_a_trainer_on_slurm_and_a_server_in_a_pod_are_one_group(lab: Lab) -> None:
-    """JG22, MX02: each finds the other by its name, and the server ends with its trainer."""
+    """JG22, JG26, MX02: each finds the other by its name, at its new address too, and both end together."""
     gate = Gate(lab.site)
-    job = lab.submit(GROUP.format(wait=gate.wait))
-    lab.until(job, "RUNNING", timeout=90)
-    lab.wait_until(lambda: "hello from a pod" in lab.log(job, "trainer"), 20, "the server's answer")
+    job = lab.submit(GROUP.format(over=f"[ -e {gate.path} ]"))
+    lab.until(job, "RUNNING", timeout=60)
+    assert lab.job(job)["cluster"] == "leo+kube"
+    lab.wait_until(lambda: "hello from attempt 0" in lab.log(job, "trainer"), 20, "the server's answer")
     assert "trainer-0.rl" in lab.log(job, "server")
+    lab.kill_daemon()
+    (pod,) = lab.pods()
+    lab.kubectl("delete", "pod", pod, "--wait=false")
+    lab.wait_until(lambda: "hello from attempt 1" in lab.log(job, "trainer"), 40, "the next server's answer")
+    assert lab.task(job, "trainer")["attempt"] == 0
     gate.open()
     lab.until(job, "COMPLETED", timeout=60)
-    assert lab.job(job)["cluster"] == "leo+kube"
+    lab.until_empty()
+
+
+def test_a_part_that_never_fits_keeps_the_other_from_running(lab: Lab) -> None:
+    """MX01: while pods wait for room nothing runs on Slurm; a cancel leaves nothing on either side."""
+    text = GROUP.format(over="false").replace("cpus: 0.1", "cpus: 64", 1)
+    job = lab.submit(text)
+    lab.wait_until(lambda: "kube" in lab.job(job)["reason"], 60, "a reason that names the cluster")
+    assert lab.job(job)["state"] == "PENDING"
+    assert "members" not in lab.log(job, "trainer")
+    lab.run("scancel", str(job))
+    lab.until(job, "CANCELLED", timeout=30)
+    lab.until_empty()
+    lab.wait_until(lambda: not lab.site.slurm("squeue", "-h", "-t", "PD,R,CF").strip(), 30, "an empty queue")

@@ -160,12 +160,13 @@ class AcrossCluster:
         return found
 
     async def _tell_changes(self, handles: Mapping[str, LaunchHandle]) -> None:
-        """Tell parts that run where members elsewhere are now, after a restart there."""
-        for text, name in list(self._told):
-            try:
-                await self._tell_part(text, handles[text], name)
-            except OverspanError as error:
-                _log.info("%s is told of members elsewhere later: %s", name, error)
+        """Tell parts where members elsewhere are now; each once by a new daemon, which cannot know what was told."""
+        for text, handle in handles.items():
+            for name in handle.parts if self._cursors[text].granted and not self._cursors[text].over else ():
+                try:
+                    await self._tell_part(text, handle, name)
+                except OverspanError as error:
+                    _log.info("%s is told of members elsewhere later: %s", name, error)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         """Send each order to the clusters that it is for."""
