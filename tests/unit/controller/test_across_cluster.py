@@ -1,0 +1,184 @@
+"""The place that two clusters are together: where each call goes, and who is told of members elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from overspan.adapters.contract import Accepted, ClusterConfig, Launch, LogPart, LogRequest, Order, Refusal, Report
+from overspan.adapters.traits import Traits
+from overspan.bridge.controller.core.across.cluster import AcrossCluster
+from overspan.bridge.controller.core.across.projection import parse_handle
+from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.core.shared_paths import SharedPaths
+from overspan.bridge.model import events
+from overspan.bridge.model.errors import Denied, Unreachable
+from overspan.bridge.model.job import Job, Placement, new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+
+SPEC = JobSpec("g", (TaskSpec("a", run="true", cluster="leo"), TaskSpec("b", run="true", cluster="kube")), group=True)
+JOB = new_job(3, SPEC, 0.0)
+
+
+class Part:
+    """One of the clusters; `said` is what it was asked to do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.traits = Traits(keeps_limits=lambda handle: name == "leo")
+        self.said: list[Any] = []
+        self.told: list[tuple[str, dict[str, str]]] = []
+        self.answer: Refusal | None = None
+        self.trouble: Exception | None = None
+
+    async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        self.said += [tuple(task.name for task in launch.job.tasks if not task.over) for launch in launches]
+        return [self.answer or Accepted(launch.token, f"{self.name}-handle", "17") for launch in launches]
+
+    async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        self.said += [(order.handle, type(order.event).__name__) for order in orders]
+        return [self.answer for _ in orders]
+
+    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.told.append((handle, {place.task: place.address for place in members}))
+
+    async def logs(self, request: LogRequest) -> LogPart:
+        return LogPart(request.handle.encode(), 0, 0)
+
+    def find_obstacle(self, job: Job) -> str:
+        return ""
+
+
+class Scene:
+    """Two clusters, and the place that they are together, which may be made anew as by another daemon."""
+
+    def __init__(self) -> None:
+        self.parts = {name: Part(name) for name in ("leo", "kube")}
+        self.woken: list[str] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.clusters = {
+            name: Cluster(ClusterConfig(name, "fake"), lambda kind, part=part: lambda config: part)  # type: ignore
+            for name, part in self.parts.items()
+        }
+        self.across = AcrossCluster("leo+kube", self.clusters, SharedPaths(), self.woken.append)
+
+    async def submit(self) -> str:
+        (answer,) = await self.across.submit([Launch("inst-3-0", JOB)])
+        assert isinstance(answer, Accepted)
+        return answer.handle
+
+    async def hear(self, handle: str, cursor: str, **told: Report) -> tuple[str, list[Any]]:
+        """What is reported after the parts' clusters have told this; with the cursor behind it."""
+        observing = asyncio.ensure_future(self.across.observe({handle: cursor}, 0.05))
+        await asyncio.sleep(0.01)
+        for name, report in told.items():
+            subscription = self.clusters[name].subscription
+            subscription.take([report], subscription.list_cursors())
+        observation = await observing
+        reports = observation.reports
+        return (reports[0].cursor, list(reports[0].events)) if reports else (cursor, [])
+
+    async def grant(self, handle: str) -> str:
+        cursor, _ = await self.hear(
+            handle, "", leo=granted("leo", "a", "10.0.0.1"), kube=granted("kube", "b", "10.9.0.1")
+        )
+        return cursor
+
+
+def granted(cluster: str, task: str, address: str, cursor: str = "1") -> Report:
+    return Report(f"{cluster}-handle", (events.Granted(1.0, ((task, 0, "n1", address, ()),)),), cursor)
+
+
+def play(story: Callable[[Scene], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(Scene()), 30))  # type: ignore[arg-type]
+
+
+def test_each_cluster_is_given_its_own_tasks() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        assert dict(parse_handle(handle).parts) == {"leo": "leo-handle", "kube": "kube-handle"}
+        assert scene.parts["leo"].said == [("a",)] and scene.parts["kube"].said == [("b",)]
+        part = await scene.across.logs(LogRequest(handle, "b"))
+        assert part.data == b"kube-handle"
+
+    play(story)
+
+
+def test_what_one_cluster_refuses_is_refused_in_its_words() -> None:
+    async def story(scene: Scene) -> None:
+        scene.parts["kube"].answer = Refusal("", "exceeded quota", transient=True)
+        (answer,) = await scene.across.submit([Launch("inst-3-0", JOB)])
+        assert answer == Refusal("inst-3-0", "kube: exceeded quota", transient=True)
+        scene.parts["leo"].answer = Refusal("", "no such partition")
+        (answer,) = await scene.across.submit([Launch("inst-3-0", JOB)])
+        assert answer == Refusal("inst-3-0", "leo: no such partition")
+
+    play(story)
+
+
+def test_a_task_starts_when_its_cluster_knows_the_members_elsewhere() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        start = Order("t1", handle, events.Launch(2.0, "a", 0))
+        (refusal,) = await scene.across.order([start])
+        assert refusal is not None and refusal.transient
+        await scene.grant(handle)
+        scene.parts["leo"].trouble = Denied("may not write there")
+        (refusal,) = await scene.across.order([start])
+        assert refusal == Refusal("t1", "leo: may not write there")
+        scene.parts["leo"].trouble = None
+        assert await scene.across.order([start]) == [None]
+        assert scene.parts["leo"].told == [("leo-handle", {"b": "10.9.0.1"})]
+        assert scene.parts["leo"].said[-1] == ("leo-handle", "Launch")
+        assert scene.parts["kube"].said == [("b",)]
+
+    play(story)
+
+
+def test_a_member_that_moved_is_told_of_by_a_daemon_that_came_later_too() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        cursor = await scene.grant(handle)
+        scene.restart()
+        cursor, told = await scene.hear(handle, cursor, kube=granted("kube", "b", "10.9.0.2", "2"))
+        assert [type(event) for event in told] == [events.Granted]
+        await scene.hear(handle, cursor)
+        await scene.hear(handle, cursor)
+        assert [address for _, address in scene.parts["leo"].told] == [{"b": "10.9.0.1"}, {"b": "10.9.0.2"}]
+        assert [address for _, address in scene.parts["kube"].told] == [{"a": "10.0.0.1"}]
+
+    play(story)
+
+
+def test_orders_on_the_whole_job_go_to_all_and_new_limits_to_those_that_keep_them() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        for event in (events.Hold(1.0), events.SetTime(1.0, 60)):
+            assert await scene.across.order([Order("t", handle, event)]) == [None]
+        assert scene.parts["leo"].said[1:] == [("leo-handle", "Hold"), ("leo-handle", "SetTime")]
+        assert scene.parts["kube"].said[1:] == [("kube-handle", "Hold")]
+        (refusal,) = await scene.across.order([Order("t", handle, events.Suspend(1.0))])
+        assert refusal is not None and "not suspended" in refusal.message and not refusal.transient
+
+    play(story)
+
+
+def test_a_silent_cluster_is_told_beside_the_news_of_the_other() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        scene.clusters["kube"].failed(5.0, Unreachable("no route"))
+        observation = await scene.across.observe({handle: ""}, 0.01)
+        assert observation.reports == () and "kube has not answered" in observation.trouble
+        scene.clusters["leo"].failed(5.0, Unreachable("no route"))
+        with pytest.raises(Unreachable, match="leo has not answered"):
+            await scene.across.observe({handle: ""}, 0.01)
+        assert "leo" in scene.woken and "kube" in scene.woken
+
+    play(story)
