@@ -306,7 +306,10 @@ def line(kind: str) -> str:
 
 
 def test_histories(tmp_path: Path) -> None:
-    machine = type("Machine", (Histories,), {"folder": tmp_path}).TestCase
+    class Here(Histories):
+        folder = tmp_path
+
+    machine = Here.TestCase
     machine.settings = settings(
         max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[*HealthCheck]
     )
