@@ -51,8 +51,8 @@ class ClusterHealth:
         """Every cluster with its health and how many live jobs it has: those configured, and others that have any."""
         counts: dict[str, int] = {}
         for entry in self._registry:
-            if not entry.job.over:
-                counts[entry.cluster] = counts.get(entry.cluster, 0) + 1
+            for name in () if entry.job.over else self._clusters.list_single(entry.cluster):
+                counts[name] = counts.get(name, 0) + 1
         troubles = self._locations.list_troubles()
         configured = [
             {

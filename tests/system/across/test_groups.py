@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from tests.rigs.kube import KubeRig
 from tests.system.across.conftest import Lab
 from tests.system.slurm.gates import Gate
 
@@ -68,3 +71,25 @@ def test_a_part_that_never_fits_keeps_the_other_from_running(lab: Lab) -> None:
     lab.until(job, "CANCELLED", timeout=30)
     lab.until_empty()
     lab.wait_until(lambda: not lab.site.slurm("squeue", "-h", "-t", "PD,R,CF").strip(), 30, "an empty queue")
+
+
+@pytest.mark.usefixtures("joined")
+def test_one_side_that_does_not_answer_leaves_the_other_alone(lab: Lab, kube_rig: KubeRig) -> None:
+    """MX04: training goes on and ends while the API server is away; the pod ends when it is back."""
+    gate = Gate(lab.site)
+    job = lab.submit(GROUP.format(over=f"[ -e {gate.path} ]"))
+    lab.wait_until(lambda: "hello from attempt 0" in lab.log(job, "trainer"), 60, "the server's answer")
+    with kube_rig.without_api():
+        lab.wait_until(lambda: is_stale(lab), 40, "a stale cluster")
+        assert lab.task(job, "trainer")["state"] == "RUNNING"
+        gate.open()
+        lab.until(job, "COMPLETED", task="trainer", timeout=40)
+        assert lab.task(job, "server")["state"] != "FAILED"
+    lab.until(job, "COMPLETED", timeout=90)
+    lab.until_empty()
+
+
+def is_stale(lab: Lab) -> bool:
+    """Whether the cluster `kube` is told not to answer."""
+    found: list[dict[str, object]] = json.loads(lab.look("clusters", "--json"))["clusters"]
+    return any(each["name"] == "kube" and bool(each["since"]) for each in found)

@@ -97,7 +97,7 @@ def granted(cluster: str, task: str, address: str, cursor: str = "1") -> Report:
 
 
 def play(story: Callable[[Scene], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(Scene()), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(Scene()), 30))
 
 
 def test_each_cluster_is_given_its_own_tasks() -> None:

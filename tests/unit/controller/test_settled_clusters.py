@@ -10,9 +10,10 @@ from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.submission.across import settle_clusters
 from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.ids import ArraySpec, IndexRange
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.parts import join_clusters, list_parts, place_task, split_clusters, take_part
-from overspan.bridge.model.spec import ArraySpec, Candidate, Form, JobSpec, TaskSpec
+from overspan.bridge.model.spec import Candidate, Form, JobSpec, TaskSpec
 
 CLUSTERS = Clusters(
     Settings(clusters={name: ClusterSettings(kind="slurm") for name in ("leo", "kube")}, default_cluster="leo"), "/s"
@@ -51,7 +52,7 @@ def test_every_task_has_a_cluster_where_they_are_on_several(
     [
         (spec("kube", "", clusters=("leo", "kube")), "the job has a list of them"),
         (spec("kube", "", candidates=(Candidate("leo"), Candidate("kube"))), "the job has a list of them"),
-        (spec("kube", "leo", array=ArraySpec(((0, 1, 1),))), "an array cannot be on several clusters"),
+        (spec("kube", "leo", array=ArraySpec((IndexRange(0, 1),))), "an array cannot be on several clusters"),
     ],
 )
 def test_what_no_group_across_can_be(given: JobSpec, message: str) -> None:
