@@ -34,8 +34,14 @@ class MemberChanges(NamedTuple):
 
 
 def elastic_of(job: Job, name: str) -> Optional[Elastic]:
-    """The bounds of a job's task; None for a task that is not elastic, or that there is not."""
-    return next((spec.elastic for spec in job.spec.tasks if spec.name == name), None)
+    """The bounds of a job's task; None for a task that is not elastic, or that there is not.
+
+    The launch's own members stay, so there are never fewer, also where an operator has changed their number.
+    """
+    spec = next((spec for spec in job.spec.tasks if spec.name == name), None)
+    if spec is None or spec.elastic is None or spec.num_nodes == spec.elastic.least:
+        return None if spec is None else spec.elastic
+    return replace(spec.elastic, least=spec.num_nodes, most=max(spec.elastic.most, spec.num_nodes))
 
 
 def wanted_size(job: Job, name: str) -> int:
@@ -43,7 +49,7 @@ def wanted_size(job: Job, name: str) -> int:
     elastic, size = elastic_of(job, name), job.task(name).size
     if elastic is None:
         return job.spec_of(name).num_nodes
-    return elastic.wanted if size is None else max(elastic.least, min(size, elastic.most))
+    return max(elastic.least, min(elastic.wanted if size is None else size, elastic.most))
 
 
 def may_grow(job: Job, name: str) -> bool:

@@ -24,6 +24,7 @@ from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
 from overspan.bridge.lifecycle.members import (
     JoinedMember,
+    elastic_of,
     list_peers,
     may_grow,
     plan_members,
@@ -65,13 +66,12 @@ class _TaskWatch:
 
 @dataclass
 class _GroupWatch:
-    """A group with elastic tasks; one coroutine at a time works on it."""
+    """A group with elastic tasks, as its present launch is."""
 
     tasks: dict[str, _TaskWatch]
     granted_at: float | None
     trouble: str = ""
     """Why the last change could not be made, as the group's timeline has it."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ElasticTasks:
@@ -83,6 +83,8 @@ class ElasticTasks:
         self.submitter = submitter
         self.joined = joined
         self._watches: dict[int, _GroupWatch] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        """One coroutine at a time works on a group."""
         self._due: set[int] = set()
         self._loaded = False
 
@@ -149,10 +151,11 @@ class ElasticTasks:
         entry = self.recorder.registry.get(group)
         if entry is None or entry.job.over:
             self._watches.pop(group, None)
+            self._locks.pop(group, None)
             self.recorder.timers.drop(f"elastic:{group}")
             return
-        watch = await self._open(entry)
-        async with watch.lock:
+        async with self._locks.setdefault(group, asyncio.Lock()):
+            watch = await self._open(entry)
             try:
                 await self._end_former(entry)
                 for name in watch.tasks:
@@ -187,7 +190,7 @@ class ElasticTasks:
         for spec in job.spec.tasks:
             if spec.elastic is None:
                 continue
-            count = spec.elastic.least + sum(not each.leaves for each in self._list_joined(job.id, spec.name))
+            count = spec.num_nodes + sum(not each.leaves for each in self._list_joined(job.id, spec.name))
             extra = max(0, count - wanted_size(job, spec.name)) if may_grow(job, spec.name) else 0
             lost = {member.index for member in given_up if member.task == spec.name}
             watch.tasks[spec.name] = _TaskWatch(extra, None, lost)
@@ -228,14 +231,19 @@ class ElasticTasks:
     async def _resize(self, entry: JobEntry, name: str, watch: _TaskWatch) -> None:
         """Add members that are missing, and end those that are too many."""
         job = entry.job
-        elastic = job.spec_of(name).elastic
-        if elastic is None or not takes_members(job, name):
+        elastic = elastic_of(job, name)
+        if elastic is None or job.granted_at is None or job.ending is not None:
             return
         await self._weigh(entry, name, watch, elastic)
         target = min(elastic.most, wanted_size(job, name) + watch.extra)
         changes = plan_members(elastic, target, self._list_joined(job.id, name), watch.given_up)
         await self._end(changes.ended)
-        await asyncio.gather(*(self._add(entry, name, index) for index in changes.added))
+        if takes_members(job, name):
+            # None is left under way when this ends: its number would be given twice.
+            added = (self._add(entry, name, index) for index in changes.added)
+            failed = [error for error in await asyncio.gather(*added, return_exceptions=True) if error is not None]
+            if failed:
+                raise failed[0]
 
     def _list_joined(self, group: int, name: str) -> list[JoinedMember]:
         found = []
