@@ -318,7 +318,8 @@ def line(kind: str) -> str:
 
 
 def test_histories(tmp_path: Path) -> None:
-    machine: Any = type("Machine", (Histories,), {"folder": tmp_path}).TestCase
+    kind: Any = type("Machine", (Histories,), {"folder": tmp_path})
+    machine = kind.TestCase
     machine.settings = settings(
         max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[*HealthCheck]
     )
