@@ -28,6 +28,7 @@ from benchmarks.installation import (
     whole_process,
 )
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
+from benchmarks.pools import pools
 from benchmarks.references import measure, slower
 from benchmarks.restart import restart
 from benchmarks.rows import Bar, Reference, Row
@@ -255,6 +256,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "throttle": throttle,
     "checkpoints": checkpoints,
     "endings": endings,
+    "pools": pools,
     "disk": disk,
     "restart": restart,
     "idle": idle,

@@ -7,6 +7,7 @@ that the store keeps. So the adapter has no files of its own but the output of j
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 import uuid
@@ -30,7 +31,7 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.local.ended_runs import forget_runs
-from overspan.adapters.local.launch_files import find_last_job, parse_handle
+from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, assign
 from overspan.adapters.pool.launches import PoolLaunch, interpret, parse_cursor, project
@@ -213,7 +214,7 @@ class PoolCluster:
                 "gpus": len(worker.room.capacity.gpus),
                 "gpus_used": worker.room.gpu_milli / MILLI,
                 # What it has given back by its report is not held, although the store may not have the end yet.
-                "jobs": sorted(int(handle.partition(".")[0]) for handle in worker.room.keys()),
+                "jobs": sorted(map(_job_of, worker.room.keys())),
             }
             for worker in self._workers.values()
         ]
@@ -357,6 +358,9 @@ class PoolCluster:
         if worker is not None:
             worker.room.release(launch.handle)
             worker.news.set()
+        elif launch.worker:
+            # A worker that is gone has left the plan, which has secrets.
+            _remove_left(parse_handle(self._root, launch.handle))
 
     def _note_waiting(self, launch: PoolLaunch, order: Order) -> None:
         """Carry out an order on a launch that waits, or whose lease nobody knows of yet."""
@@ -490,12 +494,19 @@ def open_cluster(config: ClusterConfig) -> PoolCluster:
     return PoolCluster(config)
 
 
-def _job_of(worker: str) -> int:
-    return int(worker.partition(".")[0])
+def _job_of(name: str) -> int:
+    """The job of a worker or of a launch, by its name."""
+    return int(name.partition(".")[0])
 
 
 def _dismiss(pool: str) -> Denied:
     return Denied(f"this job is no worker of the pool {pool} any more")
+
+
+def _remove_left(place: LaunchFiles) -> None:
+    for path in (place.plan, place.grant, place.orders, place.journal):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _write_mark(path: str) -> str:

@@ -37,13 +37,16 @@ from overspan.bridge.runtime.pool.exchanges import Exchanges
 COMM = "span-worker"
 MARK = "mark"
 LOOK_SECONDS = 1.0
+MOST_BYTES = 1 << 20
+"""Bytes of a journal in one message."""
+SHORT_PAUSE = 0.5
 END_SECONDS = 30.0
 """How long a worker that is to end waits for the processes of its launches."""
 _TEMPORARY = ("nodes", "scripts", "steps")
 
 
 class LeasedLaunch:
-    """A launch that this worker has a lease of; `launch` is None once it is over."""
+    """A launch that this worker has a lease of; `launch` is None where it is over, or waits to be opened."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
@@ -52,21 +55,20 @@ class LeasedLaunch:
         self.sent = 0
         self.orders = 0
         self.tokens: set[str] = set()
+        self.failing = False
+        """Whether it could not be gone on with at the last try; it is opened again from its journal."""
+        self.over = False
+        """Whether all of it has ended, and its journal is whole."""
         self.dropped = False
         """Whether the daemon has taken the lease back: it is ended and told no more."""
 
-    @property
-    def over(self) -> bool:
-        """Whether all of it has ended, and its journal is whole."""
-        return self.launch is None
-
     def read_journal(self) -> bytes:
-        """What the journal has got since the last call."""
+        """What the journal has got since the last call, a message's worth of it."""
         try:
             with open(self.directory.file("journal.jsonl"), "rb") as file:
                 file.seek(self.sent)
-                data = file.read()
-        except FileNotFoundError:
+                data = file.read(MOST_BYTES)
+        except OSError:
             return b""
         return data[: data.rfind(b"\n") + 1]
 
@@ -137,10 +139,16 @@ class Worker:
             self._choose_folder(str(answer["root"]))
         for handle, plan in answer["leases"].items():
             if handle not in self._held:
-                self._begin(handle, plan)
+                try:
+                    self._begin(handle, plan)
+                except OSError as error:
+                    self._complain(f"launch {handle} cannot begin yet: {error}")
         for handle, lines in answer["orders"].items():
             if handle in self._held:
-                self._held[handle].add_orders(lines)
+                try:
+                    self._held[handle].add_orders(lines)
+                except OSError as error:
+                    self._complain(f"orders for launch {handle} cannot be written yet: {error}")
         for handle, place in answer["places"].items():
             if handle in self._held:
                 self._held[handle].sent = int(place)
@@ -167,16 +175,20 @@ class Worker:
             json.dump(document, file)
         with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"format": FORMAT, "at": 0.0, "members": [], "isolation": "env"}, file)
-        held = LeasedLaunch(directory)
-        held.launch = SupervisedLaunch(directory, self._services, time.time())
-        self._held[handle] = held
+        self._held[handle] = LeasedLaunch(directory)
 
     def _drop(self, handle: str, now: float) -> None:
         held = self._held.get(handle)
         if held is None or held.dropped:
             return
         held.dropped = True
-        if held.launch is not None:
+        if not held.over:
+            if held.launch is None:
+                self._open(handle, held, now)
+            if held.launch is None:
+                # Tried again with the next answer.
+                held.dropped = False
+                return
             held.launch.obey(f"drop-{handle}", Cancel(now, by="pool", grace=0))
             held.due = now
         else:
@@ -206,20 +218,49 @@ class Worker:
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for handle, held in list(self._held.items()):
+            if held.launch is None and not held.over and (look or not held.failing):
+                self._open(handle, held, now)
             run = held.launch
             if run is None:
                 continue
             shims = by_folder.get(run.nodes_folder, [])
             if shims or look or (held.due is not None and held.due <= now):
-                run.advance(shims, now)
-                held.due = run.wake_at(now)
+                try:
+                    run.advance(shims, now)
+                    held.due = run.wake_at(now)
+                except Exception as error:
+                    # An error in one launch must not end the others.
+                    self._fail(handle, held, error)
+                    continue
             if run.done:
                 run.close()
-                held.launch = None
+                held.launch, held.over = None, True
                 if held.dropped:
                     self._forget(handle)
         if not self._held:
             reap_all()
+
+    def _open(self, handle: str, held: LeasedLaunch, now: float) -> None:
+        """Begin with a launch, or go on with it from its journal."""
+        try:
+            held.launch = SupervisedLaunch(held.directory, self._services, now)
+            held.due, held.failing = now, False
+        except Exception as error:
+            self._fail(handle, held, error)
+
+    def _fail(self, handle: str, held: LeasedLaunch, error: Exception) -> None:
+        """Say once why a launch cannot be gone on with; it is opened again with the next look."""
+        if held.launch is not None:
+            held.launch.close()
+            held.launch = None
+        if not held.failing:
+            print(f"span: error: launch {handle}: {error!r}; trying again", file=sys.stderr, flush=True)
+        held.failing = True
+
+    def _complain(self, text: str) -> None:
+        """Say what cannot be written, and wait a moment: the daemon's next answer has it again."""
+        print(f"span: error: {text}", file=sys.stderr, flush=True)
+        time.sleep(SHORT_PAUSE)
 
     def _tell(self) -> None:
         """Tell the daemon what the journals have got."""

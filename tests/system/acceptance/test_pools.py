@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
+
+from overspan.bridge.client import Client
 
 pytestmark = pytest.mark.shared_daemon
 
@@ -264,3 +269,45 @@ def test_what_is_not_built_is_refused_in_one_sentence(span: Span, tmp_path: Path
     assert "lower-case" in span.run("pool", "apply", "-p", "Not_a_name", str(file), check=False).stderr
     assert "already" in span.run("pool", "apply", "-p", "local", str(file), check=False).stderr
     assert "which is no job" in span.run("submit", str(file), check=False).stderr
+
+
+def test_an_idle_worker_and_the_next_job_take_the_time_of_five_interpreters(span: Span, tmp_path: Path) -> None:
+    """PL03, PL04: medians, beside what a bare interpreter takes at the same time, which is 10 ms on a quiet machine."""
+    apply(span, "quick", "pool: {workers: 1}\nresources: {cpus: 1}\n")
+    await_ready(span, "quick", 1)
+    clock, bare, starts, turns = "date +%s.%N", [], [], []
+    with Client(environment=span.environment) as client:
+        for number in range(7):
+            begun, first, second = (tmp_path / f"{name}{number}" for name in ("begun", "first", "second"))
+            at = time.time()
+            subprocess.run([sys.executable, "-c", "pass"], check=True)
+            bare.append(time.time() - at)
+            text = "#!/bin/sh\n#SBATCH --pool=quick -o /dev/null\n"
+            at = time.time()
+            client.submit(f"{text}{clock} > {begun}\n").wait(60)
+            starts.append(float(begun.read_text()) - at)
+            client.submit(f"{text}sleep 0.5; {clock} > {first}\n")
+            client.submit(f"{text}{clock} > {second}\n").wait(60)
+            turns.append(float(second.read_text()) - float(first.read_text()))
+    assert median(starts) < 5 * max(median(bare), 0.01)
+    assert median(turns) < 5 * max(median(bare), 0.01)
+
+
+def test_a_thousand_waiting_jobs_cost_the_daemon_nothing(span: Span, tmp_path: Path) -> None:
+    """PL17: nothing asks for each of them while they wait."""
+    apply(span, "full", "pool: {workers: 1}\nresources: {cpus: 1}\n")
+    await_ready(span, "full", 1)
+    span.until(span.wrap("sleep 600", "--pool", "full"), "RUNNING")
+    with Client(environment=span.environment) as client:
+        for _ in range(1000):
+            client.submit("#!/bin/sh\n#SBATCH --pool=full -o /dev/null\ntrue\n")
+    assert show(span, "full")["waiting"] == 1000
+    time.sleep(2)
+    before = _count_ticks(span.daemon)
+    time.sleep(5)
+    assert (_count_ticks(span.daemon) - before) / os.sysconf("SC_CLK_TCK") < 5 * 0.2
+
+
+def _count_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

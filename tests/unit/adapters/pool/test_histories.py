@@ -100,7 +100,8 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.declare()
+        self.start_worker()
+        self.submit(3)
 
     @rule(count=st.integers(1, 3))
     def submit(self, count: int) -> None:
@@ -201,6 +202,17 @@ class Histories(RuleBasedStateMachine):
         answer = self.speak(worker, share)
         if heard:
             self.obey(worker, answer)
+
+    @precondition(lambda self: self.workers)
+    @rule(rounds=st.integers(1, 3), share=st.sampled_from([0.0, 1.0]))
+    def go_on(self, rounds: int, share: float) -> None:
+        """Some time passes in which all goes well."""
+        for _ in range(rounds):
+            for worker in self.workers.values():
+                self.obey(worker, self.speak(worker, share))
+            for _ in range(2):
+                # The second one shows the adapter what the first one has stored.
+                self.observe(True)
 
     @precondition(lambda self: self.dead)
     @rule(data=st.data())
@@ -306,11 +318,9 @@ def line(kind: str) -> str:
 
 
 def test_histories(tmp_path: Path) -> None:
-    class Here(Histories):
-        folder = tmp_path
-
-    machine = Here.TestCase
+    kind: Any = type("Machine", (Histories,), {"folder": tmp_path})
+    machine = kind.TestCase
     machine.settings = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[*HealthCheck]
+        max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[*HealthCheck]
     )
     machine().runTest()
