@@ -284,6 +284,7 @@ class Clusters:
         list_waiting: Callable[[str], Sequence[Launch]] = lambda name: (),
     ) -> None:
         finder = opener_of or find_opener
+        self.store_settings = settings.stores
         self.stores = _open_stores(settings)
         configs = [
             replace(config, list_waiting=functools.partial(list_waiting, config.name), stores=self.stores)

@@ -211,7 +211,7 @@ class Submitter:
         self._check(reading.spec, submission)
         spec = fill_gpu_defaults(self._name_default(reading.spec, submission.home), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
-        checked = check_storage(job.spec, cluster, self.stores)
+        checked = self._check_storage(job.spec, cluster)
         job = replace(job, spec=check_sources(checked, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
@@ -220,10 +220,16 @@ class Submitter:
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
+    def _check_storage(self, spec: JobSpec, cluster: Cluster) -> JobSpec:
+        """The spec with the stores of its mounts, which all clusters that may have the job can make."""
+        others = [self.clusters.get(candidate.cluster) for candidate in spec.places]
+        return check_storage(spec, list({each.name: each for each in (cluster, *others)}.values()), self.stores)
+
     async def try_evaluation(self, spec: JobSpec) -> None:
         """Refuse what the clusters of an evaluation could never run; raises as a submission does."""
         submission = Submission(JOB_FILE, spec.origin.text, spec.origin.file, directory=spec.origin.directory or "/")
-        await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
+        cluster, job, _ = await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
+        self._check_storage(job.spec, cluster)
 
     async def _note_unknown(self, job: Job) -> tuple[str, ...]:
         """A note for each unknown job of a dependency, which counts as met, as in Slurm."""
