@@ -17,6 +17,7 @@ from overspan.adapters.local.run_packs import pack_run
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.runtime.core.loss_records import FOLDER, list_losses
 from overspan.bridge.runtime.core.shortages import is_shortage
+from overspan.bridge.runtime.data.mounts import name_folder
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ def forget_runs(root: str, before: float, jobs: Collection[int]) -> int:
         path = os.path.join(runs, name)
         if name not in live and _last_change(path) < before:
             shutil.rmtree(path, ignore_errors=True)
+            # Data that nobody has rescued until then goes with all else that is known of the job.
+            shutil.rmtree(name_folder(root, int(name)), ignore_errors=True)
             for loss in _list(os.path.join(root, FOLDER)):
                 if loss.partition(".")[0] == name:
                     remove(os.path.join(root, FOLDER, loss))

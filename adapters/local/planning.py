@@ -18,6 +18,7 @@ from overspan.bridge.model.names import member_host, member_name
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core.environment import domain_of
 
 GivenMembers = Mapping[tuple[str, int], Sequence[Any]]
@@ -60,10 +61,24 @@ def _render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: G
     where = task.workdir or job.spec.origin.directory
     if where:
         lines.append(f"  in: {where}")
+    lines += [f"  {line}" for line in _render_storage(task)]
     if task.setup.strip():
         lines += ["  setup:", *_indent(task.setup)]
     started = "on the first node, as it is" if task.form is Form.BATCH else "on every node"
     return [*lines, f"  run {started}:", *_indent(task.run)]
+
+
+def _render_storage(task: TaskSpec) -> list[str]:
+    """What is mounted of object stores, and what the end means for data that is written there."""
+    lines = [
+        f"storage: {mount.target} is {mount.mode.value} of {mount.url}, by the store {mount.store}"
+        + ("; each file for itself but for checkpoints with a marker" if mount.mode is MountMode.MOUNT_CACHED else "")
+        for mount in task.storage
+    ]
+    if task.flushes:
+        limit, verdict = format_limit(task.flush.timeout), task.flush.on_failure.value
+        lines.append(f"at the end: up to {limit} for data on its way, else {verdict}; it stays on this machine")
+    return lines
 
 
 def _name_member(job: Job, member: BookedMember) -> str:

@@ -26,6 +26,7 @@ from overspan.bridge.model.evaluations import (
 )
 from overspan.bridge.model.names import check_task_name
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.storage import is_object_url, parse_object_url
 from overspan.bridge.readers.evaluation_fields import ON_CHECKPOINT
 from overspan.bridge.readers.field_types import Record, TableKey, list_of
 from overspan.bridge.readers.placement import check_clusters
@@ -168,11 +169,16 @@ def _read_pattern(table: Table, entry: Values) -> CheckpointPattern:
 
 def _read_path(table: Table, entry: Values, context: ReadContext) -> str:
     path = entry["path"]
+    if is_object_url(path):
+        try:
+            return str(parse_object_url(path))
+        except ValueError as error:
+            raise Fault(str(error), place_in(table, "path")) from None
     if "://" in path:
         raise Fault(
             f"this version cannot watch {path}",
             place_in(table, "path"),
-            "name a folder that the job's cluster sees; object storage comes with a later version",
+            "name a folder that the job's cluster sees, or one of an object store (s3://BUCKET/FOLDER)",
         )
     return absolute(path, context)
 

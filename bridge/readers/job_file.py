@@ -36,6 +36,7 @@ from overspan.bridge.readers.header_fields import HEADER, HEADER_ONLY, SINGLE, T
 from overspan.bridge.readers.overrides import apply_overrides
 from overspan.bridge.readers.placement import POOL_REMEDY, JobPlacement, check_clusters, check_pool, place_job
 from overspan.bridge.readers.read_context import ReadContext
+from overspan.bridge.readers.storage_mounts import name_markers
 from overspan.bridge.readers.task_document import ParsedTask, read_task
 from overspan.bridge.validation.diagnostics import Diagnostics, nearest, refuse
 from overspan.bridge.validation.yaml_documents import read_documents
@@ -95,6 +96,7 @@ def read_job_tables(tables: list[Table], file: str, context: ReadContext) -> Job
     spec = _make_job(layout, values, parsed_tasks, context, found)
     found.raise_any()
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
+    placed = tuple(name_markers(task, spec.on_checkpoint) for task in placed)
     # Without turns the two mean the same, and builds before this one read the other.
     together = spec.start is Start.TURNS and not list_turns(placed, Start.TURNS)
     return replace(

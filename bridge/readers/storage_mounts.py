@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from overspan.bridge.model.evaluations import EvaluationSpec, ReadyRule
+from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.storage import MountMode, StorageMount, is_object_url, parse_object_url
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.validation.yaml_nodes import Table, key_place, place_in
@@ -34,6 +37,15 @@ def read_mounts(table: Table, entries: Mapping[str, Any], found: Diagnostics) ->
             else:
                 _read_storage(table, target, source, mounts, found)
     return mounts
+
+
+def name_markers(task: TaskSpec, watches: Sequence[EvaluationSpec]) -> TaskSpec:
+    """The task whose storage knows the files by which evaluations know that a checkpoint is whole."""
+    names = (watch.ready.marker for watch in watches if watch.ready.rule is ReadyRule.MARKER)
+    markers = tuple(dict.fromkeys(name.rpartition("/")[2] for name in names if "{" not in name))
+    if not markers or not task.storage:
+        return task
+    return replace(task, storage=tuple(replace(mount, markers=markers) for mount in task.storage))
 
 
 def _read_source(table: Table, target: str, source: str, mounts: ReadMounts) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.storage import is_object_url
 
 
 def place_evaluation(template: JobSpec, source: str) -> JobSpec:
@@ -28,7 +29,12 @@ def _is_above(folder: str, path: str) -> bool:
 
 
 def translate_path(clusters: Clusters, path: str, source: str, target: str) -> str:
-    """The path as the cluster `target` has what `source` has at `path`. Rejected where it has no such folder."""
+    """The path as the cluster `target` has what `source` has at `path`. Rejected where it has no such folder.
+
+    A URL of an object store is the same everywhere.
+    """
+    if is_object_url(path):
+        return path
     found = path if source == target else clusters.shared_paths.translate(path, source, target)
     if found is not None:
         return found

@@ -314,6 +314,7 @@ class Clusters:
         self._state_dir = state_dir
         self._has_launches = has_launches
         finder = opener_of or find_opener
+        self.store_settings = settings.stores
         self.stores = _open_stores(settings)
         configs = [self._give_launches(config) for config in _configure(settings, state_dir, personal)]
         self._clusters: dict[str, Cluster] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
@@ -16,15 +16,20 @@ _OTHER_CLUSTER = "run it on the local cluster"
 _OTHER_MODE = "write `mode: MOUNT_CACHED` where the task writes, `mode: COPY` where it reads"
 
 
-def check_storage(spec: JobSpec, cluster: Cluster, stores: Mapping[str, StoreSettings]) -> JobSpec:
-    """The spec with the store of each mount. Raises InvalidRequest with the lines of all mounts that cannot be."""
+def check_storage(spec: JobSpec, clusters: Sequence[Cluster], stores: Mapping[str, StoreSettings]) -> JobSpec:
+    """The spec with the store of each mount. Raises InvalidRequest with the lines of all mounts that cannot be.
+
+    `clusters` are all that may have the job.
+    """
     faults: list[InvalidRequest] = []
     tasks = []
     for task in spec.tasks:
         mounts = []
         for mount in task.storage:
             try:
-                mounts.append(replace(mount, store=_choose_store(mount, cluster, stores)))
+                for cluster in clusters:
+                    _check_mode(mount, cluster)
+                mounts.append(replace(mount, store=_choose_store(mount, stores)))
             except InvalidRequest as error:
                 error.place = spec.mount_places.get(mount.url)
                 faults.append(error)
@@ -34,13 +39,16 @@ def check_storage(spec: JobSpec, cluster: Cluster, stores: Mapping[str, StoreSet
     return replace(spec, tasks=tuple(tasks))
 
 
-def _choose_store(mount: StorageMount, cluster: Cluster, stores: Mapping[str, StoreSettings]) -> str:
+def _check_mode(mount: StorageMount, cluster: Cluster) -> None:
     modes = cluster.traits.mount_modes
     if mount.mode not in modes:
         raise InvalidRequest(
             f"clusters of the kind {cluster.config.kind} cannot carry out {mount.mode.value} of {mount.url}",
             remedy=_OTHER_MODE if modes else _OTHER_CLUSTER,
         )
+
+
+def _choose_store(mount: StorageMount, stores: Mapping[str, StoreSettings]) -> str:
     url = parse_object_url(mount.url)
     name = find_store(stores, url.bucket, mount.store, url.scheme)
     if not name:

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from overspan.adapters.abilities import Admission, Plan
-from overspan.adapters.installed import POOL
+from overspan.adapters.abilities import Admission, Plan, TakesWorkers
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -216,10 +215,10 @@ class Submitter:
         spec = settle_clusters(self._name_default(reading.spec, submission.home), self.clusters, place)
         spec = fill_gpu_defaults(spec, self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
-        if cluster.config.kind == POOL:
+        if isinstance(cluster.adapter, TakesWorkers):
             lean, left = leave_to_worker(job.spec)
             job, notes = replace(job, spec=lean), (*notes, *left)
-        checked = check_storage(job.spec, cluster, self.stores)
+        checked = self._check_storage(job.spec, cluster)
         job = replace(job, spec=check_sources(checked, cluster, submission))
         own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
@@ -228,10 +227,16 @@ class Submitter:
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
+    def _check_storage(self, spec: JobSpec, cluster: Cluster) -> JobSpec:
+        """The spec with the stores of its mounts, which all clusters that may have the job can make."""
+        others = [self.clusters.get(candidate.cluster) for candidate in spec.places]
+        return check_storage(spec, list({each.name: each for each in (cluster, *others)}.values()), self.stores)
+
     async def try_evaluation(self, spec: JobSpec) -> None:
         """Refuse what the clusters of an evaluation could never run; raises as a submission does."""
         submission = Submission(JOB_FILE, spec.origin.text, spec.origin.file, directory=spec.origin.directory or "/")
-        await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
+        cluster, job, _ = await self._choose(fill_gpu_defaults(self._name_default(spec), self.clusters), submission)
+        self._check_storage(job.spec, cluster)
 
     async def try_worker(self, spec: JobSpec, submission: Submission) -> None:
         """Refuse a pool whose workers could never run; raises as a submission does."""

@@ -16,8 +16,8 @@ from typing import Callable, Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.folder_state import FolderState
-from overspan.bridge.runtime.data.object_store import ObjectStore
-from overspan.bridge.runtime.data.publication import UnsentFile, order_removals, plan_steps
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.publication import UnsentFile, is_marker, order_removals, plan_steps
 from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
@@ -63,8 +63,6 @@ class CachedFolder:
         self._markers = frozenset(markers)
         self._clock = clock
         self._folder = _identify(path)
-        self.sent_bytes = 0
-        """What was sent since the start."""
 
     def scan(self) -> dict[str, SeenFile]:
         """All files as they are now. Raises OSError where the folder itself is gone: then nothing is concluded."""
@@ -81,35 +79,48 @@ class CachedFolder:
     ) -> None:
         """Send what is settled, in order, and remove from the store what was removed here.
 
-        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError; what went before
-        stays sent.
+        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError and OSError; what
+        went before stays sent, and a file that cannot be sent keeps others only where a marker comes after it.
         """
         now = self._clock()
         unsent = [
             UnsentFile(name, file.size, file.written, self._is_settled(name, file, now, ended))
             for name, file in self.list_unsent(seen).items()
         ]
+        refused: list[BaseException] = []
+        whole = True
         for step in plan_steps(unsent, self._markers):
-            if not going_on():
-                return
+            if not going_on() or (not whole and any(is_marker(name, self._markers) for name in step.names)):
+                # Nothing that a marker speaks of may be missing. The next look goes on.
+                break
             jobs = [self._senders.files.submit(self._send_file, name) for name in step.names]
             # All of them, so that none is still on its way when the next step begins.
-            failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
-            if failures:
-                raise failures[0]
+            failures = [job.exception() for job in jobs]
+            for failure in filter(None, failures):
+                if not _concerns_file(failure):
+                    raise failure
+                refused.append(failure)
+            whole = whole and not refused and all(job.result() for job in jobs)
+        if not going_on():
+            return
         for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
             self._store.delete(self._prefix + name)
             self.state.forget(name)
+        if refused:
+            raise refused[0]
 
-    def _send_file(self, name: str) -> None:
+    def _send_file(self, name: str) -> bool:
+        """Send a file; False where it changes meanwhile, and is not in the store as it is now."""
         path = os.path.join(self.path, name)
         try:
             sent = send_file(self._store, path, self._prefix + name, self._senders.parts)
-        except (FileChanged, FileNotFoundError):
-            # The next look shows it as it is then.
-            return
+        except FileChanged:
+            return False
+        except FileNotFoundError:
+            # The next look finds it gone.
+            return True
         self.state.put(name, sent)
-        self.sent_bytes += sent.size
+        return True
 
     def _is_settled(self, name: str, file: SeenFile, now: float, ended: bool) -> bool:
         # A file with a time in the future, as cp -p may leave it, is judged by whether it is open alone.
@@ -117,6 +128,13 @@ class CachedFolder:
         if 0 <= quiet < QUIET and not ended:
             return False
         return not is_open_for_writing(os.path.join(self.path, name)) or quiet >= (QUIET if ended else PATIENCE)
+
+
+def _concerns_file(failure: BaseException) -> bool:
+    """Whether others may be sent all the same."""
+    if isinstance(failure, ObjectStoreError):
+        return failure.trouble is StoreTrouble.REFUSED
+    return isinstance(failure, OSError)
 
 
 def count_bytes(files: Mapping[str, SeenFile]) -> int:

@@ -19,6 +19,8 @@ from overspan.bridge.runtime.data.folder_state import FolderState
 
 FOLDER = "data"
 _CACHE = "cache"
+CACHE_PART = 0.2
+"""The part of the disk that contents which are only read may take."""
 
 
 class MountFolder(NamedTuple):
@@ -70,7 +72,7 @@ def place_mount(root: str, job: int, mount: StorageMount) -> MountFolder:
     import hashlib
 
     text = "\0".join((mount.store, mount.url, mount.mode.value))
-    return MountFolder(os.path.join(_name_folder(root, job), hashlib.sha256(text.encode()).hexdigest()[:16]), mount)
+    return MountFolder(os.path.join(name_folder(root, job), hashlib.sha256(text.encode()).hexdigest()[:16]), mount)
 
 
 def make_cache(root: str) -> str:
@@ -80,9 +82,39 @@ def make_cache(root: str) -> str:
     return path
 
 
+def trim_cache(root: str) -> None:
+    """Remove what was used longest ago of the contents that are only read, down to a part of the disk.
+
+    What a job has links to stays: to remove it would free nothing.
+    """
+    cache = os.path.join(root, FOLDER, _CACHE)
+    try:
+        status = os.statvfs(cache)
+        names = [name for name in os.listdir(cache) if "." not in name]
+    except OSError:
+        return
+    found = []
+    for name in names:
+        try:
+            content = os.stat(os.path.join(cache, name))
+            found.append(
+                (os.stat(os.path.join(cache, f"{name}.state")).st_mtime, content.st_size, content.st_nlink, name)
+            )
+        except OSError:
+            continue
+    over = sum(size for _, size, _, _ in found) - int(status.f_blocks * status.f_frsize * CACHE_PART)
+    for _, size, links, name in sorted(found):
+        if over <= 0:
+            return
+        if links == 1:
+            for ending in ("", ".state"):
+                os.unlink(os.path.join(cache, name + ending))
+            over -= size
+
+
 def list_folders(root: str, job: int) -> list[MountFolder]:
     """What a job has left on this node."""
-    top = _name_folder(root, job)
+    top = name_folder(root, job)
     try:
         names = sorted(os.listdir(top))
     except OSError:
@@ -94,12 +126,13 @@ def list_folders(root: str, job: int) -> list[MountFolder]:
 def remove_if_empty(root: str, job: int) -> None:
     """Remove a job's own folder where nothing is in it."""
     try:
-        os.rmdir(_name_folder(root, job))
+        os.rmdir(name_folder(root, job))
     except OSError:
         pass
 
 
-def _name_folder(root: str, job: int) -> str:
+def name_folder(root: str, job: int) -> str:
+    """The folder of a job's storage."""
     return os.path.join(root, FOLDER, str(job))
 
 

@@ -20,7 +20,14 @@ from overspan.bridge.model.storage import StorageMount
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
-from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, make_cache, place_mount, remove_if_empty
+from overspan.bridge.runtime.data.mounts import (
+    MountFolder,
+    list_folders,
+    make_cache,
+    place_mount,
+    remove_if_empty,
+    trim_cache,
+)
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.requests import (
     ABANDON,
@@ -223,6 +230,7 @@ class Mover:
             if not folder.written or left.get(folder.path) == 0:
                 folder.remove()
         remove_if_empty(self._root, self._job.id)
+        trim_cache(self._root)
 
     # --- saying ------------------------------------------------------------------------------------------------------
 

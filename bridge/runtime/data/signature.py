@@ -60,13 +60,17 @@ def sign(request: SignedRequest, credentials: Credentials, region: str, at: floa
 
 
 def quote_path(path: str) -> str:
-    """A key as it stands in the path of a request."""
-    return quote(path, safe="/-_.~")
+    """A key as it stands in the path of a request; bytes that are no UTF-8 stay what they are."""
+    return quote(path, safe="/-_.~", errors="surrogateescape")
 
 
 def quote_query(query: Sequence[tuple[str, str]]) -> str:
     """Parameters in the order in which they are signed."""
-    return "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query))
+    return "&".join(f"{_quote(name)}={_quote(value)}" for name, value in sorted(query))
+
+
+def _quote(text: str) -> str:
+    return quote(text, safe="-_.~", errors="surrogateescape")
 
 
 def _canonical(request: SignedRequest, headers: Mapping[str, str], names: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Callable, Optional
 
@@ -87,6 +89,14 @@ class Uploader:
             }
 
     def _run(self) -> None:
+        try:
+            self._send_until_stopped()
+        except BaseException:
+            # The supervisor starts another mover.
+            self._log(traceback.format_exc())
+            os._exit(70)
+
+    def _send_until_stopped(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
             began = time.monotonic()

@@ -11,9 +11,11 @@ from overspan.adapters.checkpoint_sources import CheckpointNews, CheckpointSourc
 from overspan.bridge.controller.core.across.projection import find_handle
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.wakeups import Wakeup
+from overspan.bridge.controller.features.evaluations.bucket_folders import BucketFolders
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch
 from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
+from overspan.bridge.model.storage import is_object_url
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class FolderLooks:
         self._list_watches = list_watches
         self._take = take
         self._loops: dict[str, _Loop] = {}
+        self._buckets = BucketFolders(clusters.store_settings)
         self._closed = False
 
     def begin(self, name: str) -> None:
@@ -75,6 +78,7 @@ class FolderLooks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._buckets.close()
 
     async def _look(self, name: str, wakeup: Wakeup) -> None:
         """Look at a cluster's folders for as long as one of its watches is open."""
@@ -103,7 +107,8 @@ class FolderLooks:
         due = [watch.look_at for watch in watches if watch.look_at is not None]
         due += [watch.over_at + LINGER_SECONDS for watch in watches if watch.over_at is not None]
         left = [max(0.05, at - now) for at in due if at > now]
-        return min([self._pace(name), *left])
+        in_store = any(is_object_url(watch.spec.path) for watch in watches)
+        return min([POLL_SECONDS if in_store else self._pace(name), *left])
 
     def _folder(self, watch: CheckpointWatch) -> WatchedFolder:
         owner = f"{watch.stored.job_id}.{watch.stored.id}"
@@ -113,6 +118,14 @@ class FolderLooks:
         return WatchedFolder(request, watch.job, watch.spec.task, find_handle(watch.handle, watch.cluster))
 
     async def _list(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        """A listing of each: those of object stores are looked at from here."""
+        stored = [folder.request for folder in folders if is_object_url(folder.request.path)]
+        others = [folder for folder in folders if not is_object_url(folder.request.path)]
+        found = [*await self._buckets.list(stored), *(await self._list_there(name, others) if others else ())]
+        by_key = {listing.key: listing for listing in found}
+        return [by_key[folder.request.key] for folder in folders]
+
+    async def _list_there(self, name: str, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
         try:
             adapter = self._clusters.get(name).adapter
             if not isinstance(adapter, CheckpointSource):
@@ -139,7 +152,8 @@ class FolderLooks:
         """Wait for a change on the cluster, a wake-up, or the next look."""
         source = self._news_of(name)
         watches = self._list_watches(name)
-        if source is None or any(watch.trouble for watch in watches):
+        in_store = any(is_object_url(watch.spec.path) for watch in watches)
+        if source is None or in_store or any(watch.trouble for watch in watches):
             await wakeup.wait(delay, seen)
             return
         folders = [self._folder(watch) for watch in watches]

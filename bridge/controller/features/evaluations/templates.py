@@ -80,6 +80,7 @@ def _fill_task(
         env={**_map(task.env, fill), **variables},
         file_mounts=_map(task.file_mounts, fill),
         volumes=_map(task.volumes, fill),
+        storage=tuple(replace(mount, target=fill(mount.target), url=fill(mount.url)) for mount in task.storage),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 from tests.stores import TestStore
 
-from overspan.bridge.runtime.data import sending
+from overspan.bridge.runtime.data import mounts, sending
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders, count_bytes, is_open_for_writing
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.folder_state import FolderState
-from overspan.bridge.runtime.data.object_store import ObjectStoreError
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
 
 MIB = 1 << 20
@@ -148,6 +149,72 @@ class TestSending:
         whole.proxy.mend()
         folder.send(folder.scan())
         assert set(whole.texts(BUCKET)) == {"run/1/a"}
+
+    def test_a_file_that_cannot_be_sent_keeps_no_other(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/a", b"1", ago=60)
+        write(tmp_path / "out/b", b"2", ago=50)
+        real = S3Store.put
+
+        def put(store: S3Store, key: str, data: bytes, *, new: bool = False) -> str:
+            if key == "run/a":
+                raise ObjectStoreError(StoreTrouble.REFUSED, "no such key may be")
+            return real(store, key, data, new=new)
+
+        monkeypatch.setattr(S3Store, "put", put)
+        with pytest.raises(ObjectStoreError, match="no such key may be"):
+            folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/b": b"2"}
+
+    def test_a_marker_never_comes_after_a_file_that_could_not_be_sent(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/1/a", b"1", ago=60)
+        write(tmp_path / "out/1/b", b"2", ago=59)
+        write(tmp_path / "out/1/.metadata", b"m", ago=58)
+        real = S3Store.put
+
+        def put(store: S3Store, key: str, data: bytes, *, new: bool = False) -> str:
+            if key == "run/1/a":
+                raise ObjectStoreError(StoreTrouble.REFUSED, "no such key may be")
+            return real(store, key, data, new=new)
+
+        monkeypatch.setattr(S3Store, "put", put)
+        with pytest.raises(ObjectStoreError):
+            folder.send(folder.scan())
+        assert set(whole.texts(BUCKET)) == {"run/1/b"}
+
+    def test_a_marker_never_comes_after_a_file_that_changed_on_its_way(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/1/a", b"1", ago=60)
+        write(tmp_path / "out/1/.metadata", b"m", ago=58)
+        real = sending._read
+
+        def read(fd: int, size: int, offset: int) -> bytes:
+            write(tmp_path / "out/1/a", b"changed", ago=59)
+            return real(fd, size, offset)
+
+        monkeypatch.setattr(sending, "_read", read)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {}
+        monkeypatch.setattr(sending, "_read", real)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/1/a": b"changed", "run/1/.metadata": b"m"}
+
+    def test_names_that_are_no_text_harm_nobody(self, open_folder: Open, tmp_path: Path, whole: TestStore) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/ä b", b"1")
+        with open(os.fsencode(tmp_path) + b"/out/\xff", "wb") as file:
+            file.write(b"2")
+        os.utime(os.fsencode(tmp_path) + b"/out/\xff", (1, 1))
+        with contextlib.suppress(ObjectStoreError):
+            folder.send(folder.scan())
+        assert whole.texts(BUCKET, "run/ä")["run/ä b"] == b"1"
 
     def test_a_reader_sees_markers_after_all_they_speak_of(
         self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
@@ -294,3 +361,19 @@ class TestFetching:
         monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
         with pytest.raises(OSError, match="do not fit"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
+
+
+class TestCache:
+    def test_what_was_used_longest_ago_goes_first_and_what_is_linked_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache = Path(mounts.make_cache(str(tmp_path)))
+        for age, name in enumerate(("newest", "older", "linked", "oldest")):
+            (cache / name).write_bytes(b"x" * 100)
+            (cache / f"{name}.state").touch()
+            os.utime(cache / f"{name}.state", (1000 - age, 1000 - age))
+        os.link(cache / "linked", tmp_path / "of-a-job")
+        status = os.statvfs(cache)
+        monkeypatch.setattr(mounts, "CACHE_PART", 250 / (status.f_blocks * status.f_frsize))
+        mounts.trim_cache(str(tmp_path))
+        assert sorted(path.name for path in cache.iterdir()) == ["linked", "linked.state", "newest", "newest.state"]
