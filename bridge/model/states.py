@@ -95,18 +95,16 @@ def _leaves(start: State) -> tuple[StateTransition, ...]:
     )
 
 
+_ENDS = "end decided, or programs ended whose data is on its way"
 MOVES: tuple[StateTransition, ...] = (
     StateTransition(State.PENDING, State.CONFIGURING, "decider", "start decided"),
     StateTransition(State.PENDING, State.RUNNING, "decider", "the last element of an array is on its way"),
     StateTransition(State.CONFIGURING, State.RUNNING, "work", "every node started"),
     StateTransition(State.RUNNING, State.SUSPENDED, "operator", "suspend"),
     StateTransition(State.SUSPENDED, State.RUNNING, "operator", "resume"),
-    StateTransition(State.CONFIGURING, State.COMPLETING, "decider", "end decided"),
-    StateTransition(State.RUNNING, State.COMPLETING, "decider", "end decided"),
-    StateTransition(State.SUSPENDED, State.COMPLETING, "decider", "end decided"),
-    StateTransition(State.RUNNING, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
-    StateTransition(State.CONFIGURING, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
-    StateTransition(State.SUSPENDED, State.COMPLETING, "work", "its programs have ended, its data is on its way"),
+    StateTransition(State.CONFIGURING, State.COMPLETING, "decider", _ENDS),
+    StateTransition(State.RUNNING, State.COMPLETING, "decider", _ENDS),
+    StateTransition(State.SUSPENDED, State.COMPLETING, "decider", _ENDS),
     StateTransition(
         State.COMPLETING, State.RUNNING, "operator", "a task starts again while data of others is on its way"
     ),

@@ -65,7 +65,7 @@ class _Place(NamedTuple):
     image: str
 
 
-class _Answer(NamedTuple):
+class _PodAnswer(NamedTuple):
     """Listings by their keys, or what hindered the cluster from answering: nobody may be there to take an exception."""
 
     listings: Mapping[str, FolderListing]
@@ -94,7 +94,7 @@ class KubernetesCheckpoints:
         """Images that have no python3 that could look."""
         self._watchers: dict[tuple[str, str], WatcherPods] = {}
         """By namespace and installation."""
-        self._asking: dict[_Place, asyncio.Task[_Answer]] = {}
+        self._asking: dict[_Place, asyncio.Task[_PodAnswer]] = {}
         self._silent: dict[_Place, SilentPod] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -224,7 +224,7 @@ class KubernetesCheckpoints:
         for place in [place for place in self._asking if place not in wanted]:
             self._asking.pop(place).cancel()
 
-    async def _ask(self, place: _Place, requests: Sequence[ListingRequest]) -> _Answer:
+    async def _ask(self, place: _Place, requests: Sequence[ListingRequest]) -> _PodAnswer:
         """Run the scanner in a pod."""
         command = ExecCommand(place.namespace, place.pod, MAIN, _WORDS, pack_scanner(requests), _MAX_ANSWER)
         try:
@@ -234,20 +234,20 @@ class KubernetesCheckpoints:
             wait = REST_SECONDS if silent is None else min(2 * silent.wait, MOST_REST_SECONDS)
             self._silent[place] = SilentPod(time.monotonic() + wait, wait)
             why = f"the pod {place.pod} did not answer within {EXEC_SECONDS:g} s: a volume hangs"
-            return _Answer(_fail_all(requests, why))
+            return _PodAnswer(_fail_all(requests, why))
         except CannotRun as error:
             _log.info("%s: %s", place.pod, error)
             code, output = _NO_PYTHON, error.message
         except Unreachable as error:
-            return _Answer({}, error)
+            return _PodAnswer({}, error)
         except OverspanError as error:
-            return _Answer(_fail_all(requests, error.message))
+            return _PodAnswer(_fail_all(requests, error.message))
         self._silent.pop(place, None)
         if code == _NO_PYTHON:
             self._without_python.add(place.image)
             why = f"{place.image} has no python3 (3.9 or newer): another pod is asked"
-            return _Answer(_fail_all(requests, why))
-        return _Answer(_read_answer(requests, code, output))
+            return _PodAnswer(_fail_all(requests, why))
+        return _PodAnswer(_read_answer(requests, code, output))
 
     # --- watcher pods that nobody needs -------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def test_secrets_are_in_no_answer() -> None:
         ({"umask": 8192}, "body.umask"),
         ({"uid": -1}, "body.uid"),
         ({"format": 2}, "body.format"),
-        ({"text": "one later"}, "describes a pool, which is no job"),
+        ({"text": "one later"}, "cannot carry out event_callback"),
     ],
 )
 def test_wrong_bodies(change: dict[str, Any], words: str) -> None:

@@ -351,7 +351,7 @@ def read(submission: Submission, kinds: Mapping[str, str], now: float) -> Parsed
         clusters=tuple(filter(None, facts.get("clusters", submission.cluster).split(","))),
         race="race" in words,
         failover_after=int(facts["after"]) if "after" in facts else None,
-        later={"pool": {}} if "later" in words else {},
+        later={"event_callback": {}} if "later" in words else {},
         origin=Origin(user=submission.user, directory=submission.directory, job=submission.job),
     )
     return ParsedSubmission(spec, {"wait": False})

@@ -8,8 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.decisions import SPECS, Story
-from tests.unit.controller.fake_pods import World
-from tests.unit.controller.test_race_anywhere import RacingPods
+from tests.unit.controller.fake_pods import RacingPods, World
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.model.errors import Unreachable

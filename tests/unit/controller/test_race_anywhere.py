@@ -9,20 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.decisions import SOON, SPECS, Story
-from tests.unit.controller.fake_pods import PodCluster, World
+from tests.unit.controller.fake_pods import RacingPods, World
 
 from overspan.bridge.config.settings import ClusterSettings, Settings
-from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 
 NAMES = ("pods", "more", "other")
-
-
-class RacingPods(PodCluster):
-    """Pods that wait for the daemon."""
-
-    def find_obstacle(self, job: Job) -> str:
-        return ""
 
 
 class RaceStory(Story):

@@ -114,6 +114,7 @@ _SAMPLES: dict[str, object] = {
     "message": "no",
     "detail": "gone",
     "answer": "refused",
+    "error": "the store does not answer",
 }
 
 

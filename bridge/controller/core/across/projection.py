@@ -102,7 +102,7 @@ def parse_cursor(text: str) -> LaunchCursor:
     return decode(LaunchCursor, json.loads(text)) if text else LaunchCursor()
 
 
-class Projection(NamedTuple):
+class JoinedReports(NamedTuple):
     """Events of the launch in order, the cursor behind the last, and whether a cluster no longer knows its part."""
 
     events: tuple[Event, ...]
@@ -110,7 +110,7 @@ class Projection(NamedTuple):
     gone: bool = False
 
 
-def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[str, Report]]) -> Projection:
+def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[str, Report]]) -> JoinedReports:
     """The events behind a cursor, of reports by their clusters."""
     found: list[Event] = []
     gone = False
@@ -122,7 +122,7 @@ def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[
         gone = report.gone and not cursor.over
         if gone:
             cursor = replace(cursor, over=True)
-    return Projection(tuple(found), cursor, gone)
+    return JoinedReports(tuple(found), cursor, gone)
 
 
 def _follow_part(
