@@ -254,6 +254,9 @@ class TopApp(App[int], inherit_bindings=False):
             await self._hand_on(event)
 
     async def _hand_on(self, event: events.Event) -> None:
+        if isinstance(event, (events.InputEvent, events.Paste)) and not self.screen_stack:
+            # It ends: what was typed behind the key that ended it is for nobody.
+            return
         if isinstance(event, (events.Key, events.MouseDown)) and not event.is_forwarded:
             self.acted_at = event.time
         await super().on_event(event)

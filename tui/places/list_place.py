@@ -66,6 +66,7 @@ class ListPlace(TopPlace):
         self._note = ("", False)
         self._about = ""
         self._about_lines = 1
+        self._about_width = self._table_width = 0
 
     def compose(self) -> ComposeResult:
         yield Static(classes="note", markup=False)
@@ -262,13 +263,18 @@ class ListPlace(TopPlace):
 
     def on_resize(self, event: events.Resize) -> None:
         """On another terminal the line below the table needs other room."""
-        self._about, self._about_lines = "", 1
-        self.refresh_about()
+        if event.size.width and event.size.width != self._about_width:
+            self._about_width = event.size.width
+            self._about, self._about_lines = "", 1
+            self.refresh_about()
 
     def on_line_table_widened(self, event: LineTable.Widened) -> None:
         """Choose the columns for the width."""
         event.stop()
-        self.table.set_columns(self.make_columns(self.table.size.width))
+        width = self.table.size.width
+        if width and width != self._table_width:
+            self._table_width = width
+            self.table.set_columns(self.make_columns(width))
 
     # --- the filter ---------------------------------------------------------------------------------------------------
 

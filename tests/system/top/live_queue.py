@@ -34,8 +34,8 @@ class LiveQueue:
 
     @property
     def answers(self) -> list[str]:
-        """What was answered to orders, the newest first."""
-        return [entry.answer for entry in self.app.order_log]
+        """The answers to orders, the newest first; the end of what is watched may come between."""
+        return [entry.answer for entry in self.app.order_log if entry.order != "Watch"]
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds; else tells what the screen shows."""
@@ -60,11 +60,11 @@ class LiveQueue:
     async def order(self, ref: int | str, key: str, *answers: str) -> str:
         """Press the key of an order on a line, answer its dialog, and wait for the daemon's answer."""
         await self.go_to(ref)
-        given = len(self.app.order_log)
+        given = len(self.answers)
         await self.pilot.press(key)
         if answers:
             await answer(self.pilot, *answers)
-        await self.until(lambda: len(self.app.order_log) > given)
+        await self.until(lambda: len(self.answers) > given)
         return self.answers[0]
 
     async def open_file(self, ref: int | str, key: str) -> TextArea:

@@ -159,3 +159,18 @@ def test_a_key_alone_waits_for_nothing() -> None:
 
     play(make_source(), story)
     assert waits[0] == waits[1]
+
+
+def test_what_is_typed_behind_the_end_is_for_nobody() -> None:
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        # As it is when the screens are gone, and keys of the same piece still wait.
+        stack, screens = app._screen_stack, app.screen_stack
+        stack.clear()
+        try:
+            await app._hand_on(Key("j", "j"))
+            await app._hand_on(Paste("j"))
+        finally:
+            stack.extend(screens)
+
+    play(make_source(), story)
