@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import Admission, Plan
-from overspan.adapters.installed import POOL
 from overspan.bridge.config.settings import DaemonLimits
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -211,7 +210,7 @@ class Submitter:
         self._check(reading.spec, submission)
         spec = fill_gpu_defaults(self._name_default(reading.spec, submission.home), self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
-        if cluster.config.kind == POOL:
+        if cluster.traits.warm_nodes:
             lean, left = leave_to_worker(job.spec)
             job, notes = replace(job, spec=lean), (*notes, *left)
         job = replace(job, spec=check_sources(job.spec, cluster, submission))

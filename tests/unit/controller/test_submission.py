@@ -89,7 +89,7 @@ def test_a_full_disk_refuses_the_submission_as_a_whole() -> None:
 
 def test_what_is_refused_is_not_written() -> None:
     async def scene(bench: Bench) -> None:
-        with pytest.raises(InvalidRequest, match="cannot carry out pool"):
+        with pytest.raises(InvalidRequest, match="describes a pool, which is no job"):
             await bench.submit("one later")
         with pytest.raises(NotFound, match="no cluster 'moon'"):
             await bench.submit(cluster="moon")
