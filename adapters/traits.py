@@ -52,6 +52,8 @@ class Traits:
 
     this_machine: bool = False
     """Launches run on the daemon's machine and see its files; a job gets all it needs at once."""
+    warm_nodes: bool = False
+    """Its nodes have their set-up, files and image before a job comes: those of a job are left out, with a note."""
     gives_back: bool = False
     """An `Expire` ends a launch only while it waits, and is reported only once it certainly did.
 

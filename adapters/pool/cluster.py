@@ -64,7 +64,7 @@ class PoolCluster:
         self.name = config.name
         self._config = config
         self._root = os.path.abspath(config.state)
-        self.traits = Traits(find_last_number=lambda: find_last_job(self._root), forget=self._forget)
+        self.traits = Traits(warm_nodes=True, find_last_number=lambda: find_last_job(self._root), forget=self._forget)
         self._life = uuid.uuid4().hex[:8]
         self._launches: dict[str, PoolLaunch] = {}
         self._queue = PoolQueue()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from overspan.adapters.abilities import Admission, Plan, TakesWorkers
+from overspan.adapters.abilities import Admission, Plan
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
@@ -215,7 +215,7 @@ class Submitter:
         spec = settle_clusters(self._name_default(reading.spec, submission.home), self.clusters, place)
         spec = fill_gpu_defaults(spec, self.clusters)
         cluster, job, notes = await self._choose(spec, submission)
-        if isinstance(cluster.adapter, TakesWorkers):
+        if cluster.traits.warm_nodes:
             lean, left = leave_to_worker(job.spec)
             job, notes = replace(job, spec=lean), (*notes, *left)
         checked = self._check_storage(job.spec, cluster)
