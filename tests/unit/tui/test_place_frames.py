@@ -41,6 +41,9 @@ def test_a_place_looks_like_this(name: str, size: tuple[int, int]) -> None:
             place = app.place
             assert isinstance(place, ListPlace)
             await settle(pilot, lambda: len(place.table.lines) == count and not place._under_way)
+            if place.DESCRIBES:
+                await settle(pilot, lambda: place.query_one(".about").size.height == place._about_lines)
+                await pilot.pause()
             check_frame(f"{name}_{size[0]}x{size[1]}", read_frame(place))
 
     asyncio.run(run())
