@@ -37,7 +37,7 @@ def end_attempt(job: Job, task: Task, attempt: Attempt, at: float, unsent: str =
     spec = job.spec_of(task.name)
     cause, node = _verdict(spec, attempt)
     if unsent and spec.flush.on_failure is OnFlushFailure.FAIL and CONSEQUENCES[cause].state is State.COMPLETED:
-        cause = Cause.CANCEL if task.unflushed else Cause.FLUSH
+        cause = Cause.CANCEL if task.unflushed or task.wanted is Cause.CANCEL else Cause.FLUSH
     at = max([at, *(run.ended_at for run in attempt.nodes if run.ended_at is not None)])
     if task.wanted is not None and CONSEQUENCES[cause].charge not in (Charge.NONE, Charge.FINAL):
         # It failed before the order reached it. The order still applies, and the restart is not charged to a budget.
