@@ -40,7 +40,7 @@ def _waits_for_data(job: Job, task: Task, name: str) -> bool:
 def _end(job: Job, event: events.Cancel) -> Optional[Job]:
     if event.task:
         return _cancel_task(job, event)
-    if job.over:
+    if job.over or (event.done and _has_failed(job)):
         return None
     if job.ending is None or job.ending.requeues:
         ending = Ending(Cause.CANCEL, event.at, State.CANCELLED, by=event.by, at_once=True, grace=event.grace)
@@ -53,6 +53,16 @@ def _end(job: Job, event: events.Cancel) -> Optional[Job]:
         return None
     # The outcome is decided already; the processes that are left end now.
     return replace(job, ending=replace(job.ending, at_once=True, hold_until=None, by=event.by))
+
+
+def _has_failed(job: Job) -> bool:
+    """Whether programs of a primary have failed whose data is on its way: the job is not done by its scores then."""
+    for spec in job.spec.tasks:
+        attempt = job.task(spec.name).current
+        if spec.primary and attempt is not None and attempt.flush is not None and attempt.ended_at is None:
+            if any(node.cause is not Cause.SUCCESS for node in attempt.nodes):
+                return True
+    return False
 
 
 def _cancel_task(job: Job, event: events.Cancel) -> Optional[Job]:

@@ -176,7 +176,8 @@ def check_deadlines(world: World) -> None:
     """No attempt lives past its end, its delay and its grace without a KILL."""
     for task in world.job.tasks:
         attempt = task.current
-        if attempt is None or not attempt.live:
+        if attempt is None or not attempt.live or attempt.flush is not None:
+            # Of one whose data is on its way no program is left.
             continue
         spec = world.job.spec_of(task.name)
         due = last_kill(world.job, spec, attempt)
