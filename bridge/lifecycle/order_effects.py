@@ -59,9 +59,9 @@ def _has_failed(job: Job) -> bool:
     """Whether programs of a primary have failed whose data is on its way: the job is not done by its scores then."""
     for spec in job.spec.tasks:
         attempt = job.task(spec.name).current
-        if spec.primary and attempt is not None and attempt.flush is not None and attempt.ended_at is None:
-            if any(node.cause is not Cause.SUCCESS for node in attempt.nodes):
-                return True
+        flushes = spec.primary and attempt is not None and attempt.flush is not None and attempt.ended_at is None
+        if flushes and attempt is not None and any(node.cause is not Cause.SUCCESS for node in attempt.nodes):
+            return True
     return False
 
 
