@@ -70,8 +70,8 @@ class Cluster:
     """Whether it has, or may have, launches that are not over."""
     slots: int | None = None
     """How many jobs the settings let be there at once; None for no limit."""
-    subscription: Subscription = field(default_factory=Subscription)
-    """What groups across want to hear of their parts here."""
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    """What others than the jobs here want to hear of, by the place that is made of this cluster and others."""
     _place: str = ""
     _adapter: Adapter | None = None
     _asking: asyncio.Task[tuple[str, bool]] | None = None
@@ -214,6 +214,10 @@ class Cluster:
         self.note_answer(now + took, took)
         self.answered()
         return "", False
+
+    def subscribe(self, place: str) -> Subscription:
+        """The subscription of a place."""
+        return self.subscriptions.setdefault(place, Subscription())
 
     async def close(self) -> None:
         """Stop asking, and close the adapter if it was opened."""

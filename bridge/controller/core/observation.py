@@ -116,7 +116,8 @@ class Observer:
                 # The next question is from the same cursors.
                 await self._started.wait()
             elif observation is not None:
-                cluster.subscription.take(observation.reports, since)
+                for subscription in cluster.subscriptions.values():
+                    subscription.take(observation.reports, since)
                 returns = self._judge(cluster, observation)
                 put_off = await self._write(cluster, observation)
                 if returns:
@@ -145,7 +146,10 @@ class Observer:
 
     def _list_cursors(self, cluster: Cluster) -> dict[str, str]:
         """From where the cluster is asked, of the launches that are followed for others too."""
-        return self._cursors(cluster) | cluster.subscription.list_cursors()
+        found = self._cursors(cluster)
+        for subscription in cluster.subscriptions.values():
+            found |= subscription.list_cursors()
+        return found
 
     def _cursors(self, cluster: Cluster) -> dict[str, str]:
         registry = self.recorder.registry

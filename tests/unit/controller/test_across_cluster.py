@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from overspan.adapters.contract import Accepted, ClusterConfig, Launch, LogPart, LogRequest, Order, Refusal, Report
+from overspan.adapters.contract import (
+    Accepted,
+    ClusterConfig,
+    Launch,
+    LogPart,
+    LogRequest,
+    Order,
+    Refusal,
+    Report,
+    SomeUnanswered,
+)
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.across.cluster import AcrossCluster
 from overspan.bridge.controller.core.across.projection import parse_handle
@@ -33,12 +43,15 @@ class Part:
         self.told: list[tuple[str, dict[str, str]]] = []
         self.answer: Refusal | None = None
         self.trouble: Exception | None = None
+        self.silent = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self.said += [tuple(task.name for task in launch.job.tasks if not task.over) for launch in launches]
         return [self.answer or Accepted(launch.token, f"{self.name}-handle", "17") for launch in launches]
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
+        if self.silent:
+            raise Unreachable("no route")
         self.said += [(order.handle, type(order.event).__name__) for order in orders]
         return [self.answer for _ in orders]
 
@@ -79,7 +92,7 @@ class Scene:
         observing = asyncio.ensure_future(self.across.observe({handle: cursor}, 0.05))
         await asyncio.sleep(0.01)
         for name, report in told.items():
-            subscription = self.clusters[name].subscription
+            subscription = self.clusters[name].subscribe("leo+kube")
             subscription.take([report], subscription.list_cursors())
         observation = await observing
         reports = observation.reports
@@ -166,6 +179,30 @@ def test_orders_on_the_whole_job_go_to_all_and_new_limits_to_those_that_keep_the
         assert scene.parts["kube"].said[1:] == [("kube-handle", "Hold")]
         (refusal,) = await scene.across.order([Order("t", handle, events.Suspend(1.0))])
         assert refusal is not None and "not suspended" in refusal.message and not refusal.transient
+
+    play(story)
+
+
+def test_orders_for_a_side_that_does_not_answer_keep_none_of_the_other() -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        await scene.grant(handle)
+        scene.parts["kube"].silent = True
+        ends = [Order(task, handle, events.Terminate(2.0, task, 0, "cancel", 3.0)) for task in ("b", "a")]
+        with pytest.raises(SomeUnanswered, match="no route") as caught:
+            await scene.across.order([*ends, Order("b2", handle, events.Kill(2.0, "b", 0))])
+        assert caught.value.answers == {"a": None}
+        assert scene.parts["leo"].said[-1] == ("leo-handle", "Terminate")
+
+    play(story)
+
+
+def test_two_places_hear_of_their_own_parts_on_one_cluster() -> None:
+    async def story(scene: Scene) -> None:
+        one, other = scene.clusters["leo"].subscribe("leo+kube"), scene.clusters["leo"].subscribe("leo+far")
+        one.follow({"x": ""})
+        other.follow({"y": "1"})
+        assert (one.list_cursors(), other.list_cursors()) == ({"x": ""}, {"y": "1"})
 
     play(story)
 

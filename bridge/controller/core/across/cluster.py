@@ -39,6 +39,7 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
     Report,
+    SomeUnanswered,
 )
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.across.projection import (
@@ -50,7 +51,6 @@ from overspan.bridge.controller.core.across.projection import (
 )
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.shared_paths import SharedPaths
-from overspan.bridge.controller.core.subscriptions import Subscription
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
@@ -72,18 +72,27 @@ class AcrossCluster:
         self._clusters = clusters
         self._paths = paths
         self._wake = wake
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions = {part: cluster.subscribe(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
         self._told: dict[tuple[str, str], object] = {}
         """Which members elsewhere a part was told of, by handle and cluster."""
+        self._telling: asyncio.Task[None] | None = None
         self.traits = Traits(decider=Decider.DAEMON, keeps_limits=self.keeps_limits, longest_time=self.longest_time)
 
     # --- the contract -------------------------------------------------------------------------------------------------
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Submit each part, or find it. What one cluster refuses is refused; the others release their parts."""
-        return [await self._submit(launch) for launch in launches]
+        answers, silence = dict[str, Accepted | Refusal](), ""
+        for launch in launches:
+            try:
+                answers[launch.token] = await self._submit(launch)
+            except Unreachable as error:
+                silence = error.message
+        if silence:
+            raise _name_silence(answers, silence)
+        return [answers[launch.token] for launch in launches]
 
     async def _submit(self, launch: Launch) -> Accepted | Refusal:
         names = list_parts(launch.job)
@@ -110,19 +119,19 @@ class AcrossCluster:
         stored = {text: parse_cursor(cursor) for text, cursor in since.items()}
         self._cursors = {text: self._cursors.get(text, cursor) for text, cursor in stored.items()}
         self._told = {key: told for key, told in self._told.items() if key[0] in since}
-        await self._tell_changes(handles)
-        for name, cluster in self._clusters.items():
+        self._begin_telling(handles)
+        for name in self._clusters:
             cursors = {
                 handle.parts[name]: stored[text].cursor_of(name)
                 for text, handle in handles.items()
                 if name in handle.parts and not stored[text].over
             }
-            if cluster.subscription.follow(cursors):
+            if self._subscriptions[name].follow(cursors):
                 self._wake(name)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
-            seen = {name: cluster.subscription.fresh.count for name, cluster in self._clusters.items()}
+            seen = {name: subscription.fresh.count for name, subscription in self._subscriptions.items()}
             reports = self._collect(handles, stored)
             silences = [cluster.silence for cluster in self._clusters.values() if cluster.silence]
             left = deadline - loop.time()
@@ -131,8 +140,8 @@ class AcrossCluster:
                     raise Unreachable("; ".join(silences))
                 return Observation(tuple(reports), time.time(), "; ".join(silences))
             waits = [
-                asyncio.ensure_future(cluster.subscription.fresh.wait(left, seen[name]))
-                for name, cluster in self._clusters.items()
+                asyncio.ensure_future(subscription.fresh.wait(left, seen[name]))
+                for name, subscription in self._subscriptions.items()
             ]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -144,8 +153,8 @@ class AcrossCluster:
     def _collect(self, handles: Mapping[str, LaunchHandle], stored: Mapping[str, LaunchCursor]) -> list[Report]:
         news = {
             (name, report.handle): report
-            for name, cluster in self._clusters.items()
-            for report in cluster.subscription.list_news()
+            for name, subscription in self._subscriptions.items()
+            for report in subscription.list_news()
         }
         found = []
         for text, handle in handles.items():
@@ -159,27 +168,48 @@ class AcrossCluster:
             )
         return found
 
+    def _begin_telling(self, handles: Mapping[str, LaunchHandle]) -> None:
+        """Tell in the background: a cluster that hangs must not keep the news of another."""
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_changes(handles))
+
     async def _tell_changes(self, handles: Mapping[str, LaunchHandle]) -> None:
         """Tell parts where members elsewhere are now; each once by a new daemon, which cannot know what was told."""
         for text, handle in handles.items():
-            for name in handle.parts if self._cursors[text].granted and not self._cursors[text].over else ():
+            for name in handle.parts:
+                cursor = self._cursors.get(text, LaunchCursor())
+                if not cursor.granted or cursor.over:
+                    continue
                 try:
                     await self._tell_part(text, handle, name)
                 except OverspanError as error:
                     _log.info("%s is told of members elsewhere later: %s", name, error)
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
-        """Send each order to the clusters that it is for."""
-        return [await self._order(order) for order in orders]
+        """Send each order to the clusters that it is for; one that does not answer keeps no order of another."""
+        answers, silent = dict[str, Refusal | None](), dict[str, str]()
+        for order in orders:
+            names = self._name_clusters(order)
+            try:
+                if silent.keys().isdisjoint(names):
+                    answers[order.token] = await self._order(order, names)
+            except Unreachable as error:
+                silent.update(dict.fromkeys(names, error.message))
+        if silent:
+            raise _name_silence(answers, "; ".join(dict.fromkeys(silent.values())))
+        return [answers[order.token] for order in orders]
 
-    async def _order(self, order: Order) -> Refusal | None:
-        if isinstance(order.event, _UNSUPPORTED):
-            return Refusal(order.token, "a group across clusters is not suspended: `span requeue` or `span cancel`")
-        handle = parse_handle(order.handle)
-        task = getattr(order.event, "task", "")
+    def _name_clusters(self, order: Order) -> tuple[str, ...]:
+        handle, task = parse_handle(order.handle), getattr(order.event, "task", "")
         names = (handle.cluster_of(task),) if task else tuple(handle.parts)
         if isinstance(order.event, events.SetTime):
             names = tuple(name for name in names if self._keeps_limits(name, handle))
+        return names
+
+    async def _order(self, order: Order, names: Sequence[str]) -> Refusal | None:
+        if isinstance(order.event, _UNSUPPORTED):
+            return Refusal(order.token, "a group across clusters is not suspended: `span requeue` or `span scancel`")
+        handle = parse_handle(order.handle)
         if isinstance(order.event, _STARTS):
             refusal = await self._tell_members(order, handle, names[0])
             if refusal is not None:
@@ -220,7 +250,10 @@ class AcrossCluster:
         return [node for nodes in found for node in nodes]
 
     async def close(self) -> None:
-        """Nothing is open: the clusters themselves are others' too."""
+        """Nothing else is open: the clusters themselves are others' too."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
 
     # --- abilities ----------------------------------------------------------------------------------------------------
 
@@ -313,6 +346,13 @@ class AcrossCluster:
 
     def _take(self, job: Job, name: str) -> Job:
         return self._paths.move(take_part(job, name), name)
+
+
+def _name_silence(answers: Mapping[str, Any], silence: str) -> SomeUnanswered:
+    """That some calls have no answer, in the words of who did not give it."""
+    error = SomeUnanswered(answers)
+    error.message = silence
+    return error
 
 
 async def _gather(calls: Mapping[str, Awaitable[Any]]) -> dict[str, Any]:

@@ -87,7 +87,9 @@ class LaunchCursor:
 
     @property
     def native_id(self) -> str:
-        """The native ids of the parts, by cluster, for people."""
+        """The native ids of the parts, by cluster, for people; empty while some is not known."""
+        if not all(part.native_id for part in self.parts.values()):
+            return ""
         return ",".join(f"{name}:{part.native_id}" for name, part in self.parts.items() if part.native_id)
 
     def list_members(self, but: str = "") -> tuple[Placement, ...]:
