@@ -39,7 +39,7 @@ rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is com
 		echo "Kubernetes is not compiled: tests that need it are skipped by name" >&2
 
 test: setup rigs ## the gate: what has to pass before a change lands
-	$(QUIET) $(BIN)/pytest -n 4 --gate --bar 1020
+	$(QUIET) $(BIN)/pytest -n 4 --gate --bar 1140
 
 test-all: setup rigs ## run every test
 	$(QUIET) $(BIN)/pytest -n 4
