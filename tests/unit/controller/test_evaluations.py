@@ -211,6 +211,31 @@ def test_all_watches_are_listed_with_their_evaluations_counted() -> None:
     play(scene)
 
 
+def test_training_that_ends_while_a_new_daemon_reads_its_watches_is_known_to_be_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        await submit(bench, write_group())
+        await pass_time(bench, cluster, 1)
+        await bench.kill()
+        read_names = bench.repository.evaluated_names
+
+        async def end_meanwhile(watch_id: int) -> list[tuple[str, str]]:
+            end_training(bench, cluster)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return await read_names(watch_id)
+
+        monkeypatch.setattr(bench.repository, "evaluated_names", end_meanwhile)
+        await bench.start()
+        monkeypatch.undo()
+        (watch,) = bench.controller.checkpoints.watches.values()
+        await pass_time(bench, cluster, 1)
+        assert watch.job.over and watch.over_at is not None
+
+    play(scene)
+
+
 @pytest.mark.parametrize(("reads", "score"), [(3, 1.0), (9, None)])
 def test_a_result_whose_line_is_shown_late_is_found(reads: int, score: float | None) -> None:
     """A busy node shows the last lines of an output after the end; what is not there in the end is no result."""

@@ -123,6 +123,10 @@ class Evaluations:
                 watch.live[evaluation.id] = await self._find_submitted(watch, evaluation)
         self.watches[stored.id] = watch
         self._of_job.setdefault(stored.job_id, set()).add(stored.id)
+        entry = self.recorder.registry.get(stored.job_id)
+        if entry is not None:
+            # It may have ended while the store was asked, when nobody knew of the watch.
+            watch.job, watch.handle = entry.job, entry.handle if entry.watched else ""
         self._note_end(watch)
         for evaluation in list(watch.live.values()):
             if evaluation.job_id:
