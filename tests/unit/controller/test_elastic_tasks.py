@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, until
 
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.lifecycle.members import list_peers
 from overspan.bridge.model import events
@@ -162,6 +163,23 @@ def test_members_end_by_an_order_with_a_notice_the_highest_first() -> None:
         await scale(bench, 3)
         await turn(200)
         assert list_members(bench).keys() == {"rollout-1", "rollout-2", "rollout-3"}
+
+    play_group(scene)
+
+
+def test_one_that_somebody_cancels_is_not_replaced_while_it_ends() -> None:
+    async def scene(bench: Bench) -> None:
+        await scale(bench, 2)
+        (member,) = (await settle(bench, "rollout-1")).values()
+        await bench.controller.orders.cancel(CancelRequest((str(member.id),), by="ana"))
+        await wait(bench, lambda: bool(list_ends(bench)))
+        for _ in range(5):
+            bench.clock.advance(1)
+            await turn(200)
+        assert list_members(bench).keys() == {"rollout-1"}
+        # Who asks for it again has it, under a number that is free.
+        await scale(bench, 3)
+        await wait(bench, lambda: list_members(bench).keys() == {"rollout-1", "rollout-2"})
 
     play_group(scene)
 

@@ -224,7 +224,7 @@ class ElasticTasks:
             if (other := self.recorder.registry.get(number)) is not None
             and (member := other.job.spec.member) is not None
             and (member.launch != job.launch or job.granted_at is None)
-            and not self._leaves(other.job)
+            and self._find_leaver(other.job) is None
         ]
         await self._end(former)
 
@@ -236,7 +236,7 @@ class ElasticTasks:
             return
         await self._weigh(entry, name, watch, elastic)
         target = min(elastic.most, wanted_size(job, name) + watch.extra)
-        changes = plan_members(elastic, target, self._list_joined(job.id, name), watch.given_up)
+        changes = plan_members(elastic, target, self._list_joined(job.id, name), self._list_lost(job.id, name, watch))
         await self._end(changes.ended)
         if takes_members(job, name):
             # None is left under way when this ends: its number would be given twice.
@@ -245,20 +245,30 @@ class ElasticTasks:
             if failed:
                 raise failed[0]
 
-    def _list_joined(self, group: int, name: str) -> list[JoinedMember]:
-        found = []
-        for number in self.joined.members(group):
-            entry = self.recorder.registry.get(number)
-            member = entry.job.spec.member if entry is not None else None
-            if entry is not None and member is not None and member.task == name:
-                found.append(JoinedMember(number, member.index, self._leaves(entry.job)))
-        return found
+    def _list_entries(self, group: int, name: str) -> list[tuple[JobEntry, MemberOf]]:
+        """The live jobs of a task's further members."""
+        entries = [self.recorder.registry.get(number) for number in self.joined.members(group)]
+        found = [(entry, entry.job.spec.member) for entry in entries if entry is not None]
+        return [(entry, member) for entry, member in found if member is not None and member.task == name]
 
-    def _leaves(self, job: Job) -> bool:
-        """Whether a member's end is decided, or ordered."""
+    def _list_joined(self, group: int, name: str) -> list[JoinedMember]:
+        return [
+            JoinedMember(entry.job.id, member.index, self._find_leaver(entry.job) is not None)
+            for entry, member in self._list_entries(group, name)
+        ]
+
+    def _list_lost(self, group: int, name: str, watch: _TaskWatch) -> set[int]:
+        """The numbers of members that ended by themselves, and of those that somebody else is ending."""
+        ours = (None, BY, BY_GROUP)
+        entries = self._list_entries(group, name)
+        return watch.given_up | {member.index for entry, member in entries if self._find_leaver(entry.job) not in ours}
+
+    def _find_leaver(self, job: Job) -> str | None:
+        """Who ends a member, by decision or by an order that is under way; None for one that stays."""
         if job.ending is not None and not job.ending.requeues:
-            return True
-        return any(is_whole_cancel(row) for row in self.recorder.outbox.of_job(job.id))
+            return job.ending.by
+        cancels = (row for row in self.recorder.outbox.of_job(job.id) if is_whole_cancel(row))
+        return next((str(row.payload["event"].get("by", "")) for row in cancels), None)
 
     async def _add(self, entry: JobEntry, name: str, index: int) -> None:
         """Submit the job of a further member."""
