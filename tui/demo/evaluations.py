@@ -56,11 +56,10 @@ def _find_checkpoints(lab: DemoLab, watch: DemoWatch) -> None:
     job = watch.job
     if job.started_at is None or job.over:
         return
-    known = {each.step for each in watch.evaluations}
+    newest = max((each.step for each in watch.evaluations if not each.run), default=0)
     last = int((lab.now - job.started_at - 60) / STEP_SECONDS)
-    for step in range(watch.every, last + 1, watch.every):
-        if step not in known:
-            _add(lab, watch, step, 0)
+    for step in range(newest + watch.every, last + 1, watch.every):
+        _add(lab, watch, step, 0)
 
 
 def _add(lab: DemoLab, watch: DemoWatch, step: int, run: int) -> DemoEvaluation:
@@ -74,9 +73,10 @@ def _add(lab: DemoLab, watch: DemoWatch, step: int, run: int) -> DemoEvaluation:
 
 def _submit_next(lab: DemoLab, watch: DemoWatch) -> None:
     """Submit as many of those that wait as may run, the ones asked for by hand first."""
-    for each in sorted(watch.evaluations, key=lambda each: (not each.run, each.step)):
-        live = sum(other.job is not None and not other.over for other in watch.evaluations)
-        if each.job is None and live < watch.max_parallel:
+    waiting = [each for each in watch.evaluations if each.job is None]
+    if waiting:
+        live = sum(each.job is not None and not each.over for each in watch.evaluations)
+        for each in sorted(waiting, key=lambda each: (not each.run, each.step))[: max(0, watch.max_parallel - live)]:
             each.job = lab.submit(_make_wish(lab, watch, each))
 
 
