@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
+from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.calls import Calls
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor, name_domain, name_host
 from overspan.adapters.kubernetes.manifests.services import own
@@ -63,9 +63,5 @@ async def write_slices(calls: Calls, slices: Sequence[Mapping[str, Any]], anchor
         answer = await calls.create(wanted)
         if answer.status == 409:
             answer = await calls.merge(wanted)
-        _check(answer)
-
-
-def _check(answer: ApiAnswer) -> None:
-    if not answer.works:
-        raise to_error(answer, "naming members on other clusters (EndpointSlice)")
+        if not answer.works:
+            raise to_error(answer, "naming members on other clusters (EndpointSlice)")

@@ -108,9 +108,7 @@ class AcrossCluster:
         return Accepted(launch.token, str(handle), native)
 
     async def _submit_part(self, name: str, launch: Launch) -> Accepted | Refusal:
-        cluster = self._clusters[name]
-        job = self._paths.move(take_part(launch.job, name), name)
-        (answer,) = await cluster.adapter.submit([replace(launch, job=job)])
+        (answer,) = await self._clusters[name].adapter.submit([replace(launch, job=self._take(launch.job, name))])
         return answer
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
@@ -240,9 +238,8 @@ class AcrossCluster:
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the cluster of its task."""
-        handle = parse_handle(request.handle)
-        name = handle.cluster_of(request.task)
-        return await self._clusters[name].adapter.logs(replace(request, handle=handle.parts[name]))
+        cluster, handle = self._find_part(request.handle, request.task)
+        return await cluster.adapter.logs(replace(request, handle=handle))
 
     async def nodes(self) -> list[Node]:
         """The nodes of all."""
@@ -303,12 +300,10 @@ class AcrossCluster:
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run for a shell at a member, by its cluster."""
-        handle = parse_handle(request.handle)
-        name = handle.cluster_of(request.task)
-        adapter = self._clusters[name].adapter
-        if not isinstance(adapter, Exec):
-            raise InvalidRequest(f"the cluster {name} has no shells")
-        return await adapter.enter(replace(request, handle=handle.parts[name]))
+        cluster, handle = self._find_part(request.handle, request.task)
+        if not isinstance(cluster.adapter, Exec):
+            raise InvalidRequest(f"the cluster {cluster.name} has no shells")
+        return await cluster.adapter.enter(replace(request, handle=handle))
 
     async def read_sent(self, handle: str) -> KeptForm | None:
         """What each part was sent as."""
@@ -339,10 +334,15 @@ class AcrossCluster:
 
     async def longest_time(self, text: str, task: str) -> int | None:
         """The longest wall time of a task, where its cluster has one."""
+        cluster, handle = self._find_part(text, task)
+        longest = cluster.traits.longest_time
+        return None if longest is None else await longest(handle, task)
+
+    def _find_part(self, text: str, task: str) -> tuple[Cluster, str]:
+        """The cluster of a task, and the handle of the launch's part there."""
         handle = parse_handle(text)
         name = handle.cluster_of(task)
-        longest = self._clusters[name].traits.longest_time
-        return None if longest is None else await longest(handle.parts[name], task)
+        return self._clusters[name], handle.parts[name]
 
     def _take(self, job: Job, name: str) -> Job:
         return self._paths.move(take_part(job, name), name)
