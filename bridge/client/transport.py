@@ -127,7 +127,7 @@ class DaemonTransport:
                 time.sleep(pause)
             except TimeoutError:
                 self.close()
-                silent = f"the daemon did not answer within {timeout or self.timeout:.0f} s"
+                silent = f"the daemon did not answer within {timeout or self.timeout:g} s"
                 raise Silent(silent, remedy=lost) from None
             except (OSError, ProtocolError) as error:
                 self.close()

@@ -268,6 +268,7 @@ def _describe_task(job: DemoJob, offset: int) -> dict[str, Any]:
         "reason": _choose_reason(job, task),
         "waits": waits,
         "primary": wish.primary,
+        "elastic": None,
         "nodes": wish.nodes,
         "cpus": wish.nodes * wish.cpus,
         "memory": wish.memory,

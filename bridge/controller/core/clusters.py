@@ -215,8 +215,8 @@ class Cluster:
         self.answered()
         return "", False
 
-    def subscribe(self, place: str) -> Subscription:
-        """The subscription of a place."""
+    def open_subscription(self, place: str) -> Subscription:
+        """The subscription of a place, which is made where it has none yet."""
         return self.subscriptions.setdefault(place, Subscription())
 
     async def close(self) -> None:

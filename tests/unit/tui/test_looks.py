@@ -51,7 +51,9 @@ def is_reversed(line: list[Segment], text: str) -> bool:
 
 
 @pytest.mark.parametrize("colours", PLAIN)
-@pytest.mark.parametrize(("key", "chosen", "other"), [("x", "none, go back", "TERM"), ("colon", "queue", "nodes")])
+@pytest.mark.parametrize(
+    ("key", "chosen", "other"), [("x", "none, go back", "TERM"), ("colon", "queue", "evaluations")]
+)
 def test_the_chosen_line_of_a_list_is_seen(colours: Colours, key: str, chosen: str, other: str) -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await pilot.press(key)

@@ -72,7 +72,7 @@ class AcrossCluster:
         self._clusters = clusters
         self._paths = paths
         self._wake = wake
-        self._subscriptions = {part: cluster.subscribe(name) for part, cluster in clusters.items()}
+        self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
         self._told: dict[tuple[str, str], object] = {}
