@@ -129,7 +129,7 @@ def end_task(job: Job, task: Task, cause: Cause, at: float) -> Job:
             return _fail_job(job, Cause.AUXILIARY_FAILED, State.FAILED, "AuxiliaryFailed", failed.ended_at or at)
         if state is not State.COMPLETED and not (cause is Cause.DEPENDENCY and is_spared(job, spec)):
             return _fail_job(job, Cause.PRIMARY_FAILED, state, reason, at)
-        followed = job.stage is not None and job.stage.followed
+        followed = job.stage is not None and job.stage.followed and not job.stage.later
         if not followed and all(_is_done(job, other) for other in job.spec.tasks if other.primary):
             return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED))
     elif state not in (State.COMPLETED, State.CANCELLED) and spec.on_failure is not OnFailure.IGNORE:

@@ -22,6 +22,7 @@ from overspan.bridge.lifecycle import (
 )
 from overspan.bridge.lifecycle.arrays import reduce_array
 from overspan.bridge.lifecycle.settlement import settle
+from overspan.bridge.lifecycle.stages import bring_later, leave_later
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import replace
@@ -46,7 +47,7 @@ def reduce(job: Job, event: Event) -> Job:
         after = reduce_array(job, job.array, event)
         return replace(job, late=job.late + 1) if after is None else after
     handler = _HANDLERS.get(type(event))
-    after = None if handler is None else handler(job, event)
+    after = None if handler is None else handler(bring_later(job), event)
     if after is None:
         return replace(job, late=job.late + 1)
-    return settle(after, event.at)
+    return leave_later(settle(after, event.at))

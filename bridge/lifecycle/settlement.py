@@ -21,7 +21,7 @@ def settle(job: Job, at: float) -> Job:
     if job.ending is None and not job.over:
         job = _skip(job, at)
     if job.ending is None and not job.over:
-        job = _end_part(move_on(job, at), at)
+        job = _end_part(job, at) if job.stage is not None and job.stage.followed else move_on(job, at)
     if job.ending is not None:
         job = _close_waiting(end_suspension(job, at), job.ending, at)
         if not any(task.live for task in job.tasks):
@@ -52,7 +52,7 @@ def _skip(job: Job, at: float) -> Job:
 
 def _end_part(job: Job, at: float) -> Job:
     """The end of a stage that is carried alone and that primaries follow: all of its tasks have ended."""
-    if job.stage is None or not job.stage.followed or not all(task.over for task in job.tasks):
+    if not all(task.over for task in list_carried(job)):
         return job
     return replace(job, ending=Ending(Cause.PRIMARIES_DONE, at, State.COMPLETED))
 

@@ -7,12 +7,13 @@ leaves is there.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Optional
 
 from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.job import EndedStage, Job, Stage, Task, list_stages
 from overspan.bridge.model.records import replace
-from overspan.bridge.model.spec import JobSpec, Need, NeedKind, OnFailure, Start, TaskSpec
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
 from overspan.bridge.model.states import State, move
 
 _NEVER_MET = (NeedKind.OK, NeedKind.STARTED, NeedKind.READY)
@@ -44,24 +45,30 @@ def is_under_way(job: Job) -> bool:
 
 
 def carry(job: Job) -> Job:
-    """The job as its present launch carries it: with the tasks of the stage alone.
-
-    Whoever decides beside the work knows nothing of the later tasks, so what they mean for those of the stage is said:
-    that primaries follow, and which auxiliaries they cannot do without.
-    """
+    """The job as its present launch carries it: with the tasks of the stage, and what the later ones need of them."""
     stage = job.stage
     if stage is None or len(stage.tasks) == len(job.spec.tasks):
         return job
     gang = job.spec.start is Start.TURNS or len(stage.tasks) == 1
+    later = tuple(spec for spec in job.spec.tasks if waits_its_turn(job, spec.name))
+    known = {*stage.tasks, *(spec.name for spec in later)}
     return replace(
         job,
         spec=replace(
             job.spec,
-            tasks=tuple(_carry_task(job.spec, spec, stage) for spec in job.spec.tasks if spec.name in stage.tasks),
+            tasks=tuple(
+                replace(spec, needs=_keep_needs(spec, stage.tasks))
+                for spec in job.spec.tasks
+                if spec.name in stage.tasks
+            ),
             start=Start.TOGETHER if gang else job.spec.start,
         ),
         tasks=list_carried(job),
-        stage=replace(stage, followed=any(_is_later_primary(job, spec) for spec in job.spec.tasks)),
+        stage=replace(
+            stage,
+            followed=any(spec.primary for spec in later),
+            later=tuple(TaskSpec(spec.name, primary=spec.primary, needs=_keep_needs(spec, known)) for spec in later),
+        ),
         placements=tuple(place for place in job.placements if place.task in stage.tasks),
         racers=() if is_under_way(job) else job.racers,
         unstarted=job.unstarted + stage.restarts,
@@ -69,16 +76,34 @@ def carry(job: Job) -> Job:
     )
 
 
-def _carry_task(spec: JobSpec, task: TaskSpec, stage: Stage) -> TaskSpec:
-    needs = tuple(need for need in task.needs if need.task in stage.tasks)
-    task = replace(task, needs=needs)
-    if task.primary or task.on_failure is not OnFailure.IGNORE or not dooms_primary(spec, task.name):
-        return task
-    return replace(task, on_failure=OnFailure.FAIL_GROUP)
+def _keep_needs(spec: TaskSpec, known: Container[str]) -> tuple[Need, ...]:
+    return tuple(need for need in spec.needs if need.task in known)
 
 
-def _is_later_primary(job: Job, spec: TaskSpec) -> bool:
-    return spec.primary and waits_its_turn(job, spec.name)
+def bring_later(job: Job) -> Job:
+    """A job that is carried alone, with the tasks of later stages; else the job itself."""
+    if job.stage is None or not job.stage.later:
+        return job
+    later = job.stage.later
+    spec = replace(job.spec, tasks=(*job.spec.tasks, *later))
+    return replace(job, spec=spec, tasks=(*job.tasks, *(Task(spec.name) for spec in later)))
+
+
+def leave_later(job: Job) -> Job:
+    """What `bring_later` took, without those that are skipped by now: they come no more."""
+    stage = job.stage
+    if stage is None or not stage.later:
+        return job
+    left = [spec for spec in job.spec.tasks if waits_its_turn(job, spec.name)]
+    known = {*stage.tasks, *(spec.name for spec in left)}
+    later = tuple(replace(spec, needs=_keep_needs(spec, known)) for spec in left)
+    carried = tuple(spec for spec in job.spec.tasks if spec.name in stage.tasks)
+    return replace(
+        job,
+        spec=replace(job.spec, tasks=carried),
+        tasks=list_carried(job),
+        stage=replace(stage, followed=any(spec.primary for spec in later), later=later),
+    )
 
 
 def dooms_primary(spec: JobSpec, name: str) -> bool:

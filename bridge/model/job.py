@@ -269,14 +269,16 @@ class Stage:
     """What the present launch carries of a job whose tasks take turns: some of its tasks.
 
     `launch` is the number of the first launch that carried them, `restarts` how often the job had been put back before.
-    `followed` is set where a launch is carried alone: primary tasks follow in a later stage, so the success of its own
-    does not end the job, and it ends when all its tasks have.
+    The others are set where a launch is carried alone. `followed`: primary tasks follow in a later stage, so the
+    success of its own does not end the job, and it ends when all its tasks have. `later`: the names, kinds and needs of
+    the tasks of later stages, by which the ends of its own decide the job's.
     """
 
     tasks: tuple[str, ...]
     launch: int = 0
     restarts: int = 0
     followed: bool = False
+    later: tuple[TaskSpec, ...] = ()
 
 
 class EndedStage(NamedTuple):

@@ -14,7 +14,8 @@ def list_turns(tasks: tuple[TaskSpec, ...], start: Start) -> tuple[tuple[str, ..
     """The names of the tasks of each stage, in turn; empty for a job that is launched as a whole.
 
     A stage begins where every task from there on waits for the end of every task before. So tasks of different stages
-    never run at the same time, and tasks that may are in one stage. A task is in one stage with the task whose nodes it
+    never run at the same time, and tasks that may are in one stage; but what waits for the end of a task that is
+    skipped also waits for all that this one would have waited for. A task is in one stage with the task whose nodes it
     shares. A job that starts together has no stages. In a pipeline each task is a stage.
     """
     if start is Start.TOGETHER or not any(need.kind in _ENDS for task in tasks for need in task.needs):

@@ -185,13 +185,13 @@ CASES: list[Case] = [
     case(
         "scontrol/suspend-running",
         "sbatch -o o --mem=10 --wrap 'echo up; sleep 60'",
-        step("cat o", until="up"),
+        step("squeue -h -j {1} -o %t", until="R"),
         "scontrol suspend {1}",
     ),
     case(
         "scontrol/requeue-running",
         "sbatch -o o --mem=10 --wrap 'echo up; sleep 60'",
-        step("cat o", until="up"),
+        step("squeue -h -j {1} -o %t", until="R"),
         "scontrol requeue {1}",
         # Slurm lets it wait for two minutes, which the local cluster need not.
         step("squeue -h -j {1} -o %t", until="PD|R"),
@@ -199,7 +199,7 @@ CASES: list[Case] = [
     case(
         "scontrol/requeuehold-running",
         "sbatch -o o --mem=10 --wrap 'echo up; sleep 60'",
-        step("cat o", until="up"),
+        step("squeue -h -j {1} -o %t", until="R"),
         "scontrol requeuehold {1}",
         step("squeue -h -j {1} -o %t", until="PD"),
         shown("%t %r"),
@@ -222,7 +222,7 @@ CASES: list[Case] = [
     case(
         "scontrol/update-running",
         "sbatch -t 10 -o o --mem=10 --wrap 'echo up; sleep 60'",
-        step("cat o", until="up"),
+        step("squeue -h -j {1} -o %t", until="R"),
         "scontrol update jobid={1} timelimit=5",
         shown("%l"),
         "scontrol update jobid={1} timelimit=20",

@@ -92,7 +92,7 @@ class Scene:
         observing = asyncio.ensure_future(self.across.observe({handle: cursor}, 0.05))
         await asyncio.sleep(0.01)
         for name, report in told.items():
-            subscription = self.clusters[name].subscribe("leo+kube")
+            subscription = self.clusters[name].open_subscription("leo+kube")
             subscription.take([report], subscription.list_cursors())
         observation = await observing
         reports = observation.reports
@@ -199,7 +199,7 @@ def test_orders_for_a_side_that_does_not_answer_keep_none_of_the_other() -> None
 
 def test_two_places_hear_of_their_own_parts_on_one_cluster() -> None:
     async def story(scene: Scene) -> None:
-        one, other = scene.clusters["leo"].subscribe("leo+kube"), scene.clusters["leo"].subscribe("leo+far")
+        one, other = scene.clusters["leo"].open_subscription("leo+kube"), scene.clusters["leo"].subscribe("leo+far")
         one.follow({"x": ""})
         other.follow({"y": "1"})
         assert (one.list_cursors(), other.list_cursors()) == ({"x": ""}, {"y": "1"})

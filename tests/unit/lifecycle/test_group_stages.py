@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -40,6 +41,14 @@ def start(*tasks: TaskSpec) -> StageWorld:
     world = StageWorld(group(*tasks))
     world.grant()
     world.begin()
+    return world
+
+
+def play_stage(spec: JobSpec) -> StageWorld:
+    """The first stage of a group as its launch carries it, which runs."""
+    world = StageWorld(spec)
+    world.job = carry(world.job)
+    world.run()
     return world
 
 
@@ -93,7 +102,6 @@ def test_an_auxiliary_that_a_later_primary_cannot_do_without_fails_its_stage_at_
     world = StageWorld(group(*tasks))
     beside = StageWorld(world.job.spec)
     beside.job = carry(world.job)
-    assert [spec.on_failure for spec in beside.job.spec.tasks] == [OnFailure.FAIL_GROUP, OnFailure.IGNORE]
     beside.run()
     assert kinds(beside.end("prepare", 1)) == ["Terminate fetch"]
     for event in beside.journal:
@@ -102,18 +110,49 @@ def test_an_auxiliary_that_a_later_primary_cannot_do_without_fails_its_stage_at_
     assert beside.job.state is State.FAILED
 
 
-def test_only_what_a_later_primary_waits_for_in_vain_fails_its_stage() -> None:
-    cases = {
-        NeedKind.OK: OnFailure.FAIL_GROUP,
-        NeedKind.ENDED: OnFailure.IGNORE,
-        NeedKind.NOT_OK: OnFailure.IGNORE,
-    }
-    for kind, expected in cases.items():
-        spec = group(auxiliary("a"), auxiliary("b", needs=after("a", kind=kind)), primary("c", needs=after("b")))
-        assert carry(World(spec).job).spec.tasks[0].on_failure is expected, kind
-    # A server that is skipped never becomes ready.
-    spec = group(auxiliary("a"), auxiliary("b", needs=after("a")), primary("c", needs=after("b", kind=NeedKind.READY)))
-    assert carry(World(spec).job).spec.tasks[0].on_failure is OnFailure.FAIL_GROUP
+@pytest.mark.parametrize(("kind", "fails"), [(NeedKind.OK, True), (NeedKind.ENDED, False), (NeedKind.NOT_OK, False)])
+def test_only_what_a_later_primary_waits_for_in_vain_fails_its_stage(kind: NeedKind, fails: bool) -> None:
+    waits = after("a", kind=kind) + after("beside", kind=NeedKind.ENDED)
+    spec = group(auxiliary("a"), auxiliary("beside"), auxiliary("b", needs=waits), primary("c", needs=after("b")))
+    assert kinds(play_stage(spec).end("a", 1)) == ["Terminate beside"] * fails
+
+
+def test_a_server_that_is_skipped_never_becomes_ready() -> None:
+    waits = after("a") + after("beside", kind=NeedKind.ENDED)
+    tasks = (auxiliary("a"), auxiliary("beside"), auxiliary("b", needs=waits))
+    world = play_stage(group(*tasks, primary("c", needs=after("b", kind=NeedKind.READY))))
+    assert kinds(world.end("a", 1)) == ["Terminate beside"]
+
+
+def test_a_stage_ends_when_what_was_to_follow_is_not_needed() -> None:
+    """Else a server that never ends would hold its nodes for a task that never comes."""
+    waits = after("fit", kind=NeedKind.NOT_OK) + after("serve", kind=NeedKind.ENDED)
+    world = play_stage(group(primary("fit"), auxiliary("serve"), primary("mend", needs=waits)))
+    assert kinds(world.end("fit")) == ["Notice serve", "Terminate serve"]
+    world.stop_all()
+    assert world.job.state is State.COMPLETED and [task.name for task in world.job.tasks] == ["fit", "serve"]
+
+
+def test_a_success_that_a_later_primary_cannot_do_with_ends_the_stage() -> None:
+    waits = after("fit", kind=NeedKind.NOT_OK) + after("serve", kind=NeedKind.ENDED)
+    tasks = (primary("fit"), auxiliary("serve"), auxiliary("mend", needs=waits))
+    world = play_stage(group(*tasks, primary("judge", needs=after("mend"))))
+    assert kinds(world.end("fit")) == ["Terminate serve"]
+    world.stop_all()
+    assert world.job.state is State.CANCELLED
+
+
+def test_what_is_skipped_once_is_not_judged_again() -> None:
+    """`mend` is spared when `fit` succeeds: that `show` fails later does not fail the group for it."""
+    waits = (*after("fit", kind=NeedKind.NOT_OK), *after("show"), *after("long", kind=NeedKind.ENDED))
+    tasks = (primary("long"), auxiliary("fit"), auxiliary("show"), primary("mend", needs=waits))
+    world = play_stage(group(*tasks))
+    assert world.job.stage is not None and world.job.stage.followed
+    world.end("fit")
+    assert world.job.stage is not None and not world.job.stage.followed
+    assert kinds(world.end("show", 1)) == []
+    world.end("long")
+    assert world.job.state is State.COMPLETED
 
 
 def test_followers_of_a_failed_task_never_start_and_say_so() -> None:
@@ -289,9 +328,8 @@ class Player:
         return True
 
 
-# The same graphs each time: a few rare ones end later in stages, as where two needs of a task exclude each other.
 @pytest.mark.parametrize("daemon_decides", [False, True])
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=300)
 @given(graphs())
 def test_a_group_ends_as_if_all_had_been_booked_at_the_start(
     daemon_decides: bool, made: tuple[JobSpec, dict[str, tuple[int, int]]]
@@ -315,7 +353,18 @@ def test_a_group_ends_as_if_all_had_been_booked_at_the_start(
         world.now = player.world.now
         assert left.over or not any(task.live for task in left.tasks)
         assert world.job.over == (left.over and world.job.launch == before)
-    assert plain(world.job) == plain(expected)
+    assert world.job.over
+    if not starts_early(expected, spec):
+        assert plain(world.job) == plain(expected)
+
+
+def starts_early(job: Job, spec: JobSpec) -> bool:
+    """Whether a task started before its stage's turn, because one in between was skipped."""
+    stages = list_stages(spec)
+    lives = [[attempt for name in names for attempt in job.task(name).attempts] for names in stages]
+    ends = [max((attempt.ended_at or 0.0 for attempt in live), default=0.0) for live in lives]
+    starts = [min((attempt.launched_at for attempt in live), default=math.inf) for live in lives]
+    return any(start < end for place, start in enumerate(starts) for end in ends[:place])
 
 
 def plain(job: Job) -> object:
