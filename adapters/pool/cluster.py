@@ -71,6 +71,8 @@ class PoolCluster:
         self._declared: dict[int, DeclaredWorker] = {}
         self._sizes: tuple[Capacity, ...] = ()
         self._workers: dict[str, ConnectedWorker] = {}
+        self._replaced: set[str] = set()
+        """Processes of workers whose jobs have started others since: what they say late counts no more."""
         self._followed: dict[str, str] = {}
         self._dirty: set[str] = set()
         self._fresh = asyncio.Event()
@@ -164,6 +166,7 @@ class PoolCluster:
         self._open()
         self._sizes = tuple(map(measure_worker, kinds))
         self._declared = {worker.job: worker for worker in workers}
+        self._replaced = {name for name in self._replaced if _job_of(name) in self._declared}
         for worker in list(self._workers.values()):
             declared = self._declared.get(worker.declared.job)
             if declared is None:
@@ -225,14 +228,15 @@ class PoolCluster:
 
     def _meet(self, message: WorkerMessage) -> ConnectedWorker:
         declared = self._declared.get(message.job)
-        if declared is None:
-            raise _dismiss(self.name)
         name = f"{message.job}.{message.word}"
+        if declared is None or name in self._replaced:
+            raise _dismiss(self.name)
         worker = self._workers.get(name)
         if worker is None:
             for other in [other for other in self._workers.values() if other.declared.job == message.job]:
                 # The job has started its worker anew, so the process before is gone.
                 del self._workers[other.id]
+                self._replaced.add(other.id)
             worker = ConnectedWorker(name, declared, Bookings(measure_worker(declared.task)))
             self._workers[name] = worker
             for launch in self._launches.values():

@@ -199,7 +199,10 @@ def test_orders_for_a_side_that_does_not_answer_keep_none_of_the_other() -> None
 
 def test_two_places_hear_of_their_own_parts_on_one_cluster() -> None:
     async def story(scene: Scene) -> None:
-        one, other = scene.clusters["leo"].open_subscription("leo+kube"), scene.clusters["leo"].subscribe("leo+far")
+        one, other = (
+            scene.clusters["leo"].open_subscription("leo+kube"),
+            scene.clusters["leo"].open_subscription("leo+far"),
+        )
         one.follow({"x": ""})
         other.follow({"y": "1"})
         assert (one.list_cursors(), other.list_cursors()) == ({"x": ""}, {"y": "1"})

@@ -483,7 +483,8 @@ def test_the_screen_looks_as_it_did(size: tuple[int, int]) -> None:
     async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: "warning" in shown(screen)[-1])
         await pilot.press("slash", *"reward 0.02", "enter")
-        await settle(pilot, lambda: "/reward 0.02: 10 lines" in said(screen))
+        # The line that was typed into gives its row back after the search.
+        await settle(pilot, lambda: "/reward 0.02: 10 lines" in said(screen) and len(shown(screen)) == size[1] - 3)
         lines = [said(screen, "#log-head"), *shown(screen), said(screen)]
         compare(f"logs-{size[0]}x{size[1]}.txt", "\n".join(lines) + "\n")
 

@@ -57,6 +57,8 @@ class PlayedWorker:
     sent: dict[str, int] = field(default_factory=dict)
     orders: dict[str, int] = field(default_factory=dict)
     alive: bool = True
+    known: PoolCluster | None = None
+    """The daemon's adapter that it has spoken to last."""
 
     def runs(self, handle: str) -> bool:
         """Whether the program of a launch runs in it."""
@@ -141,6 +143,10 @@ class Histories(RuleBasedStateMachine):
                 fresh = new_job(stored.job.id, stored.job.spec, 0.0)
                 stored.job, stored.cursor, stored.accepted = replace(fresh, launch=stored.job.launch + 1), "", False
                 return
+            elif isinstance(event, Cancel):
+                # It waited, so the order ends it.
+                stored.over = True
+                return
             else:
                 stored.launches.append(stored.job.launch)
         if stored.job.granted_at is not None and self.is_ended(report):
@@ -199,6 +205,20 @@ class Histories(RuleBasedStateMachine):
         self.declare()
 
     @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def restart_worker(self, data: st.DataObject) -> None:
+        """A worker's process dies, and its job starts another one, which speaks first of all."""
+        old = self.workers[data.draw(st.sampled_from(sorted(self.workers)))]
+        old.alive = False
+        self.dead.append(old)
+        self.workers[old.job] = PlayedWorker(old.job, chr(ord(old.word) + 1))
+        # A daemon that never met the old process knows nothing of it.
+        if old.known is self.pool:
+            self.speak(self.workers[old.job], 0.0)
+            with pytest.raises(Denied):
+                self.speak(old, 1.0)
+
+    @precondition(lambda self: self.workers)
     @rule(data=st.data(), heard=st.booleans(), share=st.sampled_from([0.0, 0.5, 1.0]))
     def exchange(self, data: st.DataObject, heard: bool, share: float) -> None:
         """A worker speaks; its answer may be lost."""
@@ -218,11 +238,11 @@ class Histories(RuleBasedStateMachine):
                 # The second one shows the adapter what the first one has stored.
                 self.observe(True)
 
-    @precondition(lambda self: self.dead)
+    @precondition(lambda self: self.list_gone())
     @rule(data=st.data())
     def late_word(self, data: st.DataObject) -> None:
-        """What a dead worker had said arrives late: nothing follows from it."""
-        worker = data.draw(st.sampled_from(self.dead))
+        """What a worker had said arrives after the end of its job: nothing follows from it."""
+        worker = data.draw(st.sampled_from(self.list_gone()))
         with pytest.raises(Denied):
             self.speak(worker, 1.0)
 
@@ -233,6 +253,10 @@ class Histories(RuleBasedStateMachine):
         running = [(each, handle) for each in self.workers.values() for handle in each.journals if each.runs(handle)]
         worker, handle = data.draw(st.sampled_from(running))
         worker.journals[handle] += line("NodeEnded") + END
+
+    def list_gone(self) -> list[PlayedWorker]:
+        """The processes whose jobs are over."""
+        return [worker for worker in self.dead if worker.job not in self.workers]
 
     def speak(self, worker: PlayedWorker, share: float) -> dict[str, Any]:
         journals = {}
@@ -247,6 +271,7 @@ class Histories(RuleBasedStateMachine):
         }
         message = WorkerMessage(worker.job, worker.word, held, journals)
         answer: dict[str, Any] = self.call(lambda: self.pool.exchange(message))
+        worker.known = self.pool
         return answer
 
     def obey(self, worker: PlayedWorker, answer: dict[str, Any]) -> None:
@@ -298,12 +323,9 @@ class Histories(RuleBasedStateMachine):
                     if worker.runs(handle):
                         worker.journals[handle] += line("NodeEnded") + END
             self.release()
-        left = [name(each.job) for each in self.jobs.values() if not each.over and not self.is_cancelled(each)]
+        left = [name(each.job) for each in self.jobs.values() if not each.over]
         assert not left, left
-
-    def is_cancelled(self, stored: StoredLaunch) -> bool:
-        launch = self.pool._launches.get(name(stored.job))
-        return launch is not None and launch.left
+        assert not any(worker["jobs"] for worker in self.pool.list_workers()), "all that was held is given back"
 
 
 def name(job: Job) -> str:
@@ -326,6 +348,6 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind: Any = type("Machine", (Histories,), {"folder": tmp_path})
     machine = kind.TestCase
     machine.settings = settings(
-        max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[*HealthCheck]
+        max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]
     )
     machine().runTest()
