@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ PATIENCE = 120.0
 class Service:
     """A controller with fakes and the real readers, served on a loopback port by a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.ready = threading.Event()
@@ -36,6 +38,7 @@ class Service:
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
         bench = Bench()
+        bench.state_dir = str(self.folder)
         bench.reader = read
         controller = await bench.start()
         self.app = build_app(controller)
@@ -51,8 +54,8 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    service = Service()
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("service"))
     yield service
     service.close()
 
