@@ -191,6 +191,21 @@ class WorkerMessage(NamedTuple):
     wait: float = 0.0
 
 
+class OutputPiece(NamedTuple):
+    """A piece of a file into which a launch prints, from a worker that does not see the daemon's folder.
+
+    `number` is the file's among those of the launch, `stream` has its task, node, attempt, run and stream.
+    """
+
+    job: int
+    word: str
+    handle: str
+    number: int
+    stream: Mapping[str, str | int]
+    offset: int
+    data: bytes
+
+
 class Written(NamedTuple):
     """The working directory and output files of a launch on its cluster; empty where the job's own paths hold.
 
@@ -339,6 +354,10 @@ class TakesWorkers(Protocol):
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Take in what a worker says, and answer what it is owed, in `wait` seconds at most. Raises Denied."""
+        ...
+
+    async def keep_output(self, piece: OutputPiece) -> bool:
+        """Keep a piece of output; False where the launch is not the worker's. Raises Denied, and OSError."""
         ...
 
     def list_workers(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, OutputPiece, WorkerMessage
 from overspan.adapters.bookings import Bookings, Capacity
 from overspan.adapters.contract import (
     NOT_HERE,
@@ -35,6 +35,7 @@ from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, par
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, assign
 from overspan.adapters.pool.launches import PoolLaunch, interpret, parse_cursor, project
+from overspan.adapters.pool.outputs import keep_piece
 from overspan.adapters.pool.requests import find_refusal, measure_worker, read_request, restore_booking
 from overspan.adapters.pool.workers import ConnectedWorker, find_owed
 from overspan.adapters.traits import Traits
@@ -202,6 +203,16 @@ class PoolCluster:
                 continue
             if worker.id not in self._workers:
                 raise _dismiss(self.name)
+
+    async def keep_output(self, piece: OutputPiece) -> bool:
+        """Keep a piece of what a worker's launch has printed; False where the launch is not the worker's."""
+        name, launch = f"{piece.job}.{piece.word}", self._launches.get(piece.handle)
+        if piece.job not in self._declared or name in self._replaced:
+            raise _dismiss(self.name)
+        if launch is None or launch.worker != name or launch.lost is not None:
+            return False
+        await asyncio.to_thread(keep_piece, parse_handle(self._root, piece.handle), piece)
+        return True
 
     def list_workers(self) -> list[dict[str, Any]]:
         """The workers in contact: job, name, what they hold and have, and when they were heard of last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.routing import Route
 
-from overspan.adapters.abilities import HeldLaunch, WorkerMessage
+from overspan.adapters.abilities import HeldLaunch, OutputPiece, WorkerMessage
 from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, identify
 from overspan.bridge.api.bodies import RequestBody, SubmissionBody
 from overspan.bridge.api.jobs import answer, read_submission_body
@@ -23,6 +24,7 @@ PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
 Amount = Annotated[int, Field(ge=0, le=100_000)]
 MAX_WAIT = 60.0
 MOST_LETTERS = 64
+MOST_FILES = 100_000
 MOST = 2**53
 
 
@@ -88,6 +90,28 @@ def _add_workers(router: APIRouter, controller: Controller) -> None:
         return Response(await asyncio.to_thread(controller.pools.build_program), media_type="application/zip")
 
 
+class WorkerOutput:
+    """The route by which workers that do not see the daemon's folder send what their launches print."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def as_route(self) -> Route:
+        """The route."""
+        return Route("/v1/pool/output", self.answer, methods=["POST"])
+
+    async def answer(self, request: Request) -> Response:
+        """Keep a piece, and say whether it was wanted; InvalidRequest, Denied."""
+        by = await identify(request)
+        try:
+            piece = read_piece(json.loads(await request.body()))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InvalidRequest(f"the body is no piece of output: {error!r}") from None
+        if by.job not in (0, piece.job):
+            raise deny("a worker speaks for itself alone")
+        return answer(taken=await self._controller.pools.keep_output(piece))
+
+
 class WorkerExchange:
     """The route of workers, without the layers of other routes: a job on a worker costs several exchanges."""
 
@@ -124,6 +148,22 @@ def read_message(document: Any) -> WorkerMessage:
     if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
         raise ValueError("its word or its wait is out of bounds")
     return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait)
+
+
+def read_piece(document: Any) -> OutputPiece:
+    """Read a piece of output. Raises ValueError, LookupError, TypeError and AttributeError for anything else."""
+    given, word = document["stream"], str(document["word"])
+    stream: dict[str, str | int] = {name: _count(given[name]) for name in ("node", "attempt", "run")}
+    stream |= {"task": str(given["task"]), "stream": str(given["stream"])}
+    if stream["stream"] not in ("output", "error") or not word.isalnum() or len(word) > MOST_LETTERS:
+        raise ValueError("its stream or its word is none")
+    data = base64.b64decode(document["data"], validate=True)
+    number = _count(document["number"])
+    if number > MOST_FILES:
+        raise ValueError(f"{number} is no number of a file")
+    return OutputPiece(
+        _count(document["job"]), word, str(document["handle"]), number, stream, _count(document["offset"]), data
+    )
 
 
 def _count(value: Any) -> int:

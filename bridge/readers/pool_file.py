@@ -32,10 +32,6 @@ def read_pool_file(submission: Submission, clusters: Mapping[str, str], now: flo
     later = {key: value for key, value in spec.later.items() if key != "pool"}
     if len(spec.tasks) > 1 or spec.group or spec.tasks[0].num_nodes > 1 or spec.array is not None:
         raise InvalidRequest("a worker of a pool is one task on one node", remedy="write one document", place=place)
-    if spec.choice:
-        raise InvalidRequest(
-            "the workers of a pool are on one cluster in this version", remedy="name one cluster", place=place
-        )
     if spec.cron is not None or spec.on_checkpoint or spec.parent is not None:
         raise InvalidRequest("a pool has no `cron`, no `on_checkpoint` and no group", place=place)
     notes = spec.notes

@@ -10,7 +10,8 @@ from overspan.bridge.model.spec import Form, TaskSpec
 def is_group(job: Job) -> bool:
     """Whether a supervisor runs the job: several tasks or nodes, names, budgets, or anything else Slurm cannot do."""
     spec = job.spec
-    if job.racers or spec.across or spec.member is not None:
+    if job.racers or spec.across or spec.member is not None or spec.worker is not None:
+        # A worker needs `span`, which the supervisor gives.
         return True
     if all(task.form is Form.BATCH for task in spec.tasks) and not spec.group:
         return False

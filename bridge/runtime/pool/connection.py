@@ -72,12 +72,16 @@ class DaemonConnection:
         self._connection: Optional[_Connection] = None
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and give the answer. Raises OSError where there is none, Dismissed."""
+        """Say how far the worker is, and give what it is owed. Raises OSError where there is no answer, Dismissed."""
+        return self.post(EXCHANGE, message, float(message["wait"]))
+
+    def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
+        """Send a message and give the answer, for which it waits so long. Raises OSError, Dismissed."""
         if self._connection is None:
-            self._connection = _Connection(self._address, float(message["wait"]) + MARGIN_SECONDS)
+            self._connection = _Connection(self._address, wait + MARGIN_SECONDS)
         body = json.dumps(message, separators=(",", ":")).encode()
         try:
-            self._connection.request("POST", EXCHANGE, body, self._address.headers)
+            self._connection.request("POST", path, body, self._address.headers)
             answer = self._connection.getresponse()
             data = answer.read()
         except (http.client.HTTPException, OSError) as error:

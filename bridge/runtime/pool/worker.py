@@ -33,6 +33,8 @@ from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedL
 from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
 from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import Exchanges
+from overspan.bridge.runtime.pool.outputs import OutputCopies
+from overspan.bridge.runtime.pool.unshared import move_here
 
 COMM = "span-worker"
 MARK = "mark"
@@ -43,6 +45,7 @@ SHORT_PAUSE = 0.5
 END_SECONDS = 30.0
 """How long a worker that is to end waits for the processes of its launches."""
 _TEMPORARY = ("nodes", "scripts", "steps")
+_NODE_ENDED = b'"NodeEnded"'
 
 
 class LeasedLaunch:
@@ -101,7 +104,11 @@ class Worker:
         self._folder = ""
         self._leaving = False
         self._services = Services(_refuse_grant, self._open_nodes, lambda name: None)
-        self._exchanges = Exchanges(address, {"job": job, "word": os.urandom(6).hex()}, self.wake)
+        self._address = address
+        self._name = {"job": job, "word": os.urandom(6).hex()}
+        self._exchanges = Exchanges(address, self._name, self.wake)
+        self._copies: Optional[OutputCopies] = None
+        """Where the daemon's folder is not seen here."""
 
     def wake(self, *_: object) -> None:
         """Have the loop look at once."""
@@ -130,6 +137,9 @@ class Worker:
                 _drain(self._wakeup)
         self._exchanges.stop()
         self._end_all()
+        if self._copies is not None:
+            self._copies.stop()
+            shutil.rmtree(self._folder, ignore_errors=True)
         return 0
 
     # --- what the daemon says -----------------------------------------------------------------------------------------
@@ -163,6 +173,8 @@ class Worker:
             self._folder = root
         except (OSError, ValueError):
             self._folder = tempfile.mkdtemp(prefix="span-worker-")
+            self._copies = OutputCopies(self._address, self._name, self.wake)
+            self._copies.start()
 
     def _begin(self, handle: str, plan: dict[str, Any]) -> None:
         """Take a lease: write its plan, and begin with the next round. Raises OSError."""
@@ -171,6 +183,11 @@ class Worker:
         os.makedirs(path, mode=0o700, exist_ok=True)
         directory = RunDirectory(path, int(launch))
         document = {"format": FORMAT, **plan, "job": _map_devices(plan["job"])}
+        if self._copies is not None:
+            document["job"] = move_here(document["job"], path, os.environ, os.getcwd())
+            # What is told there leads to the daemon's socket.
+            document["environment"] = {}
+            self._copies.follow(handle, directory)
         with open(os.open(directory.file("plan.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(document, file)
         with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -197,6 +214,8 @@ class Worker:
     def _forget(self, handle: str) -> None:
         """Remove what the daemon has or does not want: all but the output."""
         held = self._held.pop(handle)
+        if self._copies is not None:
+            self._copies.forget(handle)
         names = ("plan.json", "grant.json", "orders.jsonl", "journal.jsonl")
         for path in map(held.directory.file, names):
             try:
@@ -268,12 +287,19 @@ class Worker:
             return
         news = {}
         for handle, held in self._held.items():
-            data = b"" if held.dropped else held.read_journal()
+            data = b"" if held.dropped else self._hold_back(handle, held.read_journal())
             if data:
                 news[handle] = (held.sent, data)
                 held.sent += len(data)
         state = {handle: (held.sent, held.orders) for handle, held in self._held.items() if not held.dropped}
         self._exchanges.give(state, news)
+
+    def _hold_back(self, handle: str, data: bytes) -> bytes:
+        """What of a journal may be told: the end of a node run comes after all that it has printed."""
+        place = data.find(_NODE_ENDED)
+        if self._copies is None or place < 0 or self._copies.catch_up(handle):
+            return data
+        return data[: data.rfind(b"\n", 0, place) + 1]
 
     def _timeout(self, now: float) -> float:
         """Seconds until the next look."""

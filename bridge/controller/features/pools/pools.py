@@ -12,10 +12,10 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import DeclaredWorker, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerMessage
 from overspan.adapters.installed import is_this_machine
 from overspan.bridge.config.command_wrappers import find_span
-from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
@@ -114,12 +114,7 @@ class Pools:
         if fault:
             raise InvalidRequest(f"{name!r} is no name of a pool: {fault}")
         spec = self._read(submission)
-        cluster = self.clusters.get(spec.worker.places[0].cluster if spec.worker.places else "")
-        if not is_this_machine(cluster.config.kind):
-            raise InvalidRequest(
-                f"the workers of a pool run on this machine's cluster in this version, not on {cluster.name}",
-                remedy="write `cluster: local` in the pool's file",
-            )
+        self._check_reach(spec.worker)
         await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
         entry = self._pools.get(name)
         if entry is None:
@@ -140,6 +135,22 @@ class Pools:
         self._declare(entry)
         await self._look(name)
         return self.describe(name)[0], spec.worker.notes
+
+    def _list_clusters(self, worker: JobSpec) -> list[Cluster]:
+        """The clusters that may have a worker."""
+        names = dict.fromkeys(candidate.cluster for candidate in worker.places) or {"": None}
+        return [self.clusters.get(name) for name in names]
+
+    def _check_reach(self, worker: JobSpec) -> None:
+        """Refuse workers that could not reach this daemon."""
+        for cluster in self._list_clusters(worker):
+            if not is_this_machine(cluster.config.kind) and not self.clusters.is_open_to_jobs(cluster.name):
+                raise InvalidRequest(
+                    f"the workers of a pool on {cluster.name} could not reach this daemon: "
+                    "the cluster has no `daemon_address`",
+                    remedy=f"set clusters.{cluster.name}.daemon_address to a name or address of this machine "
+                    "that the cluster's nodes reach",
+                )
 
     async def resize(self, name: str, low: int, high: int) -> dict[str, Any]:
         """Change the number of workers; those that there are stay."""
@@ -189,11 +200,7 @@ class Pools:
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
-        found = self.recorder.registry.get(message.job)
-        worker = None if found is None or found.job.over else found.job.spec.worker
-        entry = None if worker is None else self._pools.get(worker.pool)
-        if entry is None:
-            raise Denied(f"job {message.job} is no worker of a pool")
+        entry = self._find_of_worker(message.job)
         if message.job not in entry.ready:
             entry.ready.add(message.job)
             if entry.facts.failures:
@@ -201,6 +208,18 @@ class Pools:
                     await self._keep(entry, replace(entry.facts, failures=0, message=""))
             self._look_soon(entry.name)
         return await entry.adapter.exchange(message)
+
+    async def keep_output(self, piece: OutputPiece) -> bool:
+        """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
+        return await self._find_of_worker(piece.job).adapter.keep_output(piece)
+
+    def _find_of_worker(self, job: int) -> PoolEntry:
+        found = self.recorder.registry.get(job)
+        worker = None if found is None or found.job.over else found.job.spec.worker
+        entry = None if worker is None else self._pools.get(worker.pool)
+        if entry is None:
+            raise Denied(f"job {job} is no worker of a pool")
+        return entry
 
     def build_program(self) -> bytes:
         """The application that a worker is. Blocking; raises OSError."""
@@ -359,8 +378,8 @@ class Pools:
 
     def _make_worker(self, name: str, generation: int, spec: JobSpec) -> JobSpec:
         """The job that a worker is: the set-up of the pool's file, then the program that takes jobs."""
-        cluster = self.clusters.get(spec.places[0].cluster if spec.places else "")
-        words = find_span() if is_this_machine(cluster.config.kind) else ("span",)
+        here = all(is_this_machine(cluster.config.kind) for cluster in self._list_clusters(spec))
+        words = find_span() if here else ("span",)
         run = f"exec {shlex.join(words)} pool work"
         task = replace(spec.tasks[0], name=TASK, run=run)
         return replace(spec, name=f"{name}-worker", tasks=(task,), worker=WorkerOf(name, generation))

@@ -1,0 +1,29 @@
+"""The output of launches whose workers do not see the daemon's folder, as they have sent it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from overspan.adapters.abilities import OutputPiece
+from overspan.adapters.local.journals import read_lines
+from overspan.adapters.local.launch_files import LaunchFiles
+
+MOST_BYTES = 64 << 20
+"""Bytes of a file that are kept."""
+
+
+def keep_piece(place: LaunchFiles, piece: OutputPiece) -> None:
+    """Write a piece where it belongs, and name its file where it is the first one. Raises OSError."""
+    folder = os.path.join(place.folder, "outputs")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    path = os.path.join(folder, f"{place.launch}.{piece.number}")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, piece.data[: max(0, MOST_BYTES - piece.offset)], piece.offset)
+    finally:
+        os.close(fd)
+    if piece.offset == 0 and not any(line.get("path") == path for line in read_lines(place.streams)):
+        line = json.dumps({**piece.stream, "path": path, "start": 0}) + "\n"
+        with open(os.open(place.streams, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(line)
