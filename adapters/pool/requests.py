@@ -80,7 +80,7 @@ def find_refusal(job: Job, workers: Collection[Capacity]) -> str:
     if not workers or any(Bookings(each).fits(list_members(request, name, each)) for each in workers):
         return ""
     wanted = " or ".join(dict.fromkeys(_word_need(need) for need in request.needs))
-    there = ", ".join(dict.fromkeys(_word_capacity(each) for each in workers))
+    there = " or ".join(dict.fromkeys(_word_capacity(each) for each in workers))
     return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
 
 

@@ -1,9 +1,9 @@
-"""PL01 to PL05, PL13 and PL15 on the rigs: workers in Slurm allocations and in pods, which share nothing with the daemon."""
+"""PL08, PL13 and PL15 on the rigs: workers in Slurm allocations and in pods share no folder with the daemon."""
 
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,15 +14,22 @@ from tests.system.watchers import find_own_address
 
 POOL = """
 pool: {{workers: {workers}}}
-cluster: {cluster}
-resources: {{cpus: {cpus}}}
-setup: echo set up
+{place}
+setup: echo set up by $(hostname)
 """
-JOB = "resources: {{cpus: 1}}\nrun: |\n  {run}\n"
+JOB = "resources: {{cpus: {cpus}}}\nmax_recoveries: 1\nrun: |\n  {run}\n"
+BOTH = """
+failover_after: 3s
+resources:
+  ordered:
+    - {infra: slurm/leo, cpus: 4}
+    - {infra: kubernetes/kube, cpus: 1}
+"""
+"""Slurm's three nodes have four CPUs each."""
 
 
 @pytest.fixture
-def pools(lab: Lab, kube_rig: KubeRig) -> Lab:
+def pools(lab: Lab, kube_rig: KubeRig) -> Iterator[Lab]:
     """Both clusters, whose nodes and pods reach the daemon's port for jobs."""
     settings: dict[str, Any] = json.loads(lab.config.read_text())
     nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
@@ -30,13 +37,15 @@ def pools(lab: Lab, kube_rig: KubeRig) -> Lab:
     settings["clusters"]["kube"] |= {"image": "rig/python:1", "daemon_address": find_own_address(node)}
     settings["clusters"]["leo"]["daemon_address"] = find_own_address(find_address(lab.site.rig))
     lab.config.write_text(json.dumps(settings))
-    return lab
+    yield lab
+    lab.run("pool", "delete", "warm", "--cancel")
+    lab.wait_until(lambda: lab.run("pool", "show", "warm", check=False).returncode, 60, "the end of the pool")
 
 
-def apply(lab: Lab, workers: int, cluster: str, cpus: int = 2) -> None:
+def apply(lab: Lab, workers: int, place: str) -> None:
     """Make the pool `warm`, and wait for its workers."""
     file = lab.folder / "warm.yaml"
-    file.write_text(POOL.format(workers=workers, cluster=cluster, cpus=cpus))
+    file.write_text(POOL.format(workers=workers, place=place))
     lab.run("pool", "apply", "-p", "warm", str(file))
     lab.wait_until(lambda: len(list_ready(lab)) == workers, 120, f"{workers} workers")
 
@@ -52,16 +61,88 @@ def list_ready(lab: Lab) -> list[dict[str, Any]]:
     return [worker for worker in show(lab)["workers"] if worker["state"] == "READY"]
 
 
-def send(lab: Lab, run: str, *words: str) -> int:
+def find_holder(lab: Lab, job: int) -> dict[str, Any]:
+    """The worker that holds a job."""
+    (found,) = [worker for worker in list_ready(lab) if job in worker["jobs"]]
+    return found
+
+
+def find_worker(lab: Lab, job: int) -> str:
+    """The worker that a job was on."""
+    return lab.look("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "NodeList").strip()
+
+
+def send(lab: Lab, run: str, cpus: float = 1) -> int:
     """Submit a job to the pool."""
-    return lab.submit(JOB.format(run=run), "-p", "warm", *words)
+    return lab.submit(JOB.format(run=run, cpus=cpus), "-p", "warm")
+
+
+def play_short_jobs(lab: Lab) -> None:
+    """What jobs print, a script with its own output file, and set-up's log; none of it is on a disk of the daemon's."""
+    jobs = [send(lab, f"echo job {number}; echo trouble >&2") for number in range(8)]
+    for number, job in enumerate(jobs):
+        lab.until(job, "COMPLETED")
+        told = lab.log(job)
+        assert f"job {number}" in told and "trouble" in told, told
+    text = "#!/bin/sh\n#SBATCH --output=/no/such/folder/out-%j\ncd $SLURM_SUBMIT_DIR && seq 20000\nexit 3\n"
+    script = int(lab.run("sbatch", "--parsable", "--pool", "warm", stdin=text, cwd=str(lab.folder)).stdout)
+    assert lab.until(script, "FAILED")["exit_code"] == 3
+    assert lab.log(script).splitlines() == [str(number) for number in range(1, 20001)]
+    assert "set up by" in lab.run("pool", "logs", "warm").stdout
+
+
+def lose_nothing(lab: Lab, end_worker: Callable[[dict[str, Any]], None]) -> None:
+    """The daemon dies while jobs run, and then a worker: one goes on, the other runs again elsewhere, each once."""
+    kept = send(lab, "echo began; sleep 8; echo done")
+    lost = send(lab, "echo began ${SLURM_RESTART_COUNT:-0}; [ ${SLURM_RESTART_COUNT:-0} = 1 ] || sleep 600")
+    lab.until(kept, "RUNNING")
+    lab.until(lost, "RUNNING")
+    lab.kill_daemon()
+    lab.run("squeue")
+    lab.wait_until(lambda: len(list_ready(lab)) == 2, 60, "the workers again")
+    holder = find_holder(lab, lost)
+    assert find_holder(lab, kept) != holder
+    end_worker(holder)
+    assert lab.until(kept, "COMPLETED", timeout=60)["restarts"] == 0
+    assert lab.log(kept).split() == ["began", "done"]
+    assert lab.until(lost, "COMPLETED", timeout=90)["state"] == "COMPLETED"
+    assert lab.log(lost).split() == ["began", "1"]
 
 
 def test_pods_are_workers(pools: Lab) -> None:
-    apply(pools, 2, "kube", cpus=1)
+    apply(pools, 2, "cluster: kube\nresources: {cpus: 1}")
     assert {worker["cluster"] for worker in list_ready(pools)} == {"kube"}
-    jobs = [send(pools, f"echo job {number} on $(hostname); echo trouble >&2") for number in range(6)]
-    for number, job in enumerate(jobs):
+    play_short_jobs(pools)
+
+    def delete_pod(worker: dict[str, Any]) -> None:
+        (pod,) = [name for name in pools.pods() if f"-{worker['job']}-" in f"{name}-"]
+        pools.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+
+    lose_nothing(pools, delete_pod)
+
+
+def test_allocations_are_workers(pools: Lab) -> None:
+    apply(pools, 2, "cluster: leo\nresources: {cpus: 1}")
+    assert {worker["cluster"] for worker in list_ready(pools)} == {"leo"}
+    play_short_jobs(pools)
+
+    def cancel_natively(worker: dict[str, Any]) -> None:
+        native = pools.job(worker["job"])["native_id"]
+        assert pools.site.rig.run(["scancel", native]).rc == 0
+
+    lose_nothing(pools, cancel_natively)
+
+
+def test_one_pool_has_workers_of_both_kinds(pools: Lab) -> None:
+    """PL08, PL15: three fill Slurm, the fourth is a pod; what asks for four CPUs is Slurm's, and all is one queue."""
+    apply(pools, 4, BOTH)
+    assert sorted(worker["cluster"] for worker in list_ready(pools)) == ["kube", "leo", "leo", "leo"]
+    large = [send(pools, "echo large; sleep 2", cpus=4) for _ in range(3)]
+    small = send(pools, "echo small")
+    assert pools.until(small, "COMPLETED") and pools.log(small) == "small\n"
+    for job in large:
         pools.until(job, "COMPLETED")
-        told = pools.log(job)
-        assert f"job {number} on " in told and "trouble" in told, told
+    workers = {worker["name"]: worker["cluster"] for worker in list_ready(pools)}
+    assert [workers[find_worker(pools, job)] for job in (*large, small)] == ["leo", "leo", "leo", "kube"]
+    refused = pools.run("submit", "-", "-p", "warm", stdin=JOB.format(run="true", cpus=5), check=False)
+    assert refused.returncode and "wanted 5 CPU; a worker has 4 CPU or 1 CPU" in refused.stderr, refused.stderr
