@@ -355,8 +355,8 @@ class Pools:
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
             declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed))
-        worker = entry.spec.worker
-        kinds = [worker.take(candidate).tasks[0] for candidate in worker.places] or [worker.tasks[0]]
+        spec = entry.spec.worker
+        kinds = [spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]]
         entry.adapter.declare(declared, kinds)
 
     async def _start_worker(self, entry: PoolEntry) -> bool:

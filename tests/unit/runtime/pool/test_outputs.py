@@ -189,7 +189,7 @@ def test_a_worker_that_is_dismissed_copies_nothing_more(
 
 # --- what the daemon keeps --------------------------------------------------------------------------------------------
 
-STREAM = {"task": "t", "node": 0, "attempt": 0, "run": 0, "stream": "output"}
+STREAM: dict[str, str | int] = {"task": "t", "node": 0, "attempt": 0, "run": 0, "stream": "output"}
 
 
 def read(place: LaunchFiles) -> bytes:
