@@ -25,8 +25,11 @@ from overspan.bridge.runtime.core.node_runs import (
 )
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.data.fetch_waits import FetchWaits
+from overspan.bridge.runtime.data.mover_control import DataMover
 from overspan.bridge.runtime.slurm.channel import RemoteLaunch, encode_launch, encode_line
 from overspan.bridge.runtime.slurm.container_holders import ContainerHolders, holder_words
+from overspan.bridge.runtime.slurm.data_movers import ChildMover
 from overspan.bridge.runtime.slurm.file_parts import encode_part
 from overspan.bridge.runtime.slurm.images import list_carried
 from overspan.bridge.runtime.slurm.node_staging import NOTICE
@@ -90,6 +93,11 @@ class RemoteNodes:
         self._context = context
         self._live: dict[NodeKey, _Live] = {}
         self._holders = ContainerHolders(context.poller, context.log)
+        # The allocations of jobs with storage have one node: the mover is where the work is. Data and credentials are
+        # in the run directory, which no other job has.
+        directory = context.files.directory
+        self._data = DataMover(directory, directory.path, ChildMover(directory.path))
+        self._fetching = FetchWaits(self._data)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -98,6 +106,12 @@ class RemoteNodes:
         unstarted = report_unstarted(job, key, now)
         if unstarted is not None:
             return [unstarted]
+        if job.spec_of(key.task).storage:
+            self._fetching.add(job, key)
+            return self._fetching.begin(self._begin, now)
+        return self._begin(job, key, now)
+
+    def _begin(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         context = self._context
         slot = context.slots[key.task, key.node]
         words = srun_words(slot, len(context.components), context.files.program)
@@ -117,7 +131,8 @@ class RemoteNodes:
 
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
         """What the agents have told and which sruns have ended, since the last call; output is kept before any end."""
-        reports: list[Event] = []
+        reports = self._fetching.collect(now)
+        reports += self._fetching.begin(self._begin, now)
         self._keep_output()
         for key, mark in self._holders.take_new():
             self._live[key].srun.send(encode_line({"container": {"mark": mark}}))
@@ -130,6 +145,8 @@ class RemoteNodes:
 
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
         """Signal every live node run of an attempt, behind the notice of it; False when that reached nothing."""
+        if signum in _DOUBTED:
+            self._fetching.stop(task, attempt)
         notices = self._context.files.take_notices()
         if notices:
             self._tell_all(encode_part(NOTICE, notices))
@@ -143,18 +160,30 @@ class RemoteNodes:
         return reached
 
     def flush(self, job: Job, now: float) -> list[Event]:
-        """Nothing: tasks with storage are refused."""
-        return []
+        """Have the data of attempts whose programs have ended sent; the news of that."""
+        return self._data.flush(job, now)
+
+    def flush_terminated(self, job: Job, now: float) -> bool:
+        """Have all data sent before Slurm ends the allocation; whether it has been, or nobody moves any."""
+        sent = self._data.send_all(job, now)
+        if sent:
+            self._context.files.remove_links()
+        return sent
 
     def abandon_flush(self, task: str, attempt: int) -> None:
-        """Nothing, as for `flush`."""
+        """Have no more data of an attempt sent."""
+        self._data.abandon(task, attempt)
 
     def end_data(self, now: float) -> bool:
-        """True: nothing moves data here."""
-        return True
+        """Have the data mover end, because the launch is over; whether it has."""
+        ended = self._data.end(now)
+        if ended:
+            self._context.files.remove_links()
+        return ended
 
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._data.move_clock(seconds)
         for live in self._live.values():
             if live.due_at is not None:
                 live.due_at += seconds
@@ -162,8 +191,12 @@ class RemoteNodes:
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look again without being woken: for held ends."""
+        """When to look again without being woken: for held ends, and for what the data mover answers."""
+        if self._fetching.stopped:
+            return 0.0
         times = [live.due_at for live in self._live.values() if live.due_at is not None and not live.reported]
+        if self._data.wake_at is not None:
+            times.append(self._data.wake_at)
         return min(times) if times else None
 
     @property

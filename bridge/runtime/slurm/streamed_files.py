@@ -141,6 +141,9 @@ class StreamedFiles:
         os.replace(f"{path}.part", path)
         return time.monotonic() > self._closing_at + WAIT_SECONDS
 
+    def remove_links(self) -> None:
+        """None is made: without a shared root no store is mounted."""
+
     def finish(self, terminated: bool) -> None:
         """Tell the relay that this is all, and wait until it has that."""
         _append(os.path.join(self.directory.path, OVER), "")

@@ -44,6 +44,7 @@ from overspan.bridge.runtime.slurm.variables import prepare_srun
 LOOK_SECONDS = 1.0
 _SPARE_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
+_DATA_SECONDS = 0.1
 _TERMINATED = 128 + int(signal.SIGTERM)
 _FAILURE = 70  # EX_SOFTWARE, sysexits.h
 
@@ -85,7 +86,7 @@ class Supervisor:
                 if self._nodes is not None:
                     self._nodes.handle(ready)
                 if self.terminated:
-                    return self._leave_terminated()
+                    return self._leave_terminated(run.job)
                 jump = clock.take_jump()
                 now = time.time()
                 if jump:
@@ -186,13 +187,23 @@ class Supervisor:
             self._nodes.abandon()
             self._await_sruns(_LEAVE_SECONDS)
 
-    def _leave_terminated(self) -> int:
+    def _leave_terminated(self, job: Job) -> int:
         """Wait for what Slurm ends; it kills this process when the time for that is over (KillWait)."""
         log("Slurm ends this allocation (TERM): nothing more is recorded")
         if self._nodes is not None:
             self._nodes.terminate()
             self._await_sruns(None)
+            self._send_data(self._nodes, job)
         return _TERMINATED
+
+    def _send_data(self, nodes: RemoteNodes, job: Job) -> None:
+        """Have data sent until Slurm kills this process, or nobody waits for it any longer."""
+        until = time.monotonic() + max(spec.flush.timeout for spec in job.spec.tasks)
+        try:
+            while not nodes.flush_terminated(job, time.time()) and time.monotonic() < until:
+                time.sleep(_DATA_SECONDS)
+        except OSError as error:
+            log(f"data is not sent: {error}")
 
     def _await_sruns(self, seconds: Optional[float]) -> bool:
         """Wait until no srun is left, so many seconds at most; tells whether one is."""
