@@ -197,7 +197,7 @@ def test_the_line_below_a_list_takes_no_more_room_than_its_longest_text() -> Non
         place = app.query_one(ClustersPlace)
         await settle(pilot, lambda: len(place.table.lines) == 3)
         about = place.query_one(".about")
-        assert about.size.height == 1
+        await settle(pilot, lambda: about.size.height == 1)
         await pilot.press("down")
         await settle(pilot, lambda: about.size.height == place.MOST_ABOUT)
         await pilot.press("up")
