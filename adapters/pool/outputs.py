@@ -8,9 +8,7 @@ import os
 from overspan.adapters.abilities import OutputPiece
 from overspan.adapters.local.journals import read_lines
 from overspan.adapters.local.launch_files import LaunchFiles
-
-MOST_BYTES = 64 << 20
-"""Bytes of a file that are kept."""
+from overspan.bridge.runtime.pool.outputs import MOST_BYTES
 
 
 def keep_piece(place: LaunchFiles, piece: OutputPiece) -> None:

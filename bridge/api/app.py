@@ -20,7 +20,7 @@ from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handler
 from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
-from overspan.bridge.api.pools import WorkerExchange, WorkerOutput, build_pool_routes
+from overspan.bridge.api.pools import build_pool_routes, build_worker_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.api.storage import build_storage_routes
 from overspan.bridge.controller.controller import Controller
@@ -53,8 +53,7 @@ def build_app(
     app.state.authenticator = authenticator or Authenticator()
     add_handlers(app)
     app.add_middleware(Guard)
-    app.router.routes.insert(0, WorkerExchange(controller).as_route())
-    app.router.routes.insert(1, WorkerOutput(controller).as_route())
+    app.router.routes[:0] = build_worker_routes(controller)
     app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -23,6 +24,7 @@ from overspan.bridge.model.errors import InvalidRequest
 PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
 Amount = Annotated[int, Field(ge=0, le=100_000)]
 MAX_WAIT = 60.0
+WorkerWord = WorkerMessage | OutputPiece
 MOST_LETTERS = 64
 MOST_FILES = 100_000
 MOST = 2**53
@@ -90,49 +92,46 @@ def _add_workers(router: APIRouter, controller: Controller) -> None:
         return Response(await asyncio.to_thread(controller.pools.build_program), media_type="application/zip")
 
 
-class WorkerOutput:
-    """The route by which workers that do not see the daemon's folder send what their launches print."""
+class WorkerRoute:
+    """A route of workers, without the layers of other routes: a job on a worker costs several exchanges.
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    `read` makes a message of a body, and raises ValueError, LookupError, TypeError or AttributeError for anything else;
+    `serve` gives the fields of the answer.
+    """
 
-    def as_route(self) -> Route:
-        """The route."""
-        return Route("/v1/pool/output", self.answer, methods=["POST"])
-
-    async def answer(self, request: Request) -> Response:
-        """Keep a piece, and say whether it was wanted; InvalidRequest, Denied."""
-        by = await identify(request)
-        try:
-            piece = read_piece(json.loads(await request.body()))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InvalidRequest(f"the body is no piece of output: {error!r}") from None
-        if by.job not in (0, piece.job):
-            raise deny("a worker speaks for itself alone")
-        return answer(taken=await self._controller.pools.keep_output(piece))
-
-
-class WorkerExchange:
-    """The route of workers, without the layers of other routes: a job on a worker costs several exchanges."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self, path: str, read: Callable[[Any], WorkerWord], serve: Callable[[Any], Awaitable[dict[str, Any]]]
+    ) -> None:
+        self._path = path
+        self._read = read
+        self._serve = serve
 
     def as_route(self) -> Route:
         """The route."""
-        return Route("/v1/pool/exchange", self.answer, methods=["POST"])
+        return Route(self._path, self.answer, methods=["POST"])
 
     async def answer(self, request: Request) -> Response:
         """What a worker says, and what it is owed; InvalidRequest, Denied."""
         by = await identify(request)
         try:
-            message = read_message(json.loads(await request.body()))
+            message = self._read(json.loads(await request.body()))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidRequest(f"the body is no message of a worker: {error!r}") from None
         if by.job not in (0, message.job):
             raise deny("a worker speaks for itself alone")
-        document = {"format": 1, **await self._controller.pools.exchange(message)}
+        document = {"format": 1, **await self._serve(message)}
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+
+
+def build_worker_routes(controller: Controller) -> list[Route]:
+    """The routes of workers."""
+    pools = controller.pools
+
+    async def keep_output(piece: OutputPiece) -> dict[str, Any]:
+        return {"taken": await pools.keep_output(piece)}
+
+    exchange = WorkerRoute("/v1/pool/exchange", read_message, pools.exchange)
+    return [exchange.as_route(), WorkerRoute("/v1/pool/output", read_piece, keep_output).as_route()]
 
 
 def read_message(document: Any) -> WorkerMessage:
