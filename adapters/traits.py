@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import Foreign, Invitation, StepEntrance, StepRequest, Written
 from overspan.adapters.contract import Adapter, Decider, Node, Unmet
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.storage import MountMode
 
 
@@ -30,6 +31,10 @@ def _keep_none(handle: str) -> bool:
 
 def _wait_for_ever(job: Job) -> float | None:
     return None
+
+
+def _mount_all(spec: JobSpec) -> str:
+    return ""
 
 
 def _write_as_told(handle: str) -> Written:
@@ -65,6 +70,8 @@ class Traits:
     """The cluster's own queue orders the waiting jobs, by priorities that are not Overspan's."""
     mount_modes: frozenset[MountMode] = frozenset()
     """How folders of object stores can be seen there; a job with another mode is refused."""
+    find_mount_obstacle: Callable[[JobSpec], str] = _mount_all
+    """Why no folder of an object store can be mounted for a job like that; it gives an empty text where they can."""
     warns_of_preemption: bool = False
     """`on_preemption` of the job file has an effect."""
     failover_timeout: Callable[[Job], float | None] = _wait_for_ever

@@ -22,12 +22,13 @@ START_SECONDS = 60.0
 class Proxy:
     """Passes connections on to a server, as long as it is not cut."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self._target = port
+        self._address = address
         self._cut = False
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self.port: int = self._listener.getsockname()[1]
         self.delay = 0.0
         """Seconds for which each piece of a request waits."""
@@ -46,6 +47,11 @@ class Proxy:
     def mend(self) -> None:
         """Pass connections on again."""
         self._cut = False
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://{self._address}:{self.port}"
 
     def close(self) -> None:
         """End it."""
@@ -94,15 +100,15 @@ class TestStore:
 
     __test__ = False
 
-    def __init__(self, port: int) -> None:
-        self.proxy = Proxy(port)
+    def __init__(self, port: int, address: str) -> None:
+        self.proxy = Proxy(port, address)
         self._opened: dict[str, S3Store] = {}
         self._direct = f"http://127.0.0.1:{port}"
 
     @property
     def endpoint(self) -> str:
         """Its URL, by way of the proxy."""
-        return f"http://127.0.0.1:{self.proxy.port}"
+        return self.proxy.endpoint
 
     def access(self, name: str = "s3", **fields: str) -> StoreAccess:
         """How it is reached, by way of the proxy."""
@@ -138,14 +144,17 @@ class TestStore:
 
 
 @contextlib.contextmanager
-def run_store(folder: Path) -> Iterator[TestStore]:
-    """moto's server on a free port; the test is skipped where it cannot be installed."""
+def run_store(folder: Path, address: str = "127.0.0.1") -> Iterator[TestStore]:
+    """moto's server on a free port, reached at an address of this machine.
+
+    The test is skipped where it cannot be installed.
+    """
     program = install("moto") / "moto_server"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with open(folder / "moto.log", "w") as log:
         server = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
-    store = TestStore(port)
+    store = TestStore(port, address)
     try:
         _await(store, server, folder / "moto.log")
         yield store

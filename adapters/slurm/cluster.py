@@ -64,7 +64,7 @@ from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
-from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes, refuse_unknown
+from overspan.adapters.slurm.rendering.forms import find_mount_obstacle, is_group, needs_nodes, refuse_unknown
 from overspan.adapters.slurm.rendering.images import PYXIS
 from overspan.adapters.slurm.rendering.renderer import (
     DEFAULT_ROOT,
@@ -92,6 +92,7 @@ from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Form
+from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 
 VERDICT_SECONDS = 5.0
@@ -104,6 +105,7 @@ _TRAITS = Traits(
     arrays=ArraySizes(elements=MOST, submissions=BATCH),
 )
 """What holds for every Slurm cluster."""
+_MOUNT_MODES = frozenset({MountMode.COPY, MountMode.MOUNT_CACHED})
 _TRIAL = "trial"
 
 
@@ -119,7 +121,7 @@ class SlurmCluster:
         self._queries = open_queries(self._paced, self._settings)
         self._renderer = Renderer(self._settings, config.root, config.name)
         self._throttles = Throttles(self._queries)
-        self._submitter = Submitter(self._queries, self._renderer, find_process_start(), self._throttles)
+        self._submitter = Submitter(self._queries, self._renderer, find_process_start(), self._throttles, config.stores)
         self._predecessors = Predecessors(self._queries)
         self._importer = NativeJobImporter(self._queries)
         self._orders = DeliveredOrders()
@@ -141,6 +143,8 @@ class SlurmCluster:
             find_written=self.find_written,
             login=self.login,
             find_job=self.find_job,
+            mount_modes=_MOUNT_MODES if self._settings.shared_root else frozenset(),
+            find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,
         )

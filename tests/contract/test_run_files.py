@@ -139,7 +139,7 @@ def write_order(run: Run, number: int) -> None:
 def test_what_programs_write_is_where_the_list_of_streams_says(run: Run, tmp_path: Path) -> None:
     notice = os.path.join(run.files.directory.path, "notice")
     Path(notice).write_text("ends soon\n")
-    work = run.files.prepare(make_job(tmp_path), KEY, "n1", ())
+    work = run.files.prepare(make_job(tmp_path), KEY, "n1", (), {})
     launch = RemoteLaunch(str(KEY), environment={"OVERSPAN_RUN_DIR": work.run_dir}, **work.fields)
     run.execute(launch, run.files.take_notices())
     run.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
 
 
 def is_group(job: Job) -> bool:
@@ -28,7 +28,23 @@ def needs_nodes(job: Job) -> bool:
 def _needs_supervisor(task: TaskSpec) -> bool:
     retry = task.retry
     budgets = retry.max_restarts_on_errors or retry.recover_on_exit_codes
-    return task.num_nodes > 1 or bool(budgets) or task.ready is not None or bool(task.notice_signal)
+    return (
+        task.num_nodes > 1 or bool(task.storage) or bool(budgets) or task.ready is not None or bool(task.notice_signal)
+    )
+
+
+def find_mount_obstacle(spec: JobSpec) -> str:
+    """Why a job with this specification can have no object stores; empty where it can.
+
+    The data mover is on the allocation's first node, and elsewhere it would see what is written too late.
+    """
+    if len(spec.tasks) > 1 or spec.group or spec.across:
+        return "object stores are mounted there for jobs of one task"
+    if spec.tasks[0].num_nodes > 1:
+        return "object stores are mounted there for tasks of one node"
+    if spec.tasks[0].image:
+        return "object stores are not mounted in images there"
+    return ""
 
 
 def refuse_unknown(job: Job) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
@@ -49,7 +50,9 @@ from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done, Transport
 from overspan.adapters.slurm.unshared.inline_files import InlineFiles
 from overspan.adapters.slurm.unshared.staging import Files
+from overspan.adapters.store_files import render_stores
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Rejected
+from overspan.bridge.model.storage import StoreAccess
 
 BATCH = 100
 """Submissions of one round trip."""
@@ -76,13 +79,19 @@ class Submitter:
     """Submits launches. Keeps the answers to its own submissions, and looks up those of earlier processes."""
 
     def __init__(
-        self, queries: Queries, renderer: Renderer, started_at: float, throttles: Throttles | None = None
+        self,
+        queries: Queries,
+        renderer: Renderer,
+        started_at: float,
+        throttles: Throttles | None = None,
+        stores: Mapping[str, StoreAccess] = MappingProxyType({}),
     ) -> None:
         self.queries = self._queries = queries
         self._throttles = throttles or Throttles(queries)
         self.late_commits = LateCommits(queries)
         self._predecessors = Predecessors(queries)
         self._renderer = renderer
+        self._stores = stores
         self.references = References(queries.transport, queries.timeout)
         self._files = Files(queries.transport, renderer.settings, self.references)
         self._library = InstalledApplication(queries.transport)
@@ -414,8 +423,10 @@ class Submitter:
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write the files that have to exist before the submission, in parallel."""
         write = self._queries.transport.write
+        stores = render_stores(launch.job, self._stores, self._renderer.folder(launch, site))
         await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
+        works += [write(path, data) for path, data in stores.items()]
         if is_group(launch.job):
             works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):

@@ -124,7 +124,10 @@ class Storage:
             )
         adapter = self._clusters.get(entry.cluster).adapter
         if not isinstance(adapter, DataRescue):
-            raise InvalidRequest(f"jobs on {entry.cluster} leave no data to rescue")
+            raise InvalidRequest(
+                f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
+                remedy="it is in the folder `data` of the job's run directory there, if there is any",
+            )
         try:
             sent = await adapter.rescue_data(entry.job.id)
         except (ObjectStoreError, OSError) as error:

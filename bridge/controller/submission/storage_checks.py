@@ -29,6 +29,7 @@ def check_storage(spec: JobSpec, clusters: Sequence[Cluster], stores: Mapping[st
             try:
                 for cluster in clusters:
                     _check_mode(mount, cluster)
+                    _check_form(spec, mount, cluster)
                 mounts.append(replace(mount, store=_choose_store(mount, stores)))
             except InvalidRequest as error:
                 error.place = spec.mount_places.get(mount.url)
@@ -46,6 +47,13 @@ def _check_mode(mount: StorageMount, cluster: Cluster) -> None:
             f"clusters of the kind {cluster.config.kind} cannot carry out {mount.mode.value} of {mount.url}",
             remedy=_OTHER_MODE if modes else _OTHER_CLUSTER,
         )
+
+
+def _check_form(spec: JobSpec, mount: StorageMount, cluster: Cluster) -> None:
+    obstacle = cluster.traits.find_mount_obstacle(spec)
+    if obstacle:
+        name = cluster.config.name
+        raise InvalidRequest(f"{name} cannot mount {mount.url} for this job: {obstacle}", remedy=_OTHER_CLUSTER)
 
 
 def _choose_store(mount: StorageMount, stores: Mapping[str, StoreSettings]) -> str:

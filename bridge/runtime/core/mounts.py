@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from overspan.bridge.model.spec import TaskSpec
 
 FOLDER = "mounts"
 TICKETS = "tickets"
+_STORAGE = re.compile(r"/data/[0-9]+/[0-9a-f]{16}/files$")
 
 
 class LinkRecords(NamedTuple):
@@ -72,8 +74,29 @@ def link_mounts(
     with _locked(records):
         for target, source in _pairs(spec, cwd, volumes):
             _link(target, source, records)
-        for target, source in storage.items():
-            _link(_resolve(target, cwd), source, records)
+        for target, source in list_storage_links(cwd, storage).items():
+            _remove_dangling(target)
+            _link(target, source, records)
+
+
+def list_storage_links(cwd: str, storage: Mapping[str, str]) -> dict[str, str]:
+    """The links to what was brought from object stores, by their whole paths."""
+    return {_resolve(target, cwd): source for target, source in storage.items()}
+
+
+def remove_links(links: Mapping[str, str]) -> None:
+    """Remove links that lead where they were made to lead."""
+    for target, source in links.items():
+        with suppress(OSError):
+            if os.readlink(target) == source:
+                os.unlink(target)
+
+
+def _remove_dangling(target: str) -> None:
+    """Remove a link to the data of a launch that was cut off, and is gone."""
+    with suppress(OSError):
+        if _STORAGE.search(os.readlink(target)) and not os.path.exists(target):
+            os.unlink(target)
 
 
 def sweep_links(root: str, handle: str = "") -> None:

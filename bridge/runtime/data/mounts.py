@@ -112,6 +112,14 @@ def trim_cache(root: str) -> None:
             over -= size
 
 
+def remove_cache(root: str) -> None:
+    """Remove all contents that are only read."""
+    # Not at the top: supervisors that move no data import this module too.
+    import shutil
+
+    shutil.rmtree(os.path.join(root, FOLDER, _CACHE), ignore_errors=True)
+
+
 def list_folders(root: str, job: int) -> list[MountFolder]:
     """What a job has left on this node."""
     top = name_folder(root, job)

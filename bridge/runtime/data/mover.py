@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 import time
 import traceback
@@ -25,6 +26,7 @@ from overspan.bridge.runtime.data.mounts import (
     list_folders,
     make_cache,
     place_mount,
+    remove_cache,
     remove_if_empty,
     trim_cache,
 )
@@ -40,7 +42,7 @@ from overspan.bridge.runtime.data.requests import (
     MoverFiles,
 )
 from overspan.bridge.runtime.data.s3 import S3Store
-from overspan.bridge.runtime.data.stores import read_store
+from overspan.bridge.runtime.data.stores import read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
 
 _LOOK = 0.1
@@ -65,6 +67,8 @@ class Mover:
     def __init__(self, directory: RunDirectory, root: str, job: Job) -> None:
         self._files = MoverFiles(directory)
         self._root = root
+        self._private = root == directory.path
+        """Whether nobody else uses the root: then nothing is kept there after the end."""
         self._job = job
         self._senders = Senders(ThreadPoolExecutor(_FILES_AT_ONCE), ThreadPoolExecutor(_PARTS_AT_ONCE))
         self._uploaders: dict[str, Uploader] = {}
@@ -230,7 +234,11 @@ class Mover:
             if not folder.written or left.get(folder.path) == 0:
                 folder.remove()
         remove_if_empty(self._root, self._job.id)
-        trim_cache(self._root)
+        if self._private:
+            remove_cache(self._root)
+            remove_stores(self._root)
+        else:
+            trim_cache(self._root)
 
     # --- saying ------------------------------------------------------------------------------------------------------
 
@@ -264,6 +272,8 @@ def main(words: Sequence[str]) -> int:
     """Move the data of a launch: ROOT DIRECTORY LAUNCH."""
     root, path, launch = words
     directory = RunDirectory(path, int(launch))
+    # Where it is a part of Slurm's batch step, Slurm's TERM comes to it too, and then there is data to send.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     mover = Mover(directory, root, directory.read_plan().job)
     mover.serve()
     os._exit(0)

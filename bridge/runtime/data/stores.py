@@ -16,12 +16,28 @@ from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTro
 _FOLDER = "stores"
 
 
+def name_store(root: str, name: str) -> str:
+    """The file of one store."""
+    return os.path.join(root, _FOLDER, f"{name}.json")
+
+
+def remove_stores(root: str) -> None:
+    """Remove the files of all stores."""
+    folder = os.path.join(root, _FOLDER)
+    try:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
 def write_stores(root: str, stores: Iterable[StoreAccess]) -> None:
     """Write the files of these stores, each in one step. Raises OSError."""
     folder = os.path.join(root, _FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for access in stores:
-        path = os.path.join(folder, f"{access.name}.json")
+        path = name_store(root, access.name)
         fresh = f"{path}.{os.urandom(8).hex()}"
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(encode(access), file)
@@ -30,7 +46,7 @@ def write_stores(root: str, stores: Iterable[StoreAccess]) -> None:
 
 def read_store(root: str, name: str) -> StoreAccess:
     """How one store is reached. Raises ObjectStoreError."""
-    path = os.path.join(root, _FOLDER, f"{name}.json")
+    path = name_store(root, name)
     try:
         with open(path, encoding="utf-8") as file:
             access: StoreAccess = decode(StoreAccess, json.load(file))

@@ -1,180 +1,56 @@
-"""The supervisor's hand on the data mover of a launch: started when it is needed, and again when it was killed."""
+"""The data mover of a launch as a process below a shim, which outlives its supervisor."""
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Optional
+from collections.abc import Sequence
+from typing import Callable
 
-from overspan.bridge.model import events
-from overspan.bridge.model.events import Event
-from overspan.bridge.model.job import Job
-from overspan.bridge.model.names import one_line
 from overspan.bridge.runtime.core import shim_control
-from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.node_records import is_claimed, shim_alive
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
-from overspan.bridge.runtime.data.requests import ABANDON, END, FETCH, FLUSH, DataAnswer, DataRequest, MoverFiles
-
-_FIRST_LOOK, _LAST_LOOK = 0.02, 0.25
-_TELL_SECONDS = 5.0
-"""How often the bytes that are left are told."""
-_START_SECONDS = 1.0
-"""Between two starts of a mover that ends by itself."""
-_END_SECONDS = 5.0
-"""How long a mover has to end before it is killed."""
-_WORDS = 200
-_KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
-"""What a mover needs of the supervisor's environment."""
+from overspan.bridge.runtime.data.mover_control import keep_environment
 
 
-class DataMover:
-    """The mover of one launch, as its supervisor has it."""
+class ShimMover:
+    """The newest data mover of a launch (`mover_control.MoverProcess`)."""
 
     def __init__(self, directory: RunDirectory, spawn: Callable[[NodeLaunch], Shim]) -> None:
         self._directory = directory
-        self._root = os.path.dirname(os.path.dirname(directory.path))
-        self._files = MoverFiles(directory)
         self._spawn = spawn
         self._nodes = directory.folder("nodes")
-        self._asked: set[DataRequest] = set()
-        self._answers: dict[DataRequest, DataAnswer] = {}
         self._number = 0
-        self._start_at = 0.0
-        self._told_at: dict[DataRequest, float] = {}
-        self._told: dict[DataRequest, tuple[int, str]] = {}
-        self._pause = _FIRST_LOOK
-        self._look_at: Optional[float] = None
-        self._kill_at: Optional[float] = None
-        self.ended = not os.path.isdir(self._files.folder)
-        """Whether there is no mover, because nobody needs one yet or any more."""
 
-    def fetch(self, task: str, attempt: int, now: float) -> Optional[DataAnswer]:
-        """Have a task's data brought here; None while that goes on. Raises OSError."""
-        return self._ask(DataRequest(FETCH, task, attempt), now)
+    def lives(self) -> bool:
+        """Whether it lives, whoever has started it."""
+        while is_claimed(self._nodes, self._key(1)):
+            self._number += 1
+        return shim_alive(self._nodes, self._key())
 
-    def flush(self, job: Job, now: float) -> list[Event]:
-        """Have what attempts have written sent; the news of that."""
-        news: list[Event] = []
-        for task in job.tasks:
-            attempt = task.current
-            if attempt is None or not attempt.flushing:
-                continue
-            request = DataRequest(FLUSH, task.name, attempt.number)
-            try:
-                answer = self._ask(request, now)
-            except OSError:
-                # A full disk: the time-out counts all the same.
-                answer = None
-            if answer is not None:
-                error = one_line(answer.error, _WORDS)
-                news.append(events.Flushed(now, task.name, attempt.number, error, answer.left))
-            else:
-                news += self._tell(request, now)
-        return news
-
-    def abandon(self, task: str, attempt: int) -> None:
-        """Have nothing more of an attempt sent."""
-        try:
-            self._files.ask(DataRequest(ABANDON, task, attempt))
-        except OSError:
-            pass
-
-    def end(self, now: float) -> bool:
-        """Have the mover end; whether it has."""
-        if self.ended:
-            return True
-        request = DataRequest(END)
-        if request not in self._asked:
-            self._kill_at = now + _END_SECONDS
-            try:
-                self._files.ask(request)
-                self._asked.add(request)
-            except OSError:
-                pass
-        self.ended = not self._lives()
-        if not self.ended and self._kill_at is not None and now >= self._kill_at:
-            shim_control.send(Shim(self._nodes, self._key(), 0, None), signal.SIGKILL)
-        self._look_again(now)
-        return self.ended
-
-    def move_clock(self, seconds: float) -> None:
-        """The machine's clock was set by that much: what is due stays as far away as it was."""
-        self._start_at += seconds
-        self._told_at = {request: at + seconds for request, at in self._told_at.items()}
-        if self._look_at is not None:
-            self._look_at += seconds
-        if self._kill_at is not None:
-            self._kill_at += seconds
-
-    @property
-    def wake_at(self) -> Optional[float]:
-        """When to look for answers again; None while nobody waits for one."""
-        waits = self._asked - self._answers.keys()
-        return self._look_at if waits and not self.ended else None
-
-    def _ask(self, request: DataRequest, now: float) -> Optional[DataAnswer]:
-        if request not in self._asked:
-            self._files.make()
-            self._files.ask(request)
-            self._asked.add(request)
-            self._pause = _FIRST_LOOK
-            self.ended = False
-        if request not in self._answers:
-            for answer in self._files.read_answers():
-                self._answers[answer.request] = answer
-                self._pause = _FIRST_LOOK
-        if request not in self._answers:
-            self._insist(now)
-            self._look_again(now)
-        return self._answers.get(request)
-
-    def _look_again(self, now: float) -> None:
-        if self._look_at is None or self._look_at <= now:
-            self._look_at = now + self._pause
-            self._pause = min(self._pause * 1.5, _LAST_LOOK)
-
-    def _tell(self, request: DataRequest, now: float) -> list[Event]:
-        """How far a flush is, every few seconds where that has changed."""
-        if now - self._told_at.get(request, now - _TELL_SECONDS + 1) < _TELL_SECONDS:
-            self._told_at.setdefault(request, now - _TELL_SECONDS + 1)
-            return []
-        self._told_at[request] = now
-        progress = self._files.read_progress(request.task, request.attempt)
-        facts = None if progress is None else (progress.left, one_line(progress.trouble, _WORDS))
-        if facts is None or self._told.get(request) == facts:
-            return []
-        self._told[request] = facts
-        return [events.Flushing(now, request.task, request.attempt, *facts)]
-
-    def _insist(self, now: float) -> None:
-        """Start a mover where none lives."""
-        if now < self._start_at or self._lives():
-            return
-        self._start_at = now + _START_SECONDS
+    def start(self, argv: Sequence[str], log: str) -> None:
+        """Start another one. Raises OSError."""
         while is_claimed(self._nodes, self._key()):
             self._number += 1
-        directory = self._directory
         self._spawn(
             NodeLaunch(
                 directory=self._nodes,
                 key=self._key(),
-                argv=(*own_program(), "data", self._root, directory.path, str(directory.launch)),
-                env={name: os.environ[name] for name in _KEPT if name in os.environ},
-                cwd=directory.path,
-                stdout=self._files.log,
-                stderr=self._files.log,
+                argv=tuple(argv),
+                env=keep_environment(os.environ),
+                cwd=self._directory.path,
+                stdout=log,
+                stderr=log,
                 append=True,
                 umask=0o022,
             )
         )
 
-    def _lives(self) -> bool:
-        while is_claimed(self._nodes, self._key(1)):
-            self._number += 1
-        return shim_alive(self._nodes, self._key())
+    def kill(self) -> None:
+        """Have it ended at once."""
+        shim_control.send(Shim(self._nodes, self._key(), 0, None), signal.SIGKILL)
 
     def _key(self, ahead: int = 0) -> str:
         return f"data-mover.{self._directory.launch}.{self._number + ahead}"

@@ -40,8 +40,8 @@ from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.streams import NodeKey, daemon_paths
 from overspan.bridge.runtime.core.task_scripts import TaskCommand
-from overspan.bridge.runtime.data.mounts import place_mount
-from overspan.bridge.runtime.local.data_movers import DataMover
+from overspan.bridge.runtime.data.moved_data import MovedData
+from overspan.bridge.runtime.local.data_movers import ShimMover
 
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
@@ -70,11 +70,9 @@ class LocalNodeRuns:
         self._shims: dict[NodeKey, Shim] = {}
         self._starting: dict[NodeKey, float] = {}
         self._lost: list[NodeKey] = []
-        self._data = DataMover(setting.directory, setting.spawn)
-        self._fetching: dict[NodeKey, Job] = {}
-        """Node runs that wait for their data, with the job as it was when they were to start."""
-        self._stopped: list[NodeKey] = []
-        """Those of them that were to end before it came."""
+        directory = setting.directory
+        root = os.path.dirname(os.path.dirname(directory.path))
+        self._data = MovedData(directory, root, ShimMover(directory, setting.spawn))
         self._settle_at = 0.0
         self._look_at: Optional[float] = None
         self._pause = _FIRST_LOOK
@@ -85,30 +83,7 @@ class LocalNodeRuns:
         unstarted = report_unstarted(job, key, now)
         if unstarted is not None:
             return [unstarted]
-        if job.spec_of(key.task).storage:
-            self._fetching[key] = job
-            return self._begin_fetched(now)
-        return self._begin(job, key, now)
-
-    def _begin_fetched(self, now: float) -> list[Event]:
-        """Begin the node runs whose data has come; the reports of those that cannot be started."""
-        reports: list[Event] = []
-        for key, job in list(self._fetching.items()):
-            try:
-                answer = self._data.fetch(key.task, key.attempt, now)
-            except OSError as error:
-                del self._fetching[key]
-                reports.append(report_failure(key, now, error))
-                continue
-            if answer is None:
-                continue
-            del self._fetching[key]
-            if answer.error:
-                cause = Cause.BOOT if answer.passes else Cause.SETUP
-                reports.append(report_end(key, now, cause=cause, detail=answer.error))
-            else:
-                reports += self._begin(job, key, now)
-        return reports
+        return self._data.start(job, key, self._begin, now)
 
     def _begin(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         try:
@@ -148,9 +123,7 @@ class LocalNodeRuns:
 
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
         """What has happened since the last call; `ended` are shims that the poll loop found ended."""
-        stopped, self._stopped = self._stopped, []
-        reports = [report_end(key, now, signal=signal.SIGTERM, detail="ended before its start") for key in stopped]
-        reports += self._begin_fetched(now)
+        reports = self._data.collect(self._begin, now)
         reports += self.look(now)
         for shim in ended:
             reports.extend(self.end(shim, now))
@@ -201,7 +174,7 @@ class LocalNodeRuns:
         """Signal every live node run of an attempt; False when that reached nothing."""
         reached = False
         if signum in (signal.SIGTERM, signal.SIGKILL):
-            self._stop_fetching(task, attempt)
+            self._data.stop(task, attempt)
         for key, shim in list(self._shims.items()):
             if key.task == task and key.attempt == attempt:
                 try:
@@ -215,15 +188,6 @@ class LocalNodeRuns:
         hosts = self._setting.isolation.hosts
         if hosts:
             write_hosts(hosts, render_machine_hosts(list_members(job)))
-
-    def _stop_fetching(self, task: str, attempt: int) -> None:
-        """End node runs that wait for their data."""
-        keys = [key for key in self._fetching if (key.task, key.attempt) == (task, attempt)]
-        for key in keys:
-            del self._fetching[key]
-        if keys:
-            self._data.abandon(task, attempt)
-        self._stopped += keys
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""
@@ -247,8 +211,6 @@ class LocalNodeRuns:
     @property
     def wake_at(self) -> Optional[float]:
         """When the next look is due without a wake-up."""
-        if self._stopped:
-            return 0.0
         times = (self._settle_at if self._lost else self._look_at, self._data.wake_at)
         return min((time for time in times if time is not None), default=None)
 
@@ -300,9 +262,7 @@ class LocalNodeRuns:
         setting = self._setting
         spec = job.spec_of(key.task)
         directory = setting.directory
-        root = os.path.dirname(os.path.dirname(directory.path))
-        storage = {mount.target: place_mount(root, job.id, mount).files for mount in spec.storage}
-        cwd = prepare_folder(job, key, directory, storage)
+        cwd = prepare_folder(job, key, directory, self._data.locate(job, key.task))
         host = (
             member_name(key.task, key.node + job.spec.first_index)
             if setting.isolation.method != "env"

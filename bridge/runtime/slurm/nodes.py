@@ -16,6 +16,7 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
 from overspan.bridge.runtime.core.members_file import describe_members
+from overspan.bridge.runtime.core.node_data import NodeData
 from overspan.bridge.runtime.core.node_runs import (
     LAUNCH_SIGNAL,
     report_end,
@@ -52,6 +53,7 @@ class LaunchContext(NamedTuple):
     """
 
     files: RunFiles
+    data: NodeData
     cluster: str
     extra: Mapping[str, str]
     slots: NodeSlots
@@ -90,6 +92,7 @@ class RemoteNodes:
         self._context = context
         self._live: dict[NodeKey, _Live] = {}
         self._holders = ContainerHolders(context.poller, context.log)
+        self._data = context.data
 
     # --- what a run asks ---------------------------------------------------------------------------------------------
 
@@ -98,6 +101,9 @@ class RemoteNodes:
         unstarted = report_unstarted(job, key, now)
         if unstarted is not None:
             return [unstarted]
+        return self._data.start(job, key, self._begin, now)
+
+    def _begin(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         context = self._context
         slot = context.slots[key.task, key.node]
         words = srun_words(slot, len(context.components), context.files.program)
@@ -117,7 +123,7 @@ class RemoteNodes:
 
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
         """What the agents have told and which sruns have ended, since the last call; output is kept before any end."""
-        reports: list[Event] = []
+        reports = self._data.collect(self._begin, now)
         self._keep_output()
         for key, mark in self._holders.take_new():
             self._live[key].srun.send(encode_line({"container": {"mark": mark}}))
@@ -130,6 +136,8 @@ class RemoteNodes:
 
     def signal(self, task: str, attempt: int, signum: int, scope: str = "tree") -> bool:
         """Signal every live node run of an attempt, behind the notice of it; False when that reached nothing."""
+        if signum in _DOUBTED:
+            self._data.stop(task, attempt)
         notices = self._context.files.take_notices()
         if notices:
             self._tell_all(encode_part(NOTICE, notices))
@@ -143,18 +151,30 @@ class RemoteNodes:
         return reached
 
     def flush(self, job: Job, now: float) -> list[Event]:
-        """Nothing: tasks with storage are refused."""
-        return []
+        """Have the data of attempts whose programs have ended sent; the news of that."""
+        return self._data.flush(job, now)
+
+    def flush_terminated(self, job: Job, now: float) -> bool:
+        """Have all data sent before Slurm ends the allocation; whether it has been, or nobody moves any."""
+        sent = self._data.send_all(job, now)
+        if sent:
+            self._context.files.remove_links()
+        return sent
 
     def abandon_flush(self, task: str, attempt: int) -> None:
-        """Nothing, as for `flush`."""
+        """Have no more data of an attempt sent."""
+        self._data.abandon(task, attempt)
 
     def end_data(self, now: float) -> bool:
-        """True: nothing moves data here."""
-        return True
+        """Have the data mover end, because the launch is over; whether it has."""
+        ended = self._data.end(now)
+        if ended:
+            self._context.files.remove_links()
+        return ended
 
     def move_clock(self, seconds: float) -> None:
         """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._data.move_clock(seconds)
         for live in self._live.values():
             if live.due_at is not None:
                 live.due_at += seconds
@@ -162,8 +182,10 @@ class RemoteNodes:
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look again without being woken: for held ends."""
+        """When to look again without being woken: for held ends, and for what the data mover answers."""
         times = [live.due_at for live in self._live.values() if live.due_at is not None and not live.reported]
+        if self._data.wake_at is not None:
+            times.append(self._data.wake_at)
         return min(times) if times else None
 
     @property
@@ -333,7 +355,7 @@ class RemoteNodes:
         context, spec = self._context, job.spec_of(key.task)
         refuse_batch(job, key)
         image = context.slots[key.task, key.node].image
-        work = context.files.prepare(job, key, self._node(key), image)
+        work = context.files.prepare(job, key, self._node(key), image, self._data.locate(job, key.task))
         place = NodeRunContext(*key, work.run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)

@@ -14,6 +14,7 @@ from typing import Any, Callable, Protocol
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core.allocation import own_program
+from overspan.bridge.runtime.core.mounts import list_storage_links, remove_links
 from overspan.bridge.runtime.core.node_runs import prepare_folder, prepare_work
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
@@ -38,8 +39,8 @@ class RunFiles(Protocol):
     greeting: bytes
     seen: bool
 
-    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str]) -> NodeWork:
-        """Prepare what a node run reads and writes. Raises OSError."""
+    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str], storage: Mapping[str, str]) -> NodeWork:
+        """Prepare what a node run reads and writes; `storage` are places by targets. Raises OSError."""
 
     def keep(self, part: Mapping[str, Any]) -> None:
         """Keep what an agent has sent of a file. Raises OSError and ValueError."""
@@ -52,6 +53,9 @@ class RunFiles(Protocol):
 
     def close_orders(self, settle: Callable[[], bool]) -> bool:
         """Have orders refused from now on; `settle` takes the last ones, and says whether to close still. OSError."""
+
+    def remove_links(self) -> None:
+        """Remove the links to what was brought from object stores."""
 
     def finish(self, terminated: bool) -> None:
         """Everything is written, or Slurm ends the allocation: wait until it is where it is read."""
@@ -66,10 +70,12 @@ class SharedFiles:
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
         self.program = (*own_program(), "node")
+        self._links: dict[str, str] = {}
 
-    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str]) -> NodeWork:
+    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str], storage: Mapping[str, str]) -> NodeWork:
         """Make the folder with its links, scripts and list of streams."""
-        cwd = prepare_folder(job, key, self.directory)
+        cwd = prepare_folder(job, key, self.directory, storage)
+        self._links.update(list_storage_links(cwd, storage))
         command, paths = prepare_work(job, key, self.directory, cwd, host)
         fields = {
             "argv": command.argv,
@@ -101,6 +107,10 @@ class SharedFiles:
                 return False
             open(self.directory.file("closed"), "ab").close()
             return True
+
+    def remove_links(self) -> None:
+        """Remove those of this launch."""
+        remove_links(self._links)
 
     def finish(self, terminated: bool) -> None:
         """It is there already."""

@@ -52,7 +52,7 @@ class StreamedFiles:
 
     # --- of a node run -----------------------------------------------------------------------------------------------
 
-    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str]) -> NodeWork:
+    def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str], storage: Mapping[str, str]) -> NodeWork:
         """The paths of the node run with a placeholder for its agent's folder, and the files that go there."""
         spec = job.spec_of(key.task)
         cwd = spec.workdir or job.spec.origin.directory
@@ -140,6 +140,9 @@ class StreamedFiles:
             file.write(str(size))
         os.replace(f"{path}.part", path)
         return time.monotonic() > self._closing_at + WAIT_SECONDS
+
+    def remove_links(self) -> None:
+        """None is made: without a shared root no store is mounted."""
 
     def finish(self, terminated: bool) -> None:
         """Tell the relay that this is all, and wait until it has that."""

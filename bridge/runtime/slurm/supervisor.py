@@ -24,6 +24,7 @@ from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.core.job_access import give_access
+from overspan.bridge.runtime.core.node_data import NoData, NodeData
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
@@ -44,6 +45,7 @@ from overspan.bridge.runtime.slurm.variables import prepare_srun
 LOOK_SECONDS = 1.0
 _SPARE_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
+_DATA_SECONDS = 0.1
 _TERMINATED = 128 + int(signal.SIGTERM)
 _FAILURE = 70  # EX_SOFTWARE, sysexits.h
 
@@ -85,7 +87,7 @@ class Supervisor:
                 if self._nodes is not None:
                     self._nodes.handle(ready)
                 if self.terminated:
-                    return self._leave_terminated()
+                    return self._leave_terminated(run.job)
                 jump = clock.take_jump()
                 now = time.time()
                 if jump:
@@ -148,6 +150,7 @@ class Supervisor:
         self._nodes = RemoteNodes(
             LaunchContext(
                 files=self._files,
+                data=_open_data(directory, job),
                 cluster=plan.cluster,
                 extra={**plan.environment, **self._give_access(plan.access)},
                 slots=self._slots,
@@ -186,13 +189,23 @@ class Supervisor:
             self._nodes.abandon()
             self._await_sruns(_LEAVE_SECONDS)
 
-    def _leave_terminated(self) -> int:
+    def _leave_terminated(self, job: Job) -> int:
         """Wait for what Slurm ends; it kills this process when the time for that is over (KillWait)."""
         log("Slurm ends this allocation (TERM): nothing more is recorded")
         if self._nodes is not None:
             self._nodes.terminate()
             self._await_sruns(None)
+            self._send_data(self._nodes, job)
         return _TERMINATED
+
+    def _send_data(self, nodes: RemoteNodes, job: Job) -> None:
+        """Have data sent until Slurm kills this process, or nobody waits for it any longer."""
+        until = time.monotonic() + max(spec.flush.timeout for spec in job.spec.tasks)
+        try:
+            while not nodes.flush_terminated(job, time.time()) and time.monotonic() < until:
+                time.sleep(_DATA_SECONDS)
+        except OSError as error:
+            log(f"data is not sent: {error}")
 
     def _await_sruns(self, seconds: Optional[float]) -> bool:
         """Wait until no srun is left, so many seconds at most; tells whether one is."""
@@ -218,6 +231,22 @@ def log(text: str) -> None:
         print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}", file=sys.stderr, flush=True)
     except OSError:
         pass
+
+
+def _open_data(directory: RunDirectory, job: Job) -> NodeData:
+    """Who moves the data of the launch's storage.
+
+    The allocations of jobs with storage have one node, so the mover is where the work is. Data and credentials are in
+    the run directory, which no other job has.
+    """
+    if not any(spec.storage for spec in job.spec.tasks):
+        return NoData()
+    # Not at the top: jobs without storage need none of it, and on nodes that share no folder it has not come with the
+    # application.
+    from overspan.bridge.runtime.data.moved_data import MovedData
+    from overspan.bridge.runtime.slurm.data_movers import ChildMover
+
+    return MovedData(directory, directory.path, ChildMover(directory.path))
 
 
 def _wake(text: str) -> None:

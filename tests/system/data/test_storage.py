@@ -22,14 +22,16 @@ class TestModes:
         lab.until(job, "COMPLETED")
         assert (lab.folder / "seen").read_bytes() == b"hellohello"
         wait_until(lambda: not (lab.folder / "data").is_symlink(), 20, "the link to be removed")
-        assert left_on_node(lab, job) == {}
+        wait_until(lambda: left_on_node(lab, job) == {}, 20, "the mover to remove what is in the store")
         assert movers(lab) == []
 
-    def test_what_is_written_is_in_the_store_when_the_job_is_completed(self, lab: Span, store: TestStore) -> None:
+    def test_what_is_written_is_in_the_store_when_the_job_is_completed(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
         job = lab.submit(CACHED + "run: |\n  set -e; echo one > out/a; mkdir out/b; echo two > out/b/c; exit 0\n")
         lab.until(job, "COMPLETED")
         assert store.texts("lab") == {"run/a": b"one\n", "run/b/c": b"two\n"}
-        assert left_on_node(lab, job) == {}
+        wait_until(lambda: left_on_node(lab, job) == {}, 20, "the mover to remove what is in the store")
 
     def test_a_large_file_written_just_before_the_end(self, lab: Span, store: TestStore) -> None:
         job = lab.submit(CACHED + "run: head -c 48M /dev/urandom > out/large; sha256sum < out/large > sum; exit 0\n")

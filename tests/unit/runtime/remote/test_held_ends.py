@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.runtime.core.node_data import NoData
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.slurm.nodes import HELD_SECONDS, LOST_SECONDS, LaunchContext, RemoteNodes, _Live
@@ -34,7 +35,8 @@ class FakeSrun:
 def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
     """One node run that has started."""
     directory = RunDirectory(str(folder), 0)
-    nodes = RemoteNodes(LaunchContext(SharedFiles(directory), "c", {}, {}, (), {}, select.poll(), lambda line: None))
+    files = SharedFiles(directory)
+    nodes = RemoteNodes(LaunchContext(files, NoData(), "c", {}, {}, (), {}, select.poll(), lambda line: None))
     live = nodes._live[KEY] = _Live(KEY, cast(Srun, srun))
     live.started, live.sent = True, sent
     return nodes

@@ -1,0 +1,40 @@
+"""The files that tell the data movers of a launch how object stores are reached, as bytes to send to its cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.errors import Denied
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.runtime.data.credentials import CredentialsSource
+from overspan.bridge.runtime.data.object_store import ObjectStoreError
+from overspan.bridge.runtime.data.stores import name_store
+
+
+def render_stores(job: Job, stores: Mapping[str, StoreAccess], root: str) -> dict[str, bytes]:
+    """Paths below `root` and contents for the stores of a job, with the credentials as they are now.
+
+    Raises Denied where a store is not known any more, or its credentials cannot be read.
+    """
+    files = {}
+    for name in sorted({mount.store for task in job.spec.tasks for mount in task.storage}):
+        if name not in stores:
+            raise Denied(f"the store {name} is not in the configuration any more, or its credentials are not set")
+        files[name_store(root, name)] = json.dumps(encode(_resolve(stores[name]))).encode()
+    return files
+
+
+def _resolve(access: StoreAccess) -> StoreAccess:
+    """The store with the credentials of its file, which is on this machine alone."""
+    try:
+        credentials = CredentialsSource(access).load()
+    except ObjectStoreError as error:
+        raise Denied(str(error)) from None
+    if credentials is None:
+        return access
+    key, secret, token = credentials
+    return replace(access, credentials_file="", access_key=key, secret_key=secret, session_token=token)

@@ -1,0 +1,87 @@
+"""The port by which the node runs of a launch have the data of their tasks' storage moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Callable, Optional, Protocol
+
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core.streams import NodeKey
+
+Begin = Callable[[Job, NodeKey, float], list[Event]]
+
+
+class NodeData(Protocol):
+    """Whoever moves it. Times are of time.time()."""
+
+    def start(self, job: Job, key: NodeKey, begin: Begin, now: float) -> list[Event]:
+        """Begin a node run when its data has come; the reports of what could be begun at once, or not at all."""
+
+    def collect(self, begin: Begin, now: float) -> list[Event]:
+        """Begin the node runs whose data has come since the last call; the reports of those that have ended instead."""
+
+    def stop(self, task: str, attempt: int) -> None:
+        """End node runs of an attempt that wait for their data."""
+
+    def locate(self, job: Job, task: str) -> Mapping[str, str]:
+        """The places of a task's storage on the node, by the targets in its job file."""
+
+    def flush(self, job: Job, now: float) -> list[Event]:
+        """Have the data of attempts whose programs have ended sent; the news of that."""
+
+    def send_all(self, job: Job, now: float) -> bool:
+        """Have all that was written sent, whatever has ended; whether that is answered, or nobody moves any."""
+
+    def abandon(self, task: str, attempt: int) -> None:
+        """Have nothing more of an attempt sent."""
+
+    def end(self, now: float) -> bool:
+        """Have the moving end, because the launch is over; whether it has."""
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to call `collect` and `flush` again without being woken; None while nothing is waited for."""
+
+
+class NoData:
+    """The port of launches whose tasks have no storage."""
+
+    wake_at: Optional[float] = None
+
+    def start(self, job: Job, key: NodeKey, begin: Begin, now: float) -> list[Event]:
+        """Begin it."""
+        return begin(job, key, now)
+
+    def collect(self, begin: Begin, now: float) -> list[Event]:
+        """Nothing waits."""
+        return []
+
+    def stop(self, task: str, attempt: int) -> None:
+        """Nothing waits."""
+
+    def locate(self, job: Job, task: str) -> Mapping[str, str]:
+        """None."""
+        return MappingProxyType({})
+
+    def flush(self, job: Job, now: float) -> list[Event]:
+        """Nothing is to be sent."""
+        return []
+
+    def send_all(self, job: Job, now: float) -> bool:
+        """Nothing is to be sent."""
+        return True
+
+    def abandon(self, task: str, attempt: int) -> None:
+        """Nothing is to be sent."""
+
+    def end(self, now: float) -> bool:
+        """Nobody moves anything."""
+        return True
+
+    def move_clock(self, seconds: float) -> None:
+        """Nothing is due."""

@@ -1,0 +1,98 @@
+"""The data of a launch's storage, moved by its data mover: node runs wait for it, and ends wait until it is sent."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Optional
+
+from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.events import Event
+from overspan.bridge.model.job import Job
+from overspan.bridge.runtime.core.node_data import Begin
+from overspan.bridge.runtime.core.node_runs import report_end, report_failure
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.streams import NodeKey
+from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.mover_control import DataMover, MoverProcess
+
+
+class MovedData:
+    """The data of one launch (`node_data.NodeData`). `root` is the folder that has the data and the stores."""
+
+    def __init__(self, directory: RunDirectory, root: str, process: MoverProcess) -> None:
+        self._root = root
+        self._mover = DataMover(directory, root, process)
+        self._waiting: dict[NodeKey, Job] = {}
+        """Node runs that wait for their data, each with the job as it was when it was to start."""
+        self._stopped: list[NodeKey] = []
+
+    def start(self, job: Job, key: NodeKey, begin: Begin, now: float) -> list[Event]:
+        """Begin a node run when its data has come; the reports of what could be begun at once, or not at all."""
+        if not job.spec_of(key.task).storage:
+            return begin(job, key, now)
+        self._waiting[key] = job
+        return self._begin(begin, now)
+
+    def collect(self, begin: Begin, now: float) -> list[Event]:
+        """Begin the node runs whose data has come since the last call; the reports of those that have ended instead."""
+        stopped, self._stopped = self._stopped, []
+        reports = [report_end(key, now, signal=signal.SIGTERM, detail="ended before its start") for key in stopped]
+        return reports + self._begin(begin, now)
+
+    def _begin(self, begin: Begin, now: float) -> list[Event]:
+        reports: list[Event] = []
+        for key, job in list(self._waiting.items()):
+            try:
+                answer = self._mover.fetch(key.task, key.attempt, now)
+            except OSError as error:
+                del self._waiting[key]
+                reports.append(report_failure(key, now, error))
+                continue
+            if answer is None:
+                continue
+            del self._waiting[key]
+            if answer.error:
+                cause = Cause.BOOT if answer.passes else Cause.SETUP
+                reports.append(report_end(key, now, cause=cause, detail=answer.error))
+            else:
+                reports += begin(job, key, now)
+        return reports
+
+    def stop(self, task: str, attempt: int) -> None:
+        """End node runs of an attempt that wait for their data."""
+        keys = [key for key in self._waiting if (key.task, key.attempt) == (task, attempt)]
+        for key in keys:
+            del self._waiting[key]
+        if keys:
+            self._mover.abandon(task, attempt)
+        self._stopped += keys
+
+    def locate(self, job: Job, task: str) -> Mapping[str, str]:
+        """The places of a task's storage on the node, by the targets in its job file."""
+        return {mount.target: place_mount(self._root, job.id, mount).files for mount in job.spec_of(task).storage}
+
+    def flush(self, job: Job, now: float) -> list[Event]:
+        """Have the data of attempts whose programs have ended sent; the news of that."""
+        return self._mover.flush(job, now)
+
+    def send_all(self, job: Job, now: float) -> bool:
+        """Have all that was written sent, whatever has ended; whether that is answered, or nobody moves any."""
+        return self._mover.send_all(job, now)
+
+    def abandon(self, task: str, attempt: int) -> None:
+        """Have nothing more of an attempt sent."""
+        self._mover.abandon(task, attempt)
+
+    def end(self, now: float) -> bool:
+        """Have the data mover end; whether it has."""
+        return self._mover.end(now)
+
+    def move_clock(self, seconds: float) -> None:
+        """The machine's clock was set by that much: what is due stays as far away as it was."""
+        self._mover.move_clock(seconds)
+
+    @property
+    def wake_at(self) -> Optional[float]:
+        """When to call `collect` and `flush` again without being woken; None while nothing is waited for."""
+        return 0.0 if self._stopped else self._mover.wake_at

@@ -1,0 +1,159 @@
+"""Storage in an object store on a real Slurm: what jobs write is there at their end, and credentials nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.rigs.reach import find_gateway
+from tests.stores import TestStore, run_store
+from tests.system.conftest import Span
+from tests.system.slurm.conftest import Site
+from tests.system.slurm.groups import native_of
+from tests.waiting import WaitUntil
+
+SECRET = "testing-secret"
+CREDENTIALS = f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n"
+CACHED = "resources: {cpus: 1, memory: 100M}\nfile_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
+
+
+@pytest.fixture(scope="module", name="shared_store")
+def share_store(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStore]:
+    """moto's server, where the nodes reach it."""
+    with run_store(tmp_path_factory.mktemp("store"), find_gateway(site.rig)) as store:
+        yield store
+
+
+@pytest.fixture
+def store(shared_store: TestStore) -> Iterator[TestStore]:
+    """The store with an empty bucket `lab`, whole before and after each test."""
+    shared_store.proxy.mend()
+    bucket = shared_store.make_bucket("lab")
+    for stored in list(bucket.list_objects("")):
+        bucket.delete(stored.key)
+    yield shared_store
+    shared_store.proxy.mend()
+
+
+@pytest.fixture
+def lab(site: Site, store: TestStore, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
+    """A daemon that knows the rig and the store."""
+    span = Span(tmp_path, wait_until)
+    credentials = tmp_path / "credentials"
+    credentials.write_text(CREDENTIALS)
+    credentials.chmod(0o600)
+    settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
+    known = {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}
+    span.config.write_text(json.dumps({"clusters": {"rig": settings}, "stores": {"s3": known}}))
+    yield span
+    span.close()
+
+
+def start(span: Span, text: str) -> int:
+    """Submit a job that works in a folder of the cluster's."""
+    return span.submit(f"workdir: /home/researcher\n{text}", "-M", "rig")
+
+
+def find_secret(site: Site) -> list[str]:
+    """The user's files on the cluster that hold the secret, with their rights."""
+    words = ["sh", "-c", f"grep -rlF {SECRET} /home/researcher /tmp 2>/dev/null | xargs -r stat -c '%a %n'"]
+    return site.rig.run(words, user="root").stdout.splitlines()
+
+
+def find_left(site: Site, job: int) -> list[str]:
+    """Files of a job's storage that are still on the cluster."""
+    words = ["sh", "-c", f"find /home/researcher -path '*/data/{job}/*/files/*' -type f"]
+    return site.rig.run(words, user="root").stdout.splitlines()
+
+
+class TestModes:
+    def test_a_copy_and_what_is_written_at_once_before_the_end(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        store.open("lab").put("data/a", b"hello")
+        mounts = "{./in: s3://lab/data, ./out: {source: s3://lab/run, mode: MOUNT_CACHED}}"
+        run = "set -e; cat in/a; cp in/a out/a; head -c 20M /dev/urandom > out/b; sha256sum < out/b; exit 0"
+        job = start(lab, f"resources: {{cpus: 1, memory: 100M}}\nfile_mounts: {mounts}\nrun: {run}\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        import hashlib
+
+        texts = store.texts("lab", "run/")
+        assert texts["run/a"] == b"hello"
+        said = wait_until(lambda: lab.log(job) if "-" in lab.log(job) else "", 20, "the output")
+        assert hashlib.sha256(texts["run/b"]).hexdigest() in said
+        assert find_left(site, job) == []
+        assert find_secret(site) == []
+        assert site.rig.run(["ls", "-A", "/home/researcher/in", "/home/researcher/out"]).rc != 0
+
+    def test_the_secret_is_in_one_file_of_the_user_s_while_it_runs(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = start(lab, CACHED + "run: env > out/env; sleep 300\n")
+        wait_until(lambda: "run/env" in store.texts("lab"), 60, "the first file to be sent while the job runs")
+        assert SECRET.encode() not in store.texts("lab")["run/env"]
+        (found,) = find_secret(site)
+        assert found.startswith("600 ") and found.endswith("/stores/s3.json")
+        native = native_of(lab, job)
+        said = site.slurm("scontrol", "show", "job", "-dd", native) + site.slurm(
+            "scontrol", "write", "batch_script", native, "-"
+        )
+        assert SECRET not in said
+        lab.run("scancel", str(job))
+        lab.until(job, "CANCELLED")
+
+
+class TestEnds:
+    def test_a_cancel_waits_for_the_data_and_slurm_s_own_too(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        run = "run: trap 'sleep 0.2; echo last > out/last; exit 0' TERM; touch out/begun; sleep 99 & wait\n"
+        for cancel in (
+            lambda job: lab.run("scancel", str(job)),
+            lambda job: site.slurm("scancel", native_of(lab, job)),
+        ):
+            for stored in list(store.open("lab").list_objects("")):
+                store.open("lab").delete(stored.key)
+            job = start(lab, CACHED + run)
+            wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+            cancel(job)
+            lab.until(job, "CANCELLED", timeout=60)
+            wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 20, "the last file to be in the store")
+
+    def test_a_store_that_does_not_come_back_fails_the_job_and_the_data_stays(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = start(lab, CACHED + "flush: {timeout: 8}\nrun: touch out/begun; sleep 5; echo 1234567 > out/a\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(job, "COMPLETING")
+        assert lab.look("squeue", "-h", "-o", "%T %r").split() == ["COMPLETING", "Flushing"]
+        facts = lab.until(job, "FAILED", timeout=60)
+        assert facts["reason"] == "FlushFailed"
+        assert [path.rpartition("/")[2] for path in find_left(site, job)].count("a") == 1
+
+    def test_a_daemon_that_is_killed_meanwhile(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> None:
+        job = start(lab, CACHED + "run: touch out/begun; sleep 4; echo 1234567 > out/a\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(job, "COMPLETING")
+        lab.kill_daemon()
+        store.proxy.mend()
+        lab.until(job, "COMPLETED", timeout=60)
+        assert store.texts("lab")["run/a"] == b"1234567\n"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("num_nodes: 2\n", "tasks of one node"),
+            ("resources: {image_id: 'docker:busybox'}\n", "not mounted in images"),
+        ],
+    )
+    def test_what_is_not_built_is_refused_with_its_line(self, lab: Span, text: str, why: str) -> None:
+        mount = "file_mounts:\n  ./out: {source: s3://lab/run, mode: MOUNT_CACHED}\nrun: ls\n"
+        done = lab.run("submit", "-", "-M", "rig", stdin=text + mount, check=False)
+        assert done.returncode == 2
+        assert why in done.stderr and ":3:" in done.stderr
