@@ -36,11 +36,13 @@ from overspan.adapters.kubernetes.checkpoints.source import KubernetesCheckpoint
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
+from overspan.adapters.kubernetes.launches.lost_nodes import is_lost, list_doubtful
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.other_members import render_slices, write_slices
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
 from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
@@ -57,8 +59,10 @@ from overspan.adapters.kubernetes.manifests.partitions import (
     names_nodes,
     settle_partition,
 )
+from overspan.adapters.kubernetes.manifests.storage import find_mount_obstacle
 from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.observation.failed_probes import read_failures
+from overspan.adapters.kubernetes.observation.flush_progress import ask_progress
 from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, LaunchObserver
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.nodes import PORTION, NodeCache, ask_nodes, ask_sizes
@@ -70,6 +74,7 @@ from overspan.adapters.traits import Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.storage import MountMode
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +84,8 @@ TIDY_SECONDS = 3.0
 """How often ended pods of live launches are removed."""
 LAST_LINES_SECONDS = 12.0
 """How long the daemon's shutdown waits for the last lines of pods that are being ended: their nodes remove them."""
+PROGRESS_SECONDS = 5.0
+"""How often pods whose data is on its way are asked how far it is."""
 TROUBLE_SECONDS = 10.0
 """How often events are read while pods do not start; their status is silent about mounts."""
 
@@ -97,7 +104,9 @@ class KubernetesCluster:
         self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live, self._files)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._releaser = Releaser(self.launches, self._logs)
-        self._submitter = Submitter(self.launches, self._releaser, self._settings, self._files)
+        self._submitter = Submitter(
+            self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
+        )
         self._orderer = Orderer(self.launches, self._settings, self._logs.follow_to_end)
         self._soft_gang = SoftGang(self.launches, self._settings)
         self._observer = LaunchObserver(self.launches, self._live, self._logs, self._outputs.holds)
@@ -116,6 +125,8 @@ class KubernetesCluster:
             default_partition=self.default_partition,
             known_nodes=self.known_nodes,
             longest_time=self.longest_time,
+            mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
+            find_mount_obstacle=find_mount_obstacle,
         )
         self._backend: GangBackend | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -347,7 +358,7 @@ class KubernetesCluster:
 
     async def _run(self) -> None:
         """The housekeeping loop: soft gangs, ended pods, pods that do not start, output files."""
-        tidied = troubled = time.monotonic()
+        tidied = troubled = told = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
@@ -362,6 +373,9 @@ class KubernetesCluster:
                     await asyncio.gather(
                         *(self._releaser.tidy(watched) for watched in launches if watched.cursor.granted)
                     )
+                if now - told >= PROGRESS_SECONDS:
+                    told = now
+                    await self._find_progress([watched for watched in launches if watched.flushes])
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)
@@ -387,6 +401,22 @@ class KubernetesCluster:
             for watched in slow:
                 if watched.namespace == namespace and (watched.troubles, watched.failures) != (troubles, failures):
                     watched.troubles, watched.failures, watched.dirty = troubles, failures, True
+                    self.launches.changed.set()
+
+    async def _find_progress(self, launches: Sequence[WatchedLaunch]) -> None:
+        """Ask how far the data of ended programs is, and whether the nodes that have it are still there."""
+        for watched in launches:
+            doubtful = list_doubtful(watched, self.launches.pods(watched), time.time())
+            lost = frozenset([pod.uid for pod in doubtful if await is_lost(self._connection, pod.node)])
+            if lost != watched.lost:
+                watched.lost, watched.dirty = lost, True
+                self.launches.changed.set()
+            pods = watched.list_sending(self.launches.snapshot(watched), watched.cursor)
+            if pods:
+                found = await asyncio.gather(*(ask_progress(self._connection, pod) for pod in pods))
+                known = {pod.uid: told for pod, told in zip(pods, found, strict=True) if told is not None}
+                if known != watched.sending:
+                    watched.sending, watched.dirty = known, True
                     self.launches.changed.set()
 
     def _check_open(self) -> None:

@@ -225,6 +225,8 @@ class Settings(DocumentModel):
     cluster_domain: Annotated[Text, AfterValidator(_check_domain)] = "cluster.local"
     checkpoint_image: Text = ""
     """The image, with python3, of pods that look for checkpoints where no pod of the job can; empty: `image`."""
+    data_image: Text = ""
+    """The image, with python3, of the containers that move the data of object stores; empty: the task's."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
     step_port: Annotated[Whole, between(1024, 65535)] = 6818

@@ -147,6 +147,11 @@ class KubeRig:
         """Start a killed node again, or a further one, and wait until it is ready."""
         self.control("start-node", number)
 
+    def find_node_address(self, number: int) -> str:
+        """The address of a node."""
+        node = self.call("GET", f"/api/v1/nodes/node{number}").body
+        return next(str(one["address"]) for one in node["status"]["addresses"] if one["type"] == "InternalIP")
+
     @contextlib.contextmanager
     def without_node(self, number: int) -> Iterator[None]:
         """A node is without power for a while."""

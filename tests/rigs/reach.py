@@ -64,12 +64,3 @@ def find_address(rig: SlurmRig, name: str = "ctl") -> str:
     container.reload()
     networks = container.attrs["NetworkSettings"]["Networks"].values()
     return next(str(network["IPAddress"]) for network in networks)
-
-
-def find_gateway(rig: SlurmRig) -> str:
-    """The address at which the rig's machines reach this one."""
-    container = rig.containers["ctl"]
-    container.reload()
-    (name,) = container.attrs["NetworkSettings"]["Networks"]
-    (address,) = rig.client.networks.get(name).attrs["IPAM"]["Config"]
-    return str(address["Gateway"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -110,3 +111,9 @@ def _find_kueue(
         if status in (200, 403):
             return FoundBackend(GangBackend.KUEUE, f"Kueue, LocalQueue {settings.queue}")
     return None
+
+
+def read_version(document: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The version of a cluster by its own document; None where that has none."""
+    numbers = re.match(r"v?(\d+)\.(\d+)", str(document.get("gitVersion") or ""))
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))

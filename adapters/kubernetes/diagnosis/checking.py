@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 from overspan.adapters.abilities import Finding
 from overspan.adapters.kubernetes.api.answers import to_error
 from overspan.adapters.kubernetes.api.connection import Connection
-from overspan.adapters.kubernetes.api.discovery import Right, find_backend, may
+from overspan.adapters.kubernetes.api.discovery import Right, find_backend, may, read_version
 from overspan.adapters.kubernetes.api.quantities import read_amounts
 from overspan.adapters.kubernetes.api.refusals import find_remedy
 from overspan.adapters.kubernetes.api.rights import judge_rights, list_extras, list_rights
@@ -71,9 +70,8 @@ def _try(what: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 
 def judge_version(document: Mapping[str, Any]) -> Finding:
     """Whether Kubernetes is new enough."""
-    seen = str(document.get("gitVersion") or "not told")
-    numbers = re.match(r"v?(\d+)\.(\d+)", seen)
-    works = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST
+    seen, version = str(document.get("gitVersion") or "not told"), read_version(document)
+    works = version is not None and version >= OLDEST
     return Finding("Kubernetes", works, seen, "" if works else "Kubernetes 1.26 or newer is needed")
 
 

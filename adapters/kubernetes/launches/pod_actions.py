@@ -162,7 +162,9 @@ def _leave_names(task: str, facts: LaunchFacts, older: Callable[[PodRecord], boo
 
 
 def _terminate(event: events.Terminate, facts: LaunchFacts) -> Iterator[PodAction]:
-    grace = max(MIN_GRACE, math.ceil(event.kill_at - facts.now))
+    task = facts.summary.task(event.task)
+    # What sends its data ends last of a pod's containers, within the pod's grace.
+    grace = max(MIN_GRACE, math.ceil(event.kill_at - facts.now)) + (task.flush if task is not None else 0)
     for index, record in _open_nodes(event.task, event.attempt, facts):
         if record is None:
             yield LosePod(event.task, event.attempt, index, write_go(event.at, event.at))
@@ -187,7 +189,21 @@ def _kill(event: events.Kill, facts: LaunchFacts) -> Iterator[PodAction]:
     for index, record in _open_nodes(event.task, event.attempt, facts):
         if record is None:
             yield LosePod(event.task, event.attempt, index, write_go(event.at, event.at))
+        elif _sends(event.task, record, facts):
+            yield ExecInPod(record, kill_words("KILL", batch_only=False))
         else:
+            yield DeletePod(record, MIN_GRACE)
+
+
+def _sends(name: str, record: PodRecord, facts: LaunchFacts) -> bool:
+    """Whether a pod has data to send when its program is killed: the pod itself has to stay for that."""
+    task = facts.summary.task(name)
+    return task is not None and bool(task.flush) and record.started_at is not None and record.deleting_at is not None
+
+
+def _abandon_flush(event: events.AbandonFlush, facts: LaunchFacts) -> Iterator[PodAction]:
+    for record in facts.snapshot.pods.values():
+        if (record.task, record.attempt) == (event.task, event.attempt) and record.phase not in ("Succeeded", "Failed"):
             yield DeletePod(record, MIN_GRACE)
 
 
@@ -279,6 +295,7 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[PodAction]]] = {
     events.Warn: _warn,
     events.Signal: _signal,
     events.SetPeers: _set_peers,
+    events.AbandonFlush: _abandon_flush,
     events.HoldOver: _nothing,
     events.Expire: _nothing,
     events.SetBegin: _nothing,

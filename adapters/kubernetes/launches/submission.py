@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
@@ -18,6 +19,7 @@ from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import CREATED, Handle, Launches, is_going
 from overspan.adapters.kubernetes.launches.preflight import describe_conflict, is_leaving
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles
 from overspan.adapters.kubernetes.manifests.names import INSTALLATION, JOB, name_anchor
 from overspan.adapters.kubernetes.manifests.rendering import Document, LaunchPlan, Objects, own_all, plan_launch, render
@@ -28,6 +30,7 @@ from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, 
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.storage import StoreAccess
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +58,17 @@ class Problem(NamedTuple):
 class Submitter:
     """Turns launches into objects."""
 
-    def __init__(self, launches: Launches, releaser: Releaser, settings: Settings, files: OutputFiles) -> None:
+    def __init__(
+        self,
+        launches: Launches,
+        releaser: Releaser,
+        settings: Settings,
+        files: OutputFiles,
+        sidecars: SidecarCheck,
+        stores: Mapping[str, StoreAccess] = MappingProxyType({}),
+    ) -> None:
+        self._sidecars = sidecars
+        self._stores = stores
         self._launches = launches
         self._releaser = releaser
         self._settings = settings
@@ -68,8 +81,12 @@ class Submitter:
         return await finish_all(self._submit(launch, namespace, backend) for launch in launches)
 
     async def _submit(self, launch: Launch, namespace: str, backend: GangBackend) -> Accepted | Refusal:
+        obstacle = await self._sidecars.find_obstacle(launch.job)
+        if obstacle is not None:
+            return Refusal(launch.token, obstacle.message, remedy=obstacle.remedy)
         try:
-            plan, objects = await asyncio.to_thread(render_launch, launch, fill(self._settings, namespace), backend)
+            settings = fill(self._settings, namespace)
+            plan, objects = await asyncio.to_thread(render_launch, launch, settings, backend, self._stores)
         except OverspanError as error:
             if error.transient:
                 raise
@@ -229,14 +246,19 @@ def _list_owners(document: Mapping[str, Any]) -> list[str]:
 
 
 def render_launch(
-    launch: Launch, settings: Settings, backend: GangBackend, *, trial: bool = False
+    launch: Launch,
+    settings: Settings,
+    backend: GangBackend,
+    stores: Mapping[str, StoreAccess] | None = None,
+    *,
+    trial: bool = False,
 ) -> tuple[LaunchPlan, Objects]:
     """The plan and the objects of a launch; large archives are written below `root`. Raises InvalidRequest.
 
     A `trial` has one pod of each task, which say what all of them would.
     """
     plan = plan_launch(launch, settings, backend, pack_files(launch.job, settings))
-    return plan, render(launch, plan, settings, trial=trial)
+    return plan, render(launch, plan, settings, stores, trial=trial)
 
 
 def fill(settings: Settings, namespace: str) -> Settings:

@@ -6,24 +6,19 @@ Python they say so. What asks the daemon cannot work in a pod, and says that and
 
 from __future__ import annotations
 
-import ast
 import base64
-import io
 import json
-import posixpath
 import re
 import secrets
-import threading
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.manifests.environment import Owner, build_values, place_members
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
+from overspan.adapters.kubernetes.manifests.programs import build_program
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import BASE, COMMANDS_DIR, RUN_DIR
 from overspan.adapters.kubernetes.manifests.services import MAX_DATA
@@ -36,7 +31,6 @@ from overspan.bridge.runtime.core.allocation import KEY_SIZE
 from overspan.bridge.runtime.core.allocation_document import describe_allocation
 from overspan.bridge.runtime.core.environment import name_members
 from overspan.bridge.runtime.srun.pod_commands import ELSEWHERE, NO_DAEMON, Mounted
-from overspan.bridge.runtime.zip_application import read_sources
 
 Document = dict[str, Any]
 
@@ -56,6 +50,7 @@ DOCUMENT = "allocation.json"
 """The entry that says what srun is to know of the job."""
 _PROGRAM, _SCRIPT, _BODY = "commands.pyz", "command", "body"
 _ACCESS = "access"
+_MODULE = "overspan.bridge.runtime.srun.pod_commands"
 _VOLUME, _KEY_VOLUME = f"{VOLUME_PREFIX}commands", f"{VOLUME_PREFIX}key"
 _NAMED = re.compile(rf"(?<![\w.-])(?:{'|'.join((*HERE, *ASKING, SPAN))})(?![\w.-])")
 _READABLE, _EXECUTABLE = 0o444, 0o555
@@ -142,7 +137,7 @@ def start_body(job: Job, words: Sequence[str]) -> tuple[str, ...]:
 
 def pack_program(mounted: Mounted) -> bytes:
     """The zip application behind the commands."""
-    return build_program(_MAIN.replace("FOLDERS", repr(tuple(mounted))))
+    return build_program(_MAIN.replace("FOLDERS", repr(tuple(mounted))), _MODULE)
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
@@ -225,72 +220,3 @@ def mount_commands(plan: LaunchPlan, task: TaskSpec, settings: Settings) -> Moun
 
 def _item(key: str, path: str, mode: int) -> Document:
     return {"key": key, "path": path, "mode": mode}
-
-
-# --- the program behind them --------------------------------------------------------------------------------------
-
-_ROOT = "overspan.bridge.runtime.srun.pod_commands"
-_DATE = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip file can hold: the same sources give the same bytes."""
-
-
-_building = threading.Lock()
-"""`ast.parse` of Python 3.11 fails now and then where two threads are in it (SystemError, recursion depth mismatch)."""
-
-
-def build_program(main: str) -> bytes:
-    """The application whose first module has the text `main`. Raises OSError where the sources cannot be read.
-
-    Compressed and without compiled modules, since the image's Python is unknown.
-    """
-    with _building:
-        return _build(main)
-
-
-@lru_cache(maxsize=4)
-def _build(main: str) -> bytes:
-    sources = read_sources()
-    modules = {_name_module(path): path for path in sources}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for path in sorted(_gather(modules, sources)):
-            _add(archive, path, sources[path])
-        _add(archive, "__main__.py", main.encode())
-    return packed.getvalue()
-
-
-def _add(archive: zipfile.ZipFile, path: str, content: bytes) -> None:
-    info = zipfile.ZipInfo(path, _DATE)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(info, content, compresslevel=9)
-
-
-def _name_module(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _gather(modules: Mapping[str, str], sources: Mapping[str, bytes]) -> set[str]:
-    """The paths of all modules that the root needs, with their packages."""
-    found: set[str] = set()
-    waiting = [_ROOT]
-    while waiting:
-        path = modules.get(waiting.pop())
-        if path is None or path in found:
-            continue
-        found.add(path)
-        waiting += _list_imports(sources[path])
-        folder = posixpath.dirname(path)
-        while folder:
-            # A package that has no text of its own need not be in `sources`.
-            waiting.append(folder.replace("/", "."))
-            folder = posixpath.dirname(folder)
-    return found
-
-
-def _list_imports(source: bytes) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)

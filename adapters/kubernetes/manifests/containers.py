@@ -22,6 +22,7 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     Work,
     make_work_command,
 )
+from overspan.adapters.kubernetes.manifests.storage import link_storage, mount_storage, render_movers
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
 from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, MEMBERS, NOTICE
@@ -121,14 +122,15 @@ def make_work(parts: Parts) -> Work:
     setup = task.setup if task.setup.strip() else ""
     waits = has_start_gate(parts.job, task)
     domain = name_domain(parts.job) if waits and has_names(parts.job) else ""
+    links = (*parts.files.links, *link_storage(task))
     if not needs_script(task):
-        return Work(setup, task.run, task.name, task.args, parts.files.links, waits, domain)
+        return Work(setup, task.run, task.name, task.args, links, waits, domain)
     path = f"{SCRIPTS_DIR}/{_file_name(task)}"
     words = (path, *task.args) if task.run else ()
     if words and not task.run.startswith("#!"):
         words = ("/bin/sh", *words)
     started = start_body(parts.job, words)
-    return Work(setup, "", task.name, started, parts.files.links, waits, domain, _locate_script(parts))
+    return Work(setup, "", task.name, started, links, waits, domain, _locate_script(parts))
 
 
 def _locate_script(parts: Parts) -> ScriptContext:
@@ -157,6 +159,7 @@ def _own_mounts(parts: Parts) -> Mounts:
         found.append(Mounts(({"name": _SCRIPT_VOLUME, "configMap": source},), (mount,)))
     found.append(render_volumes(parts.task, parts.settings, parts.files.workdir or "/"))
     found.append(parts.files.mounts)
+    found.append(mount_storage(parts.job, parts.task, parts.files.workdir or "/"))
     found.append(mount_commands(parts.plan, parts.task, parts.settings))
     merged = merge_mounts(found)
     _check_paths(parts.task, merged)
@@ -181,18 +184,19 @@ def _check_paths(task: TaskSpec, mounts: Mounts) -> None:
 
 
 def render_starters(parts: Parts, main: Mapping[str, Any]) -> list[Document]:
-    """The container before the task's, where it has files to unpack: in its own image and with its rights.
+    """The containers before the task's: what moves its data, and what unpacks its files.
 
-    It asks for what the task asks for, which costs nothing, since a pod needs the most that one of them does; a quota
-    wants all containers to ask.
+    The latter is in its own image and with its rights. It asks for what the task asks for, which costs nothing, since a
+    pod needs the most that one of them does; a quota wants all containers to ask.
     """
+    movers = render_movers(parts.plan, parts.task, parts.settings, main)
     if parts.files.unpacker is None:
-        return []
+        return movers
     given = {key: main[key] for key in _GIVEN if key in main}
     resources = _plain_resources(main.get("resources") or {})
     if resources:
         given["resources"] = resources
-    return [{**parts.files.unpacker, **given}]
+    return [{**parts.files.unpacker, **given}, *movers]
 
 
 def _plain_resources(resources: Mapping[str, Any]) -> Document:

@@ -45,6 +45,11 @@ def grace_of(task: TaskSpec) -> int:
     return max(MIN_GRACE, task.grace_period)
 
 
+def flush_of(task: TaskSpec) -> int:
+    """Seconds for which the data of an ended program may be sent; 0 for a task that writes to no store."""
+    return task.flush.timeout if task.flushes else 0
+
+
 def _time_of(job: Job, task: TaskSpec) -> int | None:
     changed = job.task(task.name).time
     return task.time if changed is None else changed or None
@@ -52,7 +57,7 @@ def _time_of(job: Job, task: TaskSpec) -> int | None:
 
 def _delays(job: Job, task: TaskSpec) -> int:
     delay = 0 if task.primary else task.termination_delay
-    return delay + grace_of(task) + job.spec.hold_on_failure + MARGIN
+    return delay + grace_of(task) + flush_of(task) + job.spec.hold_on_failure + MARGIN
 
 
 def _longest(job: Job) -> int:

@@ -14,13 +14,14 @@ from overspan.adapters.kubernetes.manifests.containers import Parts, render_main
 from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, place_members, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
-from overspan.adapters.kubernetes.manifests.lifetimes import grace_of, limit_pod
+from overspan.adapters.kubernetes.manifests.lifetimes import flush_of, grace_of, limit_pod
 from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
 from overspan.adapters.kubernetes.manifests.overlay import lay_overlays
 from overspan.adapters.kubernetes.manifests.resources import render_needs
-from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE
+from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE, KILL_VARIABLE
 from overspan.adapters.kubernetes.manifests.security import restrict_pod
 from overspan.adapters.kubernetes.manifests.services import name_shared
+from overspan.adapters.kubernetes.manifests.storage import render_mover_volumes
 from overspan.adapters.kubernetes.observation.launch_summaries import ends_others
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBERS, RUN, TASK
 from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
@@ -57,11 +58,11 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "automountServiceAccountToken": bool(settings.service_account),
-        "terminationGracePeriodSeconds": grace_of(task),
+        "terminationGracePeriodSeconds": grace_of(task) + flush_of(task),
         "activeDeadlineSeconds": limit_pod(job, task, settings),
         **_render_placing(plan, settings, task, parts),
         "containers": [main],
-        "volumes": render_volumes_of(parts),
+        "volumes": [*render_volumes_of(parts), *render_mover_volumes(plan, task)],
     }
     labels = {
         **settings.labels,
@@ -160,7 +161,7 @@ def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, p
     spec = {**pod["spec"], "hostname": "", **marks.fields}
     if names.has_names(job):
         spec["subdomain"] = names.name_domain(job)
-    known = {END_VARIABLE, *template.variables.own}
+    known = {END_VARIABLE, KILL_VARIABLE, *template.variables.own}
     main = next(item for item in spec["containers"] if item["name"] == MAIN)
 
     def name(index: int) -> str:
@@ -198,6 +199,8 @@ def _render_pod(context: _RenderContext, index: int) -> Document:
     if company:
         spec["affinity"] = _join_affinity(spec.get("affinity", {}), company)
     own = context.template.variables.render_node(index)
+    if flush_of(task):
+        own.append({"name": KILL_VARIABLE, "value": str(grace_of(task))})
     if ends_others(job.spec, task):
         end = make_mark(plan.token, task.name, index, pods.attempt, pods.run)
         own.append({"name": END_VARIABLE, "value": end})

@@ -38,7 +38,9 @@ from overspan.adapters.kubernetes.manifests.services import (
     render_service,
     render_shared,
 )
+from overspan.adapters.kubernetes.manifests.storage import render_mover_program, render_store_secrets
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.bridge.model.storage import StoreAccess
 
 __all__ = [
     "LaunchPlan",
@@ -62,7 +64,7 @@ class Objects(NamedTuple):
     configs: tuple[Document, ...]
     secret: Document | None
     exported: tuple[Document, ...]
-    """The Secrets with the environments of batch scripts."""
+    """The Secrets with the environments of batch scripts, and with the stores that tasks have folders of."""
     service: Document | None
     gang: tuple[Document, ...]
     pods: tuple[Document, ...]
@@ -102,10 +104,17 @@ def plan_with_backend(
     return replace(plan, backend=choice.backend), choice
 
 
-def render(launch: Launch, plan: LaunchPlan, settings: Settings, *, trial: bool = False) -> Objects:
+def render(
+    launch: Launch,
+    plan: LaunchPlan,
+    settings: Settings,
+    stores: Mapping[str, StoreAccess] | None = None,
+    *,
+    trial: bool = False,
+) -> Objects:
     """The objects of a launch with the pods of each task's first attempt; with `trial` one pod of each is enough.
 
-    Raises InvalidRequest.
+    Without `stores` there is no Secret of them. Raises InvalidRequest, and Denied for credentials that cannot be read.
     """
     settings = settle_partition(settings, plan.job.spec.partition)
     templates = _make_pod_templates(plan, settings)
@@ -117,10 +126,14 @@ def render(launch: Launch, plan: LaunchPlan, settings: Settings, *, trial: bool 
         configs=(
             *render_archives(plan.token, plan.files),
             *render_commands(plan, settings),
+            *render_mover_program(plan),
             *_render_shared(plan, templates),
         ),
         secret=render_secret(launch, {**draw_key(plan.job), **list_access(launch, plan, settings)}),
-        exported=render_exported(launch.token, launch.job, settings),
+        exported=(
+            *render_exported(launch.token, launch.job, settings),
+            *(() if stores is None else render_store_secrets(launch, stores)),
+        ),
         service=render_service(plan),
         gang=render_group(plan.backend, plan.token, count_gang(plan.job), templates[0].pod),
         pods=tuple(pod for template in templates for pod in _render_first(plan, settings, template, nodes)),

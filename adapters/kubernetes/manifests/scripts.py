@@ -26,6 +26,8 @@ SCRIPTS_DIR = f"{BASE}/scripts"
 COMMANDS_DIR = f"{BASE}/commands"
 """Slurm's commands, where the pod has them (commands.py)."""
 
+KILL_VARIABLE = "OVERSPAN_KILL_AFTER"
+"""Seconds from TERM to KILL where the pod's own grace is longer; the task's program does not see the variable."""
 END_VARIABLE = "OVERSPAN_END_MARK"
 """The end mark of the node run; the task's program does not see the variable."""
 END_WORD = "overspan-end"
@@ -133,6 +135,10 @@ WORK = (
     '  if [ "$1$$" = TERM1 ]; then kill -s TERM -- -1; else kill -s "$1" "$_child"; fi 2>/dev/null\n'
     "}\n"
     'for _name in HUP INT QUIT USR1 USR2 ALRM TERM; do trap "hand_on $_name" $_name; done\n'
+    f"_kill=${KILL_VARIABLE}; unset {KILL_VARIABLE}\n"
+    "end_all() { if [ $$ = 1 ]; then kill -s KILL -- -1; else kill -s KILL $_child; fi; }\n"
+    'limit() { hand_on TERM; { sleep "$_kill"; end_all; } >/dev/null 2>&1 & }\n'
+    '[ -z "$_kill" ] || trap limit TERM\n'
     "_shell=/bin/sh; [ -x /bin/bash ] && _shell=/bin/bash\n"
     f'[ ! -d {COMMANDS_DIR} ] || export "PATH={COMMANDS_DIR}:$PATH"\n'
     f"ln -sfn {POD_DIR}/notice {RUN_DIR}/notice 2>/dev/null || export OVERSPAN_RUN_DIR={POD_DIR}\n"

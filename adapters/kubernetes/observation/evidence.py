@@ -6,12 +6,14 @@ containerd's termination reasons.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.runtime.data.requests import PASSES
 
 SETUP_FAILED = "setup failed"
 """What a pod's script writes into the termination log when its `setup` fails."""
@@ -153,7 +155,39 @@ def _judge_status(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
     return None, ""
 
 
+class FlushEnd(NamedTuple):
+    """What came of a pod's data: with an `error`, `left` bytes of it are not in the store."""
+
+    error: str = ""
+    left: int = 0
+
+
+def judge_flush(record: PodRecord, lost: bool) -> FlushEnd | None:
+    """What came of a pod's data; None while it is on its way. `lost` is whether the pod is beyond reach."""
+    try:
+        told = json.loads(record.data_end)
+        return FlushEnd(str(told["error"]), int(told["left"]))
+    except (ValueError, KeyError, TypeError):
+        pass
+    if record.phase in ("Succeeded", "Failed"):
+        return FlushEnd(_join(f"what sends it has ended ({record.data_reason or 'it never started'})", record.data_end))
+    return FlushEnd("the pod is gone that had it") if lost else None
+
+
+def _judge_fetch(record: PodRecord) -> tuple[Cause | None, str]:
+    """Data that could not be brought before the start."""
+    if not record.fetch_code or record.started_at is not None:
+        return None, ""
+    words = _join("its data could not be brought", record.fetch_words)
+    if record.fetch_code == PASSES:
+        return Cause.BOOT, words
+    return (Cause.NODE if record.fetch_code in _ENDED_BY_SIGNAL else Cause.SETUP), words
+
+
 def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
+    cause, detail = (None, "") if ordered else _judge_fetch(record)
+    if cause is not None:
+        return cause, detail
     if _is_unbegun(record):
         # Also of the kernel, for memory: what waits there uses none to speak of.
         how = "the pod was deleted" if record.deleting_at is not None else "its container was ended"

@@ -20,6 +20,7 @@ from overspan.adapters.kubernetes.observation.projection import (
     find_eviction,
     format_cursor,
     is_placed,
+    is_sending,
     is_unready,
     parse_cursor,
     project,
@@ -27,7 +28,8 @@ from overspan.adapters.kubernetes.observation.projection import (
     take_snapshot,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord
-from overspan.bridge.model.events import Event, Probed, Queued
+from overspan.bridge.model.events import Event, Flushing, Probed, Queued
+from overspan.bridge.runtime.data.requests import FlushProgress
 
 MISSING_SECONDS = 30.0
 """Seconds until a missing pod counts as lost: the watch may be late, or a creation under way."""
@@ -91,6 +93,12 @@ class WatchedLaunch:
     """What events say of pods that do not start, by uid."""
     failures: Mapping[str, ProbeFailure] = field(default_factory=dict)
     """What events say of probes that fail, by uid."""
+    lost: frozenset[str] = frozenset()
+    """The uids of pods that are deleted on nodes that do not answer."""
+    sending: Mapping[str, FlushProgress] = field(default_factory=dict)
+    """How far the data of ended programs is, by pod uid."""
+    sent: dict[tuple[str, int], FlushProgress] = field(default_factory=dict)
+    """The same of attempts, as last reported."""
     probed: dict[str, ProbeFailure] = field(default_factory=dict)
     """The failures that were last reported, by uid."""
     touched: float = -math.inf
@@ -109,6 +117,11 @@ class WatchedLaunch:
         """The launch's token."""
         return self.summary.token
 
+    @property
+    def flushes(self) -> bool:
+        """Whether any of its tasks writes to an object store."""
+        return any(task.flush for task in self.summary.tasks)
+
     def waits(self, task: str) -> bool:
         """Whether the pods of a task wait at a start gate."""
         summary = self.summary.task(task)
@@ -117,6 +130,8 @@ class WatchedLaunch:
     def snapshot(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:
         """Its pods, with the ends that are known from logs alone."""
         heard = (end_by_log(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
+        if self.lost:
+            heard = (pod._replace(deleting_at=pod.asked_at) if pod.uid in self.lost else pod for pod in heard)
         return take_snapshot(heard, [*gone, *self.tombstones.values()])
 
     def project(self, snapshot: PodSnapshot, since: str, now: float) -> Report | None:
@@ -147,6 +162,7 @@ class WatchedLaunch:
                 events, self.reason = (Queued(now, reason),), reason
         elif self.cursor.granted:
             events += (*self._report_troubles(snapshot, now), *self._report_probes(snapshot, projection.cursor, now))
+            events += tuple(self._report_sending(snapshot, projection.cursor, now))
         if not events:
             return None
         self.granting = projection.cursor.granted and not self.cursor.granted
@@ -192,6 +208,28 @@ class WatchedLaunch:
             if last is None or failure.answer != last.answer or failure.tries >= 2 * last.tries:
                 self.probed[record.uid] = failure
                 yield Probed(now, task.name, attempt, failure.tries, failure.answer)
+
+    def list_sending(self, snapshot: PodSnapshot, cursor: Cursor) -> list[PodRecord]:
+        """The pods whose programs have ended, and whose data is on its way."""
+        return [
+            record
+            for (task, attempt, index), record in snapshot.pods.items()
+            if is_sending(cursor.tasks.get(task), attempt, index) and not record.data_end
+        ]
+
+    def _report_sending(self, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Iterable[Event]:
+        """How far the data of ended programs is, where that has changed."""
+        found: dict[tuple[str, int], FlushProgress] = {}
+        for record in self.list_sending(snapshot, cursor):
+            told = self.sending.get(record.uid)
+            if told is not None:
+                key = record.task, record.attempt
+                before = found.get(key, FlushProgress(0))
+                found[key] = FlushProgress(before.left + told.left, before.trouble or told.trouble)
+        for (task, attempt), progress in found.items():
+            if self.sent.get((task, attempt)) != progress:
+                yield Flushing(now, task, attempt, *progress)
+        self.sent = found
 
     def _note_missing(self, snapshot: PodSnapshot, now: float) -> None:
         """Count node runs as lost whose pod has been missing for long."""

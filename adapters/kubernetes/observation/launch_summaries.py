@@ -29,6 +29,8 @@ class TaskSummary:
     """Whether its programs also print an end mark into their logs."""
     waits: bool = False
     """Whether its pods wait at a start gate."""
+    flush: int = 0
+    """Seconds for which the data of its ended programs may be sent; 0 for a task that writes to no store."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
             has_hook=bool(spec.on_preemption.strip()),
             prints_end_mark=ends_others(job.spec, spec),
             waits=has_start_gate(job, spec),
+            flush=spec.flush.timeout if spec.flushes else 0,
         )
         for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
         if not task.over

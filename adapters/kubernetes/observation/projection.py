@@ -13,11 +13,11 @@ from itertools import groupby
 from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
-from overspan.adapters.kubernetes.observation.evidence import has_begun, judge_end, judge_gone
+from overspan.adapters.kubernetes.observation.evidence import has_begun, judge_end, judge_flush, judge_gone
 from overspan.adapters.kubernetes.observation.launch_summaries import LaunchSummary, TaskSummary
 from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Event, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
+from overspan.bridge.model.events import Event, Flushed, Granted, LaunchLost, NodeEnded, NodeStarted, TaskReady
 
 NONE, STARTED, READY, ENDED = range(4)
 """How much of one node run has been reported."""
@@ -64,11 +64,20 @@ class Progress:
 
     attempt: int
     nodes: tuple[int, ...]
+    sends: bool = False
+    """Whether data of the attempt may still be on its way, as far as has been reported."""
 
 
 def is_unready(progress: Progress) -> bool:
     """Whether a task was reported as started, and not yet as ready."""
     return progress.nodes[0] % 4 == STARTED
+
+
+def is_sending(progress: Progress | None, attempt: int, index: int) -> bool:
+    """Whether the end of a node's program was reported, and not yet what came of its data."""
+    if progress is None or not progress.sends or progress.attempt != attempt:
+        return False
+    return progress.nodes[index] % 4 == ENDED
 
 
 @dataclass(frozen=True)
@@ -79,18 +88,26 @@ class Cursor:
     tasks: Mapping[str, Progress] = field(default_factory=dict)
 
     def over(self, record: PodRecord) -> bool:
-        """Whether the end of that pod has been reported."""
+        """Whether the end of that pod has been reported, and what came of its data."""
         progress = self.tasks.get(record.task)
         if progress is None or not 0 <= record.index < len(progress.nodes):
             return False
         if record.attempt != progress.attempt:
             return record.attempt < progress.attempt
+        if progress.sends:
+            return False
         run, level = divmod(progress.nodes[record.index], 4)
         return record.run < run or (record.run == run and level == ENDED)
 
 
+_SENDS = ":sends"
+
+
 def format_cursor(cursor: Cursor, summary: LaunchSummary) -> str:
-    """The cursor as the store keeps it: `granted;place:attempt:levels`, levels run-length coded; '' for nothing."""
+    """The cursor as the store keeps it, '' for nothing: `granted;place:attempt:levels`, with `:sends` for that fact.
+
+    Levels are run-length coded.
+    """
     if not cursor.granted:
         return ""
     parts = ["1"]
@@ -99,7 +116,7 @@ def format_cursor(cursor: Cursor, summary: LaunchSummary) -> str:
         if progress is not None:
             runs = ((value, len(list(same))) for value, same in groupby(progress.nodes))
             coded = ",".join(str(value) if count == 1 else f"{value}x{count}" for value, count in runs)
-            parts.append(f"{place}:{progress.attempt}:{coded}")
+            parts.append(f"{place}:{progress.attempt}:{coded}{_SENDS if progress.sends else ''}")
     return ";".join(parts)
 
 
@@ -115,7 +132,8 @@ def parse_cursor(text: str, summary: LaunchSummary) -> Cursor:
 
 
 def _parse_progress(part: str, summary: LaunchSummary) -> tuple[str, Progress]:
-    place, attempt, coded = part.split(":")
+    sends = part.endswith(_SENDS)
+    place, attempt, coded = part.removesuffix(_SENDS).split(":")
     task = summary.tasks[int(place)]
     nodes: list[int] = []
     for run in coded.split(","):
@@ -123,7 +141,7 @@ def _parse_progress(part: str, summary: LaunchSummary) -> tuple[str, Progress]:
         nodes += [int(value)] * int(count or 1)
     if len(nodes) != task.nodes:
         raise ValueError(part)
-    return task.name, Progress(int(attempt), tuple(nodes))
+    return task.name, Progress(int(attempt), tuple(nodes), sends)
 
 
 # --- the pods --------------------------------------------------------------------------------------------------------
@@ -187,7 +205,12 @@ def project(summary: LaunchSummary, snapshot: PodSnapshot, cursor: Cursor, now: 
             gathered = summary.together and progress.attempt == task.attempt
             for index in range(task.nodes):
                 events += _project_node(task, progress.attempt, index, nodes, _AttemptView(snapshot, now, gathered))
-            tasks[task.name] = Progress(progress.attempt, tuple(nodes))
+            sends = progress.sends
+            if sends and all(node % 4 == ENDED for node in nodes):
+                flushed = _project_flush(task, progress.attempt, nodes, snapshot, now)
+                sends = not flushed
+                events += flushed
+            tasks[task.name] = Progress(progress.attempt, tuple(nodes), sends)
     events.sort(key=lambda event: event.at)
     return Projection(tuple(events), Cursor(True, tasks) if tasks != cursor.tasks else cursor)
 
@@ -245,7 +268,7 @@ def _find_progress(task: TaskSummary, snapshot: PodSnapshot, cursor: Cursor) -> 
     newest = max(attempts, default=None)
     if newest is None or (known is not None and known.attempt == newest):
         return known
-    return Progress(newest, (0,) * task.nodes)
+    return Progress(newest, (0,) * task.nodes, bool(task.flush))
 
 
 class _AttemptView(NamedTuple):
@@ -281,6 +304,21 @@ def _project_node(task: TaskSummary, attempt: int, index: int, nodes: list[int],
         yield NodeEnded(at, task.name, attempt, index, run, *fields)
         level = ENDED
     nodes[index] = 4 * run + level
+
+
+def _project_flush(task: TaskSummary, attempt: int, nodes: list[int], snapshot: PodSnapshot, now: float) -> list[Event]:
+    """What came of the data of an attempt whose programs have all ended; empty while some is on its way."""
+    left, errors = 0, []
+    for index in range(len(nodes)):
+        record, gone = snapshot.find((task.name, attempt, index))
+        if record is None:
+            continue
+        flush = judge_flush(record, gone or is_unbound(record) or is_stuck(record, now))
+        if flush is None:
+            return []
+        left += flush.left
+        errors += [flush.error] if flush.error else []
+    return [Flushed(now, task.name, attempt, "; ".join(dict.fromkeys(errors)), left)]
 
 
 def _moved(task: TaskSummary, attempt: int, run: int, seen: _AttemptView) -> bool:

@@ -21,6 +21,8 @@ GO = DOMAIN + "go"
 MEMBERS = DOMAIN + "members"
 """Annotation of pods of groups whose members come and go: which there are now (members_file.py)."""
 MAIN = "main"
+FETCHER, MOVER = "fetch", "data"
+"""The containers that move the data of object stores."""
 
 NOTICE = DOMAIN + "notice"
 PRIMARIES_DONE = "primaries_done"
@@ -84,6 +86,14 @@ class PodRecord(NamedTuple):
     """What `main` left in its termination log, also where the pod has a message of its own."""
     limited_since: float | None = None
     """Since when its deadline (`activeDeadlineSeconds`) counts: its node has known it since then."""
+    fetch_code: int | None = None
+    """The exit code of the container that brings data before the start."""
+    fetch_words: str = ""
+    """What it has left in its termination log."""
+    data_end: str = ""
+    """What the container that sends data has left in its termination log; '' until then."""
+    data_reason: str = ""
+    """Why it ended, in the runtime's word."""
     leaves_at: float | None = None
     """When it is to end although its program goes on, as its notice says: the primaries of its group are done."""
 
@@ -110,6 +120,7 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
     before = _statuses(status.get("initContainerStatuses"))
     conditions = {str(item.get("type")): item for item in _mappings(status.get("conditions"))}
     ended = _state(containers.get(MAIN), "terminated")
+    fetched, sent = _state(before.get(FETCHER), "terminated"), _state(before.get(MOVER), "terminated")
     waiting_reason, waiting_message = _read_waiting(conditions, [*before.values(), *containers.values()])
     started = ended.get("startedAt") or _state(containers.get(MAIN), "running").get("startedAt")
     node = spec.get("nodeName") or ""
@@ -147,6 +158,10 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         asked_at=_read_asked(metadata),
         last_word=ended.get("message") or "",
         limited_since=read_time(status.get("startTime")),
+        fetch_code=_number(fetched.get("exitCode")) if fetched else None,
+        fetch_words=fetched.get("message") or "",
+        data_end=sent.get("message") or "",
+        data_reason=sys.intern(sent.get("reason") or ""),
         leaves_at=_read_leave(notes.get(NOTICE)),
         owner=_read_owner(metadata),
     )

@@ -26,6 +26,11 @@ ABANDON = "abandon"
 END = "end"
 """The launch is over: end, and remove what is in the store."""
 
+END_FILE = "end"
+"""In the root of a pod's mover: its pod ends."""
+PASSES = 75
+"""The exit code (EX_TEMPFAIL, sysexits.h) of a mover that ends because of something that may be over in a while."""
+
 
 class DataRequest(NamedTuple):
     """Something that is asked of the mover, for an attempt of a task."""

@@ -32,9 +32,8 @@ resources:
 def pools(lab: Lab, kube_rig: KubeRig) -> Iterator[Lab]:
     """Both clusters, whose nodes and pods reach the daemon's port for jobs."""
     settings: dict[str, Any] = json.loads(lab.config.read_text())
-    nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
-    node = next(each["address"] for each in nodes[0]["status"]["addresses"] if each["type"] == "InternalIP")
-    settings["clusters"]["kube"] |= {"image": "rig/python:1", "daemon_address": find_own_address(node)}
+    address = find_own_address(kube_rig.find_node_address(1))
+    settings["clusters"]["kube"] |= {"image": "rig/python:1", "daemon_address": address}
     settings["clusters"]["leo"]["daemon_address"] = find_own_address(find_address(lab.site.rig))
     lab.config.write_text(json.dumps(settings))
     yield lab

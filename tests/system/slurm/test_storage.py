@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.rigs.reach import find_gateway
+from tests.rigs.reach import find_address
 from tests.stores import TestStore, run_store
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import native_of
+from tests.system.watchers import find_own_address
 from tests.waiting import WaitUntil
 
 SECRET = "testing-secret"
@@ -22,7 +24,7 @@ CACHED = "resources: {cpus: 1, memory: 100M}\nfile_mounts: {./out: {source: s3:/
 @pytest.fixture(scope="module", name="shared_store")
 def share_store(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStore]:
     """moto's server, where the nodes reach it."""
-    with run_store(tmp_path_factory.mktemp("store"), find_gateway(site.rig)) as store:
+    with run_store(tmp_path_factory.mktemp("store"), find_own_address(find_address(site.rig))) as store:
         yield store
 
 
@@ -77,8 +79,6 @@ class TestModes:
         run = "set -e; cat in/a; cp in/a out/a; head -c 20M /dev/urandom > out/b; sha256sum < out/b; exit 0"
         job = start(lab, f"resources: {{cpus: 1, memory: 100M}}\nfile_mounts: {mounts}\nrun: {run}\n")
         lab.until(job, "COMPLETED", timeout=90)
-        import hashlib
-
         texts = store.texts("lab", "run/")
         assert texts["run/a"] == b"hello"
         said = wait_until(lambda: lab.log(job) if "-" in lab.log(job) else "", 20, "the output")

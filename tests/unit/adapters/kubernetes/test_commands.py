@@ -18,7 +18,7 @@ import pytest
 from tests.unit.adapters.kubernetes.samples import configure, main_of, make_launch, read_file, read_script, render_job
 
 from overspan.adapters.kubernetes.launches.gang import GangBackend
-from overspan.adapters.kubernetes.manifests import commands as pod_commands
+from overspan.adapters.kubernetes.manifests import programs
 from overspan.adapters.kubernetes.manifests.commands import (
     ASKING,
     BODY,
@@ -34,6 +34,7 @@ from overspan.adapters.kubernetes.planning import render_plan
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.runtime import zip_application
 
+ROOT = "overspan.bridge.runtime.srun.pod_commands"
 TWO = "#!/bin/sh\n#SBATCH -N 2 -n 4 --gpus-per-node=2\nsrun hostname\n"
 HET = "#!/bin/sh\n#SBATCH -n 1\n#SBATCH hetjob\n#SBATCH -n 1\nsrun hostname\n"
 
@@ -89,7 +90,7 @@ def test_the_program_is_small_whole_and_always_the_same(tmp_path: Path) -> None:
     assert len(program) < 140_000
     # Enough others for it to be forgotten.
     for number in range(4):
-        pod_commands.build_program(f"# {number}\n")
+        programs.build_program(f"# {number}\n", ROOT)
     assert pack_program(MOUNTED) == program
     path = tmp_path / "commands.pyz"
     path.write_bytes(program)
@@ -259,12 +260,12 @@ def test_submissions_at_the_same_time_build_the_program_once(monkeypatch: pytest
         calls.append(1)
         return read()
 
-    monkeypatch.setattr(pod_commands, "read_sources", note)
+    monkeypatch.setattr(programs, "read_sources", note)
     together = threading.Barrier(4)
 
     def build(_: int) -> bytes:
         together.wait()
-        return pod_commands.build_program("# of this test\n")
+        return programs.build_program("# of this test\n", ROOT)
 
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(build, range(4)))) == len(calls) == 1

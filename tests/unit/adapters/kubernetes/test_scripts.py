@@ -131,6 +131,17 @@ def test_setup_and_run_are_one_program_with_the_exit_code_of_run(shell: str, tmp
     assert not (tmp_path / "message").exists()
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_program_that_does_not_end_is_killed_where_the_pod_lives_longer(shell: str, tmp_path: Path) -> None:
+    text = "trap 'echo caught' TERM; env | grep KILL_AFTER; echo begun; while :; do sleep 0.02; done"
+    with started(shell, move(WORK, tmp_path), *work("", text), OVERSPAN_KILL_AFTER="1") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(DEADLINE) == 137
+        assert process.stdout.read() == "caught\n"
+
+
 def script(text: str, here: Path, /, **place: str) -> list[str]:
     """The arguments for a batch script that works in a folder."""
     where = ScriptContext(**{"folder": str(here), "umask": "027", **place})

@@ -1,0 +1,197 @@
+"""Folders of object stores in a pod: the volume that has them, and the containers that move what is in it. Pure.
+
+    fetch   brings the data before the task's container starts, and ends
+    data    where the task writes: sends what is written beside the task's container, and the rest after its end
+
+`data` is an init container that is restarted always, which Kubernetes ends last (sidecar containers, since 1.29). The
+pod's grace is the program's and the flush's; the first process of the task's container keeps to its own part of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from overspan.adapters.contract import Launch
+from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
+from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
+from overspan.adapters.kubernetes.manifests.programs import build_program
+from overspan.adapters.kubernetes.manifests.scripts import BASE, make_command
+from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, check_targets, resolve_target
+from overspan.adapters.kubernetes.observation.records import FETCHER, MOVER
+from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.store_files import render_stores
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
+from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.requests import END_FILE
+
+Document = dict[str, Any]
+
+_ROOT = f"{BASE}/data"
+_PROGRAM_DIR = f"{BASE}/data-program"
+_HOME_DIR = f"{BASE}/data-home"
+_VOLUME, _PROGRAM_VOLUME, _STORES_VOLUME = (f"{VOLUME_PREFIX}{end}" for end in ("data", "data-program", "stores"))
+_PROGRAM = "data.pyz"
+_MODULE = "overspan.bridge.runtime.data.pod_mover"
+_MAIN = f"""\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("the python3 of this image is older than 3.9, which moving data needs")
+from {_MODULE} import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+_RUN = (
+    "# TERM becomes a file: what comes before a program has a handler is lost to the first process of a container.\n"
+    f"trap ': >{_ROOT}/{END_FILE}' TERM\n"
+    "command -v python3 >/dev/null 2>&1 || {\n"
+    "  echo 'the image has no python3, which moving data needs' >/dev/termination-log; exit 1\n"
+    "}\n"
+    f'python3 -I -S {_PROGRAM_DIR}/{_PROGRAM} "$@" &\n'
+    "child=$!; wait $child; code=$?\n"
+    "# A signal ends a wait too.\n"
+    "while kill -0 $child 2>/dev/null; do wait $child; code=$?; done\n"
+    "exit $code\n"
+)
+_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}}
+_OF_TASK = ("image", "imagePullPolicy", "securityContext")
+"""What the containers have of the task's, so that both may read and write the same files."""
+
+
+def find_mount_obstacle(spec: JobSpec) -> str:
+    """Why a job with this specification can have no object stores in pods; empty where it can.
+
+    Each pod has a mover of its own, which knows nothing of what others write to the same folder.
+    """
+    written = [mount.url for task in spec.tasks for mount in task.storage if mount.mode is MountMode.MOUNT_CACHED]
+    if any(task.flushes and (task.num_nodes > 1 or task.elastic is not None) for task in spec.tasks):
+        return "what is written is sent from tasks of one node there"
+    if len(set(written)) < len(written):
+        return "one task alone can write to a folder of a store there"
+    return ""
+
+
+# --- the task's own container ----------------------------------------------------------------------------------------
+
+
+def mount_storage(job: Job, task: TaskSpec, workdir: str) -> Mounts:
+    """What the task's container mounts. Raises InvalidRequest for targets that cannot be."""
+    if not task.storage:
+        return Mounts()
+    mounts = [_mount(job, mount, _locate(number, task, mount, workdir)) for number, mount in enumerate(task.storage)]
+    check_targets(task, [mount["mountPath"] for mount in mounts])
+    return Mounts(({"name": _VOLUME, "emptyDir": {}},), tuple(mounts))
+
+
+def link_storage(task: TaskSpec) -> tuple[tuple[str, str], ...]:
+    """What has to appear below the home, which only the container knows: the path that is mounted, and the link's."""
+    found = ((number, mount.target) for number, mount in enumerate(task.storage))
+    return tuple((_name_home(number), target[2:]) for number, target in found if target.startswith("~/"))
+
+
+def _locate(number: int, task: TaskSpec, mount: StorageMount, workdir: str) -> str:
+    if mount.target.startswith("~/"):
+        return _name_home(number)
+    return resolve_target(task, mount.target, workdir)
+
+
+def _name_home(number: int) -> str:
+    return f"{_HOME_DIR}/{number}"
+
+
+def _mount(job: Job, mount: StorageMount, path: str) -> Document:
+    found: Document = {"name": _VOLUME, "mountPath": path, "subPath": place_mount("", job.id, mount).files}
+    if mount.mode is MountMode.COPY:
+        found["readOnly"] = True
+    return found
+
+
+# --- the containers beside it ----------------------------------------------------------------------------------------
+
+
+def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Mapping[str, Any]) -> list[Document]:
+    """The init containers that move a task's data; `main` is the task's own container."""
+    if not task.storage:
+        return []
+    text = json.dumps(
+        {"job": plan.job.id, "task": task.name, "mounts": [encode(mount) for mount in task.storage]},
+        separators=(",", ":"),
+    )
+    own = {key: main[key] for key in _OF_TASK if key in main}
+    if settings.data_image:
+        own["image"] = settings.data_image
+    mounts = [
+        {"name": _VOLUME, "mountPath": _ROOT},
+        {"name": _PROGRAM_VOLUME, "mountPath": _PROGRAM_DIR, "readOnly": True},
+        {"name": _STORES_VOLUME, "mountPath": f"{_ROOT}/stores", "readOnly": True},
+    ]
+
+    def render(name: str, verb: str) -> Document:
+        words = make_command(_RUN, [verb, _ROOT, text])
+        return {"name": name, **own, **words, "resources": _RESOURCES, "volumeMounts": mounts}
+
+    movers = [render(FETCHER, "fetch")]
+    if task.flushes:
+        movers.append({**render(MOVER, "send"), "restartPolicy": "Always"})
+    return movers
+
+
+def render_mover_volumes(plan: LaunchPlan, task: TaskSpec) -> tuple[Document, ...]:
+    """The volumes of these containers alone."""
+    if not task.storage:
+        return ()
+    name = name_data(plan.token)
+    return (
+        {"name": _PROGRAM_VOLUME, "configMap": {"name": name}},
+        {"name": _STORES_VOLUME, "secret": {"secretName": name}},
+    )
+
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+
+
+def name_data(token: str) -> str:
+    """The name of the ConfigMap with the program, and of the Secret with the stores."""
+    return f"{name_anchor(token)}-data"
+
+
+def render_mover_program(plan: LaunchPlan) -> tuple[Document, ...]:
+    """The ConfigMap of the program; none where no task has storage."""
+    if not any(task.storage for task in plan.job.spec.tasks):
+        return ()
+    program = build_program(_MAIN, _MODULE)
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name_data(plan.token), "labels": label_launch(plan.token)},
+            "immutable": True,
+            "binaryData": {_PROGRAM: base64.b64encode(program).decode("ascii")},
+        },
+    )
+
+
+def render_store_secrets(launch: Launch, stores: Mapping[str, StoreAccess]) -> tuple[Document, ...]:
+    """The Secret with how the stores are reached, with the credentials as they are now; none without storage.
+
+    Raises Denied where they cannot be read, or a store is not known any more.
+    """
+    files = render_stores(launch.job, stores, "")
+    if not files:
+        return ()
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "immutable": True,
+            "metadata": {"name": name_data(launch.token), "labels": label_launch(launch.token)},
+            "data": {path.rpartition("/")[2]: base64.b64encode(data).decode() for path, data in files.items()},
+        },
+    )

@@ -1,0 +1,116 @@
+"""The data mover of one pod: it brings the task's data before the start, and sends what is written until the pod ends.
+
+    fetch ROOT DOCUMENT    bring the data below ROOT, and end
+    send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end
+
+DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. What came of it is left in the container's termination
+log: words where data could not be brought, {"error", "left"} where it was to be sent. A container that is started
+again goes on: what was asked and answered is below ROOT too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Optional
+
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.storage import StorageMount
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.mover import Mover
+from overspan.bridge.runtime.data.requests import END_FILE, FETCH, FLUSH, PASSES, DataAnswer, DataRequest, MoverFiles
+
+TERMINATION_LOG = "/dev/termination-log"
+LONGEST_WORDS = 1000
+"""Of what is left there; a kubelet keeps 4096 bytes."""
+_LOOK = 0.1
+_TELL_SECONDS = 2.0
+
+
+def read_job(text: str) -> Job:
+    """The job of a document, with its one task. ValueError for another text."""
+    document = json.loads(text)
+    mounts = tuple(decode(StorageMount, mount) for mount in document["mounts"])
+    spec = JobSpec(str(document["task"]), (TaskSpec(str(document["task"]), storage=mounts),))
+    return new_job(int(document["job"]), spec, 0.0)
+
+
+class PodMover:
+    """The two things that are asked of a mover, which has the files of requests and answers below `root`."""
+
+    def __init__(self, root: str, job: Job) -> None:
+        directory = RunDirectory(os.path.join(root, "run"), 0)
+        self._mover = Mover(directory, root, job)
+        self._files = MoverFiles(directory)
+        self._end_file = os.path.join(root, END_FILE)
+        self._task = job.spec.tasks[0].name
+
+    def start(self) -> None:
+        """Begin to do what is asked. Raises OSError."""
+        self._files.make()
+        threading.Thread(target=self._mover.serve, daemon=True).start()
+
+    def fetch(self) -> int:
+        """Have the task's data brought; gives the exit code."""
+        request = DataRequest(FETCH, self._task)
+        self._files.ask(request)
+        answer = self._read_answer(request)
+        while answer is None:
+            if os.path.exists(self._end_file):
+                return 128 + signal.SIGTERM
+            time.sleep(_LOOK)
+            answer = self._read_answer(request)
+        if not answer.error:
+            return 0
+        _leave(answer.error[:LONGEST_WORDS])
+        return PASSES if answer.passes else 1
+
+    def send(self) -> int:
+        """Wait until the pod ends, and have all data sent; gives the exit code."""
+        while not os.path.exists(self._end_file):
+            time.sleep(_LOOK)
+        request = DataRequest(FLUSH, self._task)
+        self._files.ask(request)
+        answer, tell_at = self._read_answer(request), time.monotonic() + _TELL_SECONDS
+        while answer is None:
+            if time.monotonic() >= tell_at:
+                tell_at += _TELL_SECONDS
+                self._tell_progress()
+            time.sleep(_LOOK)
+            answer = self._read_answer(request)
+        _leave(json.dumps({"error": answer.error[:LONGEST_WORDS], "left": answer.left}))
+        return 1 if answer.error else 0
+
+    def _read_answer(self, request: DataRequest) -> Optional[DataAnswer]:
+        return next((answer for answer in self._files.read_answers() if answer.request == request), None)
+
+    def _tell_progress(self) -> None:
+        """Say how far the flush is, for whoever reads the container's log."""
+        progress = self._files.read_progress(self._task, 0)
+        if progress is not None:
+            print(json.dumps({"left": progress.left, "trouble": progress.trouble}), flush=True)
+
+
+def _leave(text: str) -> None:
+    print(text, flush=True)
+    try:
+        with open(TERMINATION_LOG, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        print(f"{TERMINATION_LOG}: {error}", flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Do one of the two; gives the exit code."""
+    verb, root, text = words
+    mover = PodMover(root, read_job(text))
+    mover.start()
+    code = mover.send() if verb == "send" else mover.fetch()
+    # Threads that wait for a store would keep the process.
+    os._exit(code)

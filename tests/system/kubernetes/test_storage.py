@@ -1,0 +1,185 @@
+"""Storage in an object store in real pods: what jobs write is there at their end, and credentials nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rigs.kube import PYTHON_IMAGE, SMALL_IMAGE, KubeRig
+from tests.stores import TestStore, run_store
+from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.kubernetes.tolerations import SOON
+from tests.system.watchers import find_own_address
+from tests.waiting import WaitUntil
+
+SECRET = "testing-secret"
+CREDENTIALS = f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n"
+RESOURCES = "resources: {cpus: 0.1, memory: 100M%s}\n"
+MOUNT = "file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
+CACHED = RESOURCES % "" + MOUNT
+
+
+@pytest.fixture(scope="module", name="shared_store")
+def share_store(kube_rig: KubeRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStore]:
+    """moto's server, where pods reach it."""
+    with run_store(tmp_path_factory.mktemp("store"), find_own_address(kube_rig.find_node_address(1))) as store:
+        yield store
+
+
+@pytest.fixture
+def store(shared_store: TestStore) -> Iterator[TestStore]:
+    """The store with an empty bucket `lab`, whole before and after each test."""
+    shared_store.proxy.mend()
+    bucket = shared_store.make_bucket("lab")
+    for stored in list(bucket.list_objects("")):
+        bucket.delete(stored.key)
+    yield shared_store
+    shared_store.proxy.mend()
+
+
+@pytest.fixture
+def lab(kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str, store: TestStore, tmp_path: Path) -> KubeSpan:
+    """A daemon that knows the rig and the store."""
+    credentials = tmp_path / "credentials"
+    credentials.write_text(CREDENTIALS)
+    credentials.chmod(0o600)
+    kube.connect(kube_rig, kube_namespace, image=PYTHON_IMAGE)
+    settings = json.loads(kube.config.read_text())
+    settings["stores"] = {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+    kube.config.write_text(json.dumps(settings))
+    return kube
+
+
+def only_pod(span: KubeSpan) -> dict[str, Any]:
+    """The one pod of the namespace."""
+    (pod,) = span.pods().values()
+    return pod
+
+
+def clear(store: TestStore) -> None:
+    """Empty the bucket."""
+    for stored in list(store.open("lab").list_objects("")):
+        store.open("lab").delete(stored.key)
+
+
+class TestModes:
+    def test_a_copy_and_what_is_written_at_once_before_the_end(self, lab: KubeSpan, store: TestStore) -> None:
+        store.open("lab").put("data/a", b"hello")
+        mounts = "{/in: s3://lab/data, /one: s3://lab/data/a, ~/out: {source: s3://lab/run, mode: MOUNT_CACHED}}"
+        run = "set -e; cat /in/a /one; cp /in/a ~/out/a; head -c 20000000 /dev/urandom > ~/out/b; sha256sum < ~/out/b"
+        job = lab.submit(f"resources: {{cpus: 0.1, memory: 100M}}\nfile_mounts: {mounts}\nrun: {run}; exit 0\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        texts = store.texts("lab", "run/")
+        assert texts["run/a"] == b"hello"
+        said = lab.log(job)
+        assert said.startswith("hellohello") and hashlib.sha256(texts["run/b"]).hexdigest() in said
+
+    def test_the_next_attempt_begins_with_what_was_written(self, lab: KubeSpan, store: TestStore) -> None:
+        run = "run: if [ -e out/step ]; then cat out/step; else echo first > out/step; exit 3; fi\n"
+        job = lab.submit(RESOURCES % ", job_recovery: {max_restarts_on_errors: 1}" + MOUNT + run)
+        lab.until(job, "COMPLETED", timeout=90)
+        assert lab.log(job).strip() == "first"
+
+    def test_the_secret_is_in_one_object_and_not_in_the_task(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: env > out/env; cat /proc/1/environ >> out/env; sleep 300\n")
+        wait_until(lambda: "run/env" in store.texts("lab"), 60, "the first file to be sent while the job runs")
+        assert SECRET.encode() not in store.texts("lab")["run/env"]
+        assert SECRET not in json.dumps(only_pod(lab))
+        assert SECRET not in lab.kubectl("get", "configmaps", "-o", "json")
+        assert SECRET not in lab.look("show", str(job), "--sent")
+        name = only_pod(lab)["metadata"]["name"]
+        found = lab.kubectl(
+            "exec", name, "-c", "main", "--", "sh", "-c", "ls /overspan; cat /overspan/data/stores/* || :"
+        )
+        assert "data" not in found.split() and SECRET not in found
+        lab.run("scancel", str(job))
+        lab.until(job, "CANCELLED", timeout=60)
+
+
+class TestEnds:
+    def test_a_cancel_waits_for_the_data_of_a_program_that_does_not_end(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        for trap in ("'sleep 0.2; echo last > out/last; exit 0' TERM", "'echo last > out/last' TERM"):
+            clear(store)
+            run = f"run: trap {trap}; touch out/begun; while :; do sleep 0.2; done\n"
+            job = lab.submit(CACHED + "grace_period: 3\n" + run)
+            wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+            lab.run("scancel", str(job))
+            lab.until(job, "CANCELLED", timeout=60)
+            assert store.texts("lab")["run/last"] == b"last\n"
+
+    def test_a_pod_that_others_delete_sends_its_data_all_the_same(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        run = "run: trap 'echo last > out/last; exit 0' TERM; touch out/begun; while :; do sleep 0.2; done\n"
+        lab.submit(CACHED + run)
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        lab.kubectl("delete", "pod", only_pod(lab)["metadata"]["name"], "--wait=false")
+        wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 60, "the last file to be in the store")
+
+    def test_a_daemon_that_is_killed_while_the_store_is_away(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: touch out/begun; sleep 4; echo 1234567 > out/a\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(job, "COMPLETING")
+        assert lab.look("squeue", "-h", "-o", "%T %r").split() == ["COMPLETING", "Flushing"]
+        wait_until(lambda: " left, until" in lab.look("show", str(job)), 30, "how much is left")
+        lab.kill_daemon()
+        store.proxy.mend()
+        lab.until(job, "COMPLETED", timeout=60)
+        assert store.texts("lab")["run/a"] == b"1234567\n"
+
+    def test_a_store_that_does_not_come_back_fails_the_job(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "flush: {timeout: 8}\nrun: touch out/begun; sleep 4; echo 1234567 > out/a\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        facts = lab.until(job, "FAILED", timeout=60)
+        assert facts["reason"] == "FlushFailed"
+
+    def test_a_killed_node_costs_an_attempt_and_not_the_time_of_its_data(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        settings = json.loads(lab.config.read_text())
+        settings["clusters"]["kube"]["tolerations"] = SOON
+        lab.config.write_text(json.dumps(settings))
+        run = "run: if [ -e out/step ]; then cat out/step; else echo first > out/step; sleep 600; fi\n"
+        job = lab.submit(CACHED + run)
+        wait_until(lambda: "run/step" in store.texts("lab"), 60, "the first file to be sent")
+        name = only_pod(lab)["metadata"]["name"]
+        with lab.rig.without_node(lab.node_of(name)):
+            lab.until(job, "COMPLETED", timeout=240)
+            states = [attempt["state"] for attempt in lab.job(job)["tasks"][0]["attempts"]]
+            assert states == ["NODE_FAIL", "COMPLETED"]
+        assert lab.log(job).strip() == "first"
+        lab.until_empty(120)
+
+
+class TestRefusals:
+    def test_an_image_without_python(self, lab: KubeSpan) -> None:
+        text = f'resources: {{cpus: 0.1, image_id: "docker:{SMALL_IMAGE}"}}\n'
+        job = lab.submit(text + "file_mounts: {/out: {source: s3://lab/run, mode: MOUNT_CACHED}}\nrun: ls\n")
+        facts = lab.until(job, "FAILED", timeout=60)
+        assert facts["reason"] == "SetupFailed"
+        assert "the image has no python3" in lab.look("show", str(job))
+
+    def test_a_bucket_that_is_not_there(self, lab: KubeSpan) -> None:
+        job = lab.submit("resources: {cpus: 0.1}\nfile_mounts: {/in: s3://nowhere/x}\nrun: ls\n")
+        lab.until(job, "FAILED", timeout=60)
+        assert "nowhere" in lab.look("show", str(job))
+
+    def test_what_is_not_built_is_refused_with_its_line(self, lab: KubeSpan) -> None:
+        text = "num_nodes: 2\nfile_mounts:\n  /out: {source: s3://lab/run, mode: MOUNT_CACHED}\nrun: ls\n"
+        done = lab.run("submit", "-", stdin=text, check=False)
+        assert done.returncode == 2
+        assert "from tasks of one node" in done.stderr and ":3:" in done.stderr

@@ -1,0 +1,118 @@
+"""The data mover of a pod, as its containers start it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.stores import TestStore
+from tests.waiting import wait_until
+
+from overspan.bridge.model.documents import encode
+from overspan.bridge.model.storage import MountMode, StorageMount
+from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.stores import write_stores
+
+MOUNT = StorageMount("/out", "s3://pods/run", MountMode.MOUNT_CACHED, "s3")
+DOCUMENT = json.dumps({"job": 7, "task": "a", "mounts": [encode(MOUNT)]})
+PROGRAM = (
+    "import sys; from overspan.bridge.runtime.data import pod_mover as module\n"
+    "module.TERMINATION_LOG = sys.argv.pop(1)\n"
+    "module.main(sys.argv[1:])\n"
+)
+"""With another file as the termination log, since this is no container."""
+
+
+class Pod:
+    """The folders of a pod."""
+
+    def __init__(self, folder: Path, store: TestStore) -> None:
+        self.root = folder / "data"
+        self.root.mkdir()
+        self.message = folder / "message"
+        write_stores(str(self.root), [store.access("s3")])
+
+    @property
+    def files(self) -> Path:
+        """What the task's container mounts."""
+        return Path(place_mount(str(self.root), 7, MOUNT).files)
+
+    def start(self, verb: str, document: str = DOCUMENT) -> subprocess.Popen[bytes]:
+        """Start one of its containers."""
+        words = [sys.executable, "-c", PROGRAM, str(self.message), verb, str(self.root), document]
+        return subprocess.Popen(words, stdout=subprocess.PIPE)
+
+    def end(self) -> None:
+        """What the container does at TERM."""
+        (self.root / "end").touch()
+
+
+@pytest.fixture
+def pod(whole: TestStore, tmp_path: Path) -> Iterator[Pod]:
+    bucket = whole.make_bucket("pods")
+    for stored in list(bucket.list_objects("")):
+        bucket.delete(stored.key)
+    yield Pod(tmp_path, whole)
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    with process:
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+
+def test_data_is_there_before_the_start_and_sent_at_the_end(pod: Pod, whole: TestStore) -> None:
+    whole.open("pods").put("run/old", b"old")
+    assert finish(pod.start("fetch"))[0] == 0
+    assert (pod.files / "old").read_bytes() == b"old"
+    sender = pod.start("send")
+    (pod.files / "new").write_text("new")
+    pod.end()
+    assert finish(sender)[0] == 0
+    assert whole.texts("pods") == {"run/old": b"old", "run/new": b"new"}
+    assert json.loads(pod.message.read_text()) == {"error": "", "left": 0}
+
+
+def test_a_sender_that_was_killed_goes_on(pod: Pod, whole: TestStore) -> None:
+    assert finish(pod.start("fetch"))[0] == 0
+    with pod.start("send") as first:
+        first.kill()
+    (pod.files / "new").write_text("new")
+    pod.end()
+    assert finish(pod.start("send"))[0] == 0
+    assert whole.texts("pods") == {"run/new": b"new"}
+
+
+def test_how_much_is_left_is_said_while_the_store_is_away(pod: Pod, whole: TestStore) -> None:
+    assert finish(pod.start("fetch"))[0] == 0
+    with pod.start("send") as sender:
+        whole.proxy.cut()
+        (pod.files / "new").write_text("1234567")
+        pod.end()
+        assert sender.stdout is not None
+        told = [json.loads(line) for line in (sender.stdout.readline() for _ in range(9)) if line.startswith(b"{")]
+        assert told[-1]["left"] == 7
+        whole.proxy.mend()
+        sender.communicate(timeout=60)
+    assert whole.texts("pods") == {"run/new": b"1234567"}
+
+
+def test_a_bucket_that_is_not_there(pod: Pod) -> None:
+    nowhere = replace(MOUNT, url="s3://nowhere/x", mode=MountMode.COPY)
+    document = json.dumps({"job": 7, "task": "a", "mounts": [encode(nowhere)]})
+    assert finish(pod.start("fetch", document))[0] == 1
+    assert "nowhere" in pod.message.read_text()
+
+
+def test_a_pod_that_ends_before_its_data_has_come(pod: Pod, whole: TestStore) -> None:
+    whole.proxy.cut()
+    fetcher = pod.start("fetch")
+    wait_until(lambda: (pod.root / "run/data.0/requests.jsonl").exists(), 30, "the request")
+    pod.end()
+    assert finish(fetcher)[0] == 128 + signal.SIGTERM
