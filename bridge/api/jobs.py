@@ -64,7 +64,8 @@ def _submit_within(controller: Controller, submission: Submission, by: Requester
     if not by.job:
         return submission
     environment = {name: value for name, value in submission.environment.items() if name != ACCESS}
-    return replace(submission, job=by.job, home=controller.find_cluster(by.job), environment=environment)
+    home = controller.find_cluster(by.job, environment.get("OVERSPAN_TASK", ""))
+    return replace(submission, job=by.job, home=home, environment=environment)
 
 
 def _add_submission(router: APIRouter, controller: Controller) -> None:

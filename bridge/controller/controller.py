@@ -60,6 +60,7 @@ from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import Form
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
@@ -174,7 +175,9 @@ class Controller:
         """A warning that the database was lost, and history with it; empty if it was not."""
 
     def _open_across(self, name: str, clusters: Mapping[str, Cluster]) -> AcrossCluster:
-        return AcrossCluster(name, clusters, self.clusters.shared_paths, self.observer.wake)
+        return AcrossCluster(
+            name, clusters, self.clusters.shared_paths, self.observer.wake, self.dispatcher.describe_access
+        )
 
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)
@@ -384,10 +387,14 @@ class Controller:
         entry = self.recorder.registry.get(number)
         return None if entry is None or entry.job.over else entry
 
-    def find_cluster(self, number: int) -> str:
-        """The cluster of a job in memory; empty for one that is not there."""
+    def find_cluster(self, number: int, task: str) -> str:
+        """The cluster of a task of a job in memory, of the first task without its name; empty for no such job."""
         entry = self.recorder.registry.get(number)
-        return "" if entry is None else entry.cluster
+        if entry is None:
+            return ""
+        spec = entry.job.spec
+        known = task if any(each.name == task for each in spec.tasks) else spec.tasks[0].name
+        return place_task(entry.job, known, entry.cluster)
 
     async def find_job(self, ref: str) -> Job:
         """The facts of a job. NotFound, InvalidRequest."""

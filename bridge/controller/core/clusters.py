@@ -404,7 +404,7 @@ class Clusters:
 
     def is_open_to_jobs(self, name: str) -> bool:
         """Whether jobs of a cluster may be given orders for, and be submitted to, by commands inside jobs."""
-        return name in self._open
+        return self._open.issuperset(self.list_single(name))
 
     def kinds(self) -> dict[str, str]:
         """The kind of each cluster, by name."""

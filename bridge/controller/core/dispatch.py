@@ -264,7 +264,7 @@ class Dispatcher:
                             self._make_launch(row.token, job, cluster.name),
                             needs=needs,
                             wanted=wanted,
-                            access=self._describe_access(job, cluster.name),
+                            access=self.describe_access(job, cluster.name),
                         ),
                     )
                 )
@@ -325,7 +325,8 @@ class Dispatcher:
         held = self._is_cancelled(job.id) or self._is_held(job)
         return Launch(token, replace(job, held=True) if held else job, self.environment, self._find_throttle(job))
 
-    def _describe_access(self, job: Job, cluster: str) -> str:
+    def describe_access(self, job: Job, cluster: str) -> str:
+        """What the commands of a job's tasks are given on a cluster to reach the daemon; empty where nothing leads."""
         return "" if self.access is None else self.access.describe(job, cluster)
 
     def _is_cancelled(self, job_id: int) -> bool:

@@ -51,20 +51,22 @@ def note_gpu_defaults(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
         if given:
             notes.append(
                 f"{task.name} names no {' and no '.join(missing)}: it gets {' and '.join(given)}, at most its GPUs'"
-                f" share of a node (gpu_defaults of the cluster {cluster.name})"
+                f" share of a node (gpu_defaults of the cluster {task.cluster or cluster.name})"
             )
     return tuple(notes)
 
 
 def _fill(spec: JobSpec, place: Candidate, clusters: Clusters) -> Candidate:
-    cluster = clusters.find(place.cluster) if place.cluster else clusters.get("")
-    defaults = GpuDefaults() if cluster is None else cluster.gpu_defaults
-    kind = "" if cluster is None else cluster.config.kind
     there = spec.take(place)
     demands = []
     for task in there.tasks:
         demand = demand_of(task)
         if task.form is Form.RUN and task.resources.gpus:
+            # A task of a group across has a cluster of its own.
+            name = task.cluster or place.cluster
+            cluster = clusters.find(name) if name else clusters.get("")
+            defaults = GpuDefaults() if cluster is None else cluster.gpu_defaults
+            kind = "" if cluster is None else cluster.config.kind
             named = {*spec.native.get(kind, {}), *task.native.get(kind, {})}
             demand = _fill_demand(demand, defaults, named)
         demands.append(demand)

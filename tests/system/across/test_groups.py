@@ -6,8 +6,10 @@ import json
 
 import pytest
 from tests.rigs.kube import KubeRig
+from tests.rigs.reach import find_address
 from tests.system.across.conftest import Lab
 from tests.system.slurm.gates import Gate
+from tests.system.watchers import find_own_address
 
 GROUP = """\
 name: rl
@@ -87,6 +89,42 @@ def test_one_side_that_does_not_answer_leaves_the_other_alone(lab: Lab, kube_rig
         assert lab.task(job, "server")["state"] != "FAILED"
     lab.until(job, "COMPLETED", timeout=90)
     lab.until_empty()
+
+
+WATCHED = """\
+name: both
+execution: parallel
+---
+name: trainer
+cluster: leo
+resources: {{cpus: 1, memory: 50M}}
+run: {run}
+---
+name: server
+cluster: kube
+resources: {{cpus: 0.1, image_id: "docker:rig/python:1"}}
+run: {run}
+"""
+
+
+def test_tasks_submit_to_their_own_clusters_and_see_their_own_group_alone(lab: Lab, kube_rig: KubeRig) -> None:
+    """CC06, MX01: `span` works in both parts; a job that names no cluster runs where its submitter does."""
+    settings = json.loads(lab.config.read_text())
+    settings["clusters"]["kube"]["daemon_address"] = find_own_address(kube_rig.find_node_address(1))
+    settings["clusters"]["leo"]["daemon_address"] = find_own_address(find_address(lab.site.rig))
+    lab.config.write_text(json.dumps(settings))
+    other = lab.submit("name: other\nrun: sleep 300\n", "-M", "leo")
+    run = "|\n  echo 'run: sleep 1' | span submit - --parsable 2>/dev/null\n  span squeue -h -o '%i %j'\n  sleep 2"
+    job = lab.submit(WATCHED.format(run=run))
+    lab.until(job, "COMPLETED", timeout=120)
+    for task, cluster in (("trainer", "leo"), ("server", "kube")):
+        said = lab.log(job, task).split()
+        assert said[0][:1].isdigit(), (task, lab.log(job, task))
+        child = int(said[0].partition(";")[0])
+        assert lab.job(child)["cluster"] == cluster, said
+        assert lab.job(child)["parent"] == job
+        assert str(other) not in said
+    lab.run("scancel", str(other))
 
 
 def is_stale(lab: Lab) -> bool:

@@ -41,12 +41,14 @@ class Part:
         self.traits = Traits(keeps_limits=lambda handle: name == "leo")
         self.said: list[Any] = []
         self.told: list[tuple[str, dict[str, str]]] = []
+        self.access: list[str] = []
         self.answer: Refusal | None = None
         self.trouble: Exception | None = None
         self.silent = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         self.said += [tuple(task.name for task in launch.job.tasks if not task.over) for launch in launches]
+        self.access += [launch.access for launch in launches]
         return [self.answer or Accepted(launch.token, f"{self.name}-handle", "17") for launch in launches]
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -80,7 +82,9 @@ class Scene:
             name: Cluster(ClusterConfig(name, "fake"), lambda kind, part=part: lambda config: part)  # type: ignore
             for name, part in self.parts.items()
         }
-        self.across = AcrossCluster("leo+kube", self.clusters, SharedPaths(), self.woken.append)
+        self.across = AcrossCluster(
+            "leo+kube", self.clusters, SharedPaths(), self.woken.append, lambda job, name: f"{job.id} on {name}"
+        )
 
     async def submit(self) -> str:
         (answer,) = await self.across.submit([Launch("inst-3-0", JOB)])
@@ -120,6 +124,15 @@ def test_each_cluster_is_given_its_own_tasks() -> None:
         assert scene.parts["leo"].said == [("a",)] and scene.parts["kube"].said == [("b",)]
         part = await scene.across.logs(LogRequest(handle, "b"))
         assert part.data == b"kube-handle"
+
+    play(story)
+
+
+def test_each_part_is_given_the_way_to_the_daemon_from_its_own_cluster() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.submit()
+        assert scene.parts["leo"].access == [f"{JOB.id} on leo"]
+        assert scene.parts["kube"].access == [f"{JOB.id} on kube"]
 
     play(story)
 

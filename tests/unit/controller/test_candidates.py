@@ -10,12 +10,15 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, u
 
 from overspan.adapters.contract import Accepted, Decider, Launch, Node, Refusal
 from overspan.bridge.config.settings import Settings
+from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.orders.requests import Update
+from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.resources import Gpus, Resources
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import JOB_FILE, Submission, read_submission
 
 Scene = Callable[[Bench, FakeCluster, FakeCluster], Awaitable[None]]
@@ -292,6 +295,21 @@ def test_each_cluster_has_defaults_of_its_own() -> None:
         bench.settings = Settings.model_validate({"clusters": clusters, "default_cluster": "near"})
 
     play(scene, prepare=prepare)
+
+
+def test_tasks_of_a_group_across_have_the_defaults_of_their_own_clusters() -> None:
+    settings = Settings.model_validate(
+        {
+            "clusters": {
+                "near": {"kind": "local", "gpu_defaults": {"cpus_per_gpu": 2, "memory_per_cpu": 0}},
+                "far": {"kind": "local", "gpu_defaults": {"cpus_per_gpu": 8, "memory_per_cpu": 0}},
+            }
+        }
+    )
+    gpus = Resources(gpus=(Gpus(1),))
+    tasks = tuple(TaskSpec(name, run="x", cluster=name, resources=gpus) for name in ("near", "far"))
+    filled = fill_gpu_defaults(JobSpec("j", tasks, clusters=("near+far",), group=True), Clusters(settings, "/state"))
+    assert [task.resources.need().cpu_milli for task in filled.tasks] == [2000, 8000]
 
 
 def test_what_no_node_could_ever_hold_is_passed_over_where_the_cluster_would_take_it_and_wait() -> None:

@@ -63,15 +63,24 @@ _UNSUPPORTED = (events.Suspend, events.Resume)
 
 
 class AcrossCluster:
-    """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew."""
+    """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew.
+
+    `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon.
+    """
 
     def __init__(
-        self, name: str, clusters: Mapping[str, Cluster], paths: SharedPaths, wake: Callable[[str], None]
+        self,
+        name: str,
+        clusters: Mapping[str, Cluster],
+        paths: SharedPaths,
+        wake: Callable[[str], None],
+        describe_access: Callable[[Job, str], str],
     ) -> None:
         self.name = name
         self._clusters = clusters
         self._paths = paths
         self._wake = wake
+        self._describe_access = describe_access
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
@@ -108,7 +117,8 @@ class AcrossCluster:
         return Accepted(launch.token, str(handle), native)
 
     async def _submit_part(self, name: str, launch: Launch) -> Accepted | Refusal:
-        (answer,) = await self._clusters[name].adapter.submit([replace(launch, job=self._take(launch.job, name))])
+        part = replace(launch, job=self._take(launch.job, name), access=self._describe_access(launch.job, name))
+        (answer,) = await self._clusters[name].adapter.submit([part])
         return answer
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
