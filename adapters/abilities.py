@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from overspan.adapters.contract import Refusal
 from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.data.transfers import RescuedData
 
@@ -161,12 +162,16 @@ class KeptForm:
 
 
 class DeclaredWorker(NamedTuple):
-    """A job that is a worker of a pool: its task says what it has. A `closed` one takes no new launches."""
+    """A job that is a worker of a pool: its task says what it has. A `closed` one takes no new launches.
+
+    `life` is that of one with a time limit.
+    """
 
     job: int
     name: str
     task: TaskSpec
     closed: bool = False
+    life: WorkerLife | None = None
 
 
 class HeldLaunch(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, OutputPiece, WorkerMessage
-from overspan.adapters.bookings import Bookings, Capacity
+from overspan.adapters.bookings import Bookings
 from overspan.adapters.contract import (
     NOT_HERE,
     Accepted,
@@ -33,16 +33,24 @@ from overspan.adapters.contract import (
 from overspan.adapters.local.ended_runs import forget_runs
 from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.logs import read_log
-from overspan.adapters.pool.dispatch import PoolQueue, assign
+from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.launches import PoolLaunch, interpret, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece
-from overspan.adapters.pool.requests import find_refusal, measure_worker, read_request, restore_booking
+from overspan.adapters.pool.requests import (
+    WorkerSize,
+    find_refusal,
+    find_seconds,
+    measure_size,
+    measure_worker,
+    read_request,
+    restore_booking,
+)
 from overspan.adapters.pool.workers import ConnectedWorker, find_owed
 from overspan.adapters.traits import Traits
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import Denied, InvalidRequest
-from overspan.bridge.model.events import Event, LaunchLost
+from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.resources import MILLI
@@ -70,7 +78,7 @@ class PoolCluster:
         self._launches: dict[str, PoolLaunch] = {}
         self._queue = PoolQueue()
         self._declared: dict[int, DeclaredWorker] = {}
-        self._sizes: tuple[Capacity, ...] = ()
+        self._sizes: tuple[WorkerSize, ...] = ()
         self._workers: dict[str, ConnectedWorker] = {}
         self._replaced: set[str] = set()
         """Processes of workers whose jobs have started others since: what they say late counts no more."""
@@ -165,7 +173,7 @@ class PoolCluster:
     def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[TaskSpec]) -> None:
         """Say which jobs are workers now, and what workers there can be. One that is gone has lost what it held."""
         self._open()
-        self._sizes = tuple(map(measure_worker, kinds))
+        self._sizes = tuple(map(measure_size, kinds))
         self._declared = {worker.job: worker for worker in workers}
         self._replaced = {name for name in self._replaced if _job_of(name) in self._declared}
         for worker in list(self._workers.values()):
@@ -385,6 +393,11 @@ class PoolCluster:
         launch.tokens[order.token] = 0
         self._take_back(launch)
         launch.note(event)
+        if isinstance(event, SetTime):
+            found = self._config.find_launch(launch.handle)
+            if found is not None:
+                seconds = find_seconds(found.job.spec.tasks[0], event.time)
+                launch.request = launch.request._replace(seconds=seconds)
         if launch.waits:
             self._queue.add(launch.queued())
         else:
@@ -402,7 +415,7 @@ class PoolCluster:
         """Give leases to workers with room."""
         now = time.time()
         rooms = {
-            worker.id: worker.room
+            worker.id: WorkerRoom(worker.room, worker.declared.life)
             for worker in self._workers.values()
             if not worker.declared.closed and not worker.is_silent(now)
         }

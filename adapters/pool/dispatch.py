@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from overspan.adapters.bookings import Booking, Bookings
 from overspan.adapters.pool.requests import WorkerRequest, list_members
+from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.ranks import Rank
 
 STARVE_AFTER = 60.0
@@ -78,22 +79,33 @@ class PoolQueue:
         return self._launches[handle]
 
 
+class WorkerRoom(NamedTuple):
+    """What a worker has and holds, and its life where that has an end."""
+
+    room: Bookings
+    life: WorkerLife | None = None
+
+
 def assign(
-    queue: PoolQueue, rooms: Mapping[str, Bookings], now: float, starve_after: float = STARVE_AFTER
+    queue: PoolQueue, workers: Mapping[str, WorkerRoom], now: float, starve_after: float = STARVE_AFTER
 ) -> list[Assignment]:
     """What starts where now; neither the queue nor the bookings of the workers are changed."""
     found: list[Assignment] = []
-    tried = {name: room.copy() for name, room in rooms.items()}
+    tried = {name: worker.room.copy() for name, worker in workers.items()}
+    lives = {name: worker.life for name, worker in workers.items() if worker.life is not None}
     heads = [(line[0], place, line) for place, line in enumerate(queue.lines())]
     heapq.heapify(heads)
     begun = [0] * len(heads)
     while heads and tried:
         (_, handle), place, line = heapq.heappop(heads)
         launch = queue.get(handle)
-        chosen = _choose_worker(launch, tried)
+        seconds = launch.request.seconds
+        lasting = {name: room for name, room in tried.items() if name not in lives or lives[name].holds(seconds, now)}
+        chosen = _choose_worker(launch, lasting)
         if chosen is None:
             if now - launch.since >= starve_after:
-                _keep_worker(launch, tried)
+                kept = _choose_kept(launch, lasting)
+                tried.pop(kept, None)
             continue
         found.append(Assignment(handle, chosen, _book(launch, tried[chosen])))
         begun[place] += 1
@@ -129,12 +141,11 @@ def _book(launch: QueuedLaunch, room: Bookings) -> Booking:
     return booking
 
 
-def _keep_worker(launch: QueuedLaunch, rooms: dict[str, Bookings]) -> None:
-    """Give nothing else to the worker that will have room for the launch with the least to wait for."""
+def _choose_kept(launch: QueuedLaunch, rooms: Mapping[str, Bookings]) -> str:
+    """The worker that will have room for the launch with the least to wait for, which gets nothing else; or ''."""
     able = [
         (room.gpu_milli, room.cpu_milli, len(room), name)
         for name, room in rooms.items()
         if Bookings(room.capacity).fits(list_members(launch.request, launch.task, room.capacity))
     ]
-    if able:
-        del rooms[min(able)[-1]]
+    return min(able)[-1] if able else ""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity
+from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.sizes import format_memory
@@ -17,10 +18,21 @@ _ONE_NODE = "a pool runs jobs of one task on one node in this version"
 
 
 class WorkerRequest(NamedTuple):
-    """What a launch needs of a worker: alternatives, the preferred one first. `whole`: all of the worker."""
+    """What a launch needs of a worker: alternatives, the preferred one first. `whole`: all of the worker.
+
+    `seconds` is how long it may take, its grace period included; None without a limit.
+    """
 
     needs: tuple[NodeNeed, ...]
     whole: bool = False
+    seconds: int | None = None
+
+
+class WorkerSize(NamedTuple):
+    """What workers of a pool have, and for how many seconds; None without a limit."""
+
+    capacity: Capacity
+    seconds: int | None = None
 
 
 def read_request(job: Job) -> WorkerRequest:
@@ -33,9 +45,16 @@ def read_request(job: Job) -> WorkerRequest:
     resources = task.resources
     cpus = count_cpus(task)
     named = cpus is not None or resources.gpus or resources.gres or resources.memory_mib is not None
+    changed = job.task(task.name).time
+    seconds = find_seconds(task, task.time if changed is None else changed or None)
     if task.form is Form.RUN and not named and resources.memory_mib_per_cpu is None:
-        return WorkerRequest((NodeNeed(MILLI),), whole=True)
-    return WorkerRequest(resources.needs(cpus or 1))
+        return WorkerRequest((NodeNeed(MILLI),), True, seconds)
+    return WorkerRequest(resources.needs(cpus or 1), seconds=seconds)
+
+
+def find_seconds(task: TaskSpec, limit: int | None) -> int | None:
+    """How long a task with that time limit may take, its end included."""
+    return None if limit is None else limit + task.grace_period
 
 
 def count_cpus(task: TaskSpec) -> float | None:
@@ -55,6 +74,11 @@ def measure_worker(task: TaskSpec) -> Capacity:
     return Capacity(need.cpu_milli, need.memory_mib or UNCOUNTED, (need.gpu_kind,) * (whole + bool(rest)))
 
 
+def measure_size(task: TaskSpec) -> WorkerSize:
+    """What a worker of this task has for its jobs, and for how long."""
+    return WorkerSize(measure_worker(task), task.time)
+
+
 def list_members(request: WorkerRequest, task: str, capacity: Capacity) -> list[tuple[BookedMember, ...]]:
     """The bookings that would satisfy a request on a worker, preferred ones first."""
     if request.whole:
@@ -70,18 +94,29 @@ def restore_booking(request: WorkerRequest, task: str, gpus: tuple[int, ...], ca
     return Booking((fitting or members)[0], (gpus,))
 
 
-def find_refusal(job: Job, workers: Collection[Capacity]) -> str:
+def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
     """Why no worker of the pool can ever run the job, with what is wanted and what is there; empty where one can."""
     spec = job.spec
     if len(spec.tasks) > 1 or spec.tasks[0].num_nodes > 1:
         return _ONE_NODE
     request = read_request(job)
     name = spec.tasks[0].name
-    if not workers or any(Bookings(each).fits(list_members(request, name, each)) for each in workers):
+    fitting = [each for each in workers if Bookings(each.capacity).fits(list_members(request, name, each.capacity))]
+    if not workers or any(_lasts(each, request) for each in fitting):
         return ""
+    if fitting and request.seconds is not None:
+        longest = max(each.seconds or 0 for each in fitting)
+        return (
+            f"no worker of the pool can have it: it may take {format_elapsed(request.seconds)} with its grace period; "
+            f"a worker lives {format_elapsed(longest)}"
+        )
     wanted = " or ".join(dict.fromkeys(_word_need(need) for need in request.needs))
-    there = " or ".join(dict.fromkeys(_word_capacity(each) for each in workers))
+    there = " or ".join(dict.fromkeys(_word_capacity(each.capacity) for each in workers))
     return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
+
+
+def _lasts(size: WorkerSize, request: WorkerRequest) -> bool:
+    return size.seconds is None or request.seconds is None or request.seconds <= size.seconds
 
 
 def _word_need(need: NodeNeed) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from overspan.bridge.model.records import dataclass
+from overspan.bridge.model.records import NamedTuple, dataclass
 
 POOL_KIND = "pool"
 """The kind of cluster that a pool is."""
@@ -23,6 +23,27 @@ class PoolSize:
     threshold: int = 1
     up_delay: float = 0.0
     idle: float = 600.0
+
+
+class WorkerLife(NamedTuple):
+    """When a worker's time limit ends it (`ends_at`), and from when another one is to take its place."""
+
+    ends_at: float
+    renew_at: float
+
+    def holds(self, seconds: Optional[int], now: float) -> bool:
+        """Whether a job that may take so long ends before the worker; one without a limit is for a worker's youth."""
+        return now < self.renew_at if seconds is None else now + seconds <= self.ends_at
+
+
+RENEWED_PART, MOST_RENEWED = 0.2, 1800.0
+"""The last part of a worker's time, and the most seconds of it, in which another one is started."""
+
+
+def plan_life(granted_at: float, limit: int) -> WorkerLife:
+    """The life of a worker that has so many seconds since its allocation began."""
+    ends_at = granted_at + limit
+    return WorkerLife(ends_at, ends_at - min(RENEWED_PART * limit, MOST_RENEWED))
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,30 @@ def test_another_file_rolls_and_what_runs_finishes_where_it_is(span: Span, tmp_p
     )
 
 
+def test_a_worker_whose_time_is_nearly_over_is_replaced_and_given_nothing_that_outlasts_it(
+    span: Span, tmp_path: Path
+) -> None:
+    """PL16: a job goes to a worker that outlives it; the next worker is ready before the old one's end."""
+    apply(span, "timed", "pool: {workers: 1}\nresources: {cpus: 2}\ntime: 40s\n")
+    (old,) = await_ready(span, "timed", 1)
+    job = "name: j\nresources: {{cpus: 1}}\ntime: {}s\ngrace_period: 1\nrun: 'true'\n"
+    file = tmp_path / "long.yaml"
+    file.write_text(job.format(60))
+    refused = span.run("submit", "-p", "timed", str(file), check=False)
+    assert "a worker lives 0:40" in refused.stderr
+    short = span.submit(job.format(2), "-p", "timed")
+    span.until(short, "COMPLETED")
+    assert node_of(span, short) == old
+    # Longer than what the old one has left from when its successor is started.
+    (worker,) = show(span, "timed")["workers"]
+    span.wait_until(lambda: time.time() > worker["ends_at"] - 20, 60, "the old worker's last seconds")
+    waiting = span.submit(job.format(20), "-p", "timed")
+    span.until(waiting, "COMPLETED", timeout=60)
+    assert node_of(span, waiting) != old
+    assert span.job(worker["job"])["state"] == "CANCELLED"
+    assert span.job(waiting)["restarts"] == 0
+
+
 def test_a_lost_worker_is_replaced_and_its_jobs_run_again_once(span: Span, tmp_path: Path) -> None:
     """PL13: a killed worker's job is put back with the next number; what it left behind does not go on."""
     ran = tmp_path / "ran"

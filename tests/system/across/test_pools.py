@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ resources:
     - {infra: kubernetes/kube, cpus: 1}
 """
 """Slurm's three nodes have four CPUs each."""
+
+
+TIMED = "name: j\nresources: {{cpus: 1}}\ntime: {time}s\ngrace_period: 1\nrun: 'true'\n"
 
 
 @pytest.fixture
@@ -130,6 +134,22 @@ def test_allocations_are_workers(pools: Lab) -> None:
         assert pools.site.rig.run(["scancel", native]).rc == 0
 
     lose_nothing(pools, cancel_natively)
+
+
+def test_an_allocation_is_renewed_before_its_time_limit(pools: Lab) -> None:
+    """PL16: a job that the worker's allocation would not outlive is for the next one, which is there in time."""
+    apply(pools, 1, "cluster: leo\nresources: {cpus: 1}\ntime: 2m")
+    pools.wait_until(lambda: list_ready(pools)[0]["ends_at"], 30, "the allocation's end to be known")
+    (old,) = list_ready(pools)
+    refused = pools.run("submit", "-p", "warm", "-", stdin=TIMED.format(time=300), check=False)
+    assert "a worker lives 2:00" in refused.stderr
+    pools.wait_until(lambda: time.time() > old["ends_at"] - 20, 130, "the allocation's last seconds")
+    job = pools.submit(TIMED.format(time=20), "-p", "warm")
+    assert pools.until(job, "COMPLETED", timeout=60)["restarts"] == 0
+    (new,) = list_ready(pools)
+    assert new["job"] != old["job"] and find_worker(pools, job) == new["name"]
+    # Ended because it was replaced, not by its limit.
+    assert pools.until(old["job"], "CANCELLED", timeout=30)["state"] == "CANCELLED"
 
 
 def test_one_pool_has_workers_of_both_kinds(pools: Lab) -> None:

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker, plan_workers
-from overspan.bridge.model.pools import PoolSize
+from overspan.bridge.model.pools import PoolSize, plan_life
 
 NOW = 1000.0
 
@@ -105,3 +105,34 @@ def test_laws(sizes: tuple[int, int], known: list[PoolWorker], closed: set[int],
     assert again._replace(wake_at=None) == plan._replace(wake_at=None), (
         "a plan that is carried out changes nothing more"
     )
+
+
+def test_an_old_worker_is_replaced_before_it_is_closed() -> None:
+    size = PoolSize(2, 2)
+    old, young = worker(1, 3)._replace(renew_at=NOW - 1), worker(2)._replace(renew_at=NOW + 500)
+    plan = plan_workers(view(size, old, young), NOW)
+    assert (plan.start, plan.closed, plan.end, plan.wake_at) == (1, (), (), NOW + 500)
+    coming = PoolWorker(3, 1)
+    plan = plan_workers(view(size, old, young, coming), NOW)
+    assert (plan.start, plan.closed) == (0, ())
+    plan = plan_workers(view(size, old, young, coming._replace(ready=True)), NOW)
+    assert (plan.start, plan.closed, plan.end) == (0, (1,), ())
+    plan = plan_workers(view(size, old._replace(jobs=0), young, coming._replace(ready=True)), NOW)
+    assert (plan.closed, plan.end) == ((1,), (1,))
+
+
+def test_an_old_worker_of_a_pool_that_needs_none_ends() -> None:
+    old = worker(1, idle=5)._replace(renew_at=NOW)
+    plan = plan_workers(view(PoolSize(0, 5, idle=600.0), old, wanted=0), NOW)
+    assert (plan.start, plan.end) == (0, (1,))
+    plan = plan_workers(view(PoolSize(2, 2), old, ending=True), NOW)
+    assert (plan.start, plan.end) == (0, (1,))
+
+
+def test_a_worker_s_life_is_from_its_allocation_to_its_limit() -> None:
+    life = plan_life(1000.0, 600)
+    assert (life.renew_at, life.ends_at) == (1480.0, 1600.0)
+    assert life.holds(600, 1000.0) and not life.holds(601, 1000.0)
+    assert life.holds(None, 1479.0) and not life.holds(None, 1480.0)
+    day = plan_life(0.0, 86400)
+    assert day.renew_at == 86400 - 1800

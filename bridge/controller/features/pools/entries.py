@@ -13,6 +13,7 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.pools import WorkerLife, plan_life
 from overspan.bridge.model.spec import JobSpec, Origin
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec
@@ -64,6 +65,12 @@ def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
     return sorted((each for each in found if not each.job.over), key=lambda each: each.job.id)
 
 
+def find_life(job: Job, now: float) -> WorkerLife | None:
+    """The life of a worker; None without a time limit. One whose start is not known yet may have begun just now."""
+    limit = job.spec.tasks[0].time if job.tasks[0].time is None else job.tasks[0].time
+    return plan_life(now if job.granted_at is None else job.granted_at, limit) if limit else None
+
+
 def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
     """How many jobs of a pool wait for a worker, elements of arrays that are no jobs yet included."""
     return sum(_count_waiting(each.job) for each in entries if each.cluster == pool)
@@ -91,7 +98,9 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: int, now: 
             entry.idle_since.pop(each.job.id, None)
         generation = spec.generation if spec is not None else 0
         since = entry.idle_since.get(each.job.id)
-        found.append(PoolWorker(each.job.id, generation, contact is not None, jobs, since))
+        life = find_life(each.job, now)
+        renew_at = None if life is None else life.renew_at
+        found.append(PoolWorker(each.job.id, generation, contact is not None, jobs, since, renew_at))
     facts = entry.facts
     if waiting >= facts.size.threshold:
         entry.waiting_since = now if entry.waiting_since is None else entry.waiting_since
@@ -127,7 +136,7 @@ def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry
 def _describe_worker(
     entry: PoolEntry, worker: JobEntry, contact: Mapping[str, Any] | None, now: float
 ) -> dict[str, Any]:
-    spec, job = worker.job.spec.worker, worker.job
+    spec, job, life = worker.job.spec.worker, worker.job, find_life(worker.job, now)
     generation = spec.generation if spec is not None else 0
     state = "PENDING" if job.granted_at is None else "STARTING"
     if contact is not None:
@@ -143,6 +152,7 @@ def _describe_worker(
         "generation": generation,
         "jobs": list(contact["jobs"]) if contact is not None else [],
         "since": job.started_at or job.submitted_at,
+        "ends_at": None if life is None or job.granted_at is None else life.ends_at,
         "reason": "" if job.state is not State.PENDING else job.reason,
     }
 

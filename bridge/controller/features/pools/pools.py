@@ -24,6 +24,7 @@ from overspan.bridge.controller.features.pools.entries import (
     compare_workers,
     count_waiting,
     describe_pool,
+    find_life,
     list_workers,
     name_worker,
     view_pool,
@@ -203,6 +204,8 @@ class Pools:
         entry = self._find_of_worker(message.job)
         if message.job not in entry.ready:
             entry.ready.add(message.job)
+            # How long it lives is to be known before it is given anything.
+            self._declare(entry)
             if entry.facts.failures:
                 async with entry.lock:
                     await self._keep(entry, replace(entry.facts, failures=0, message=""))
@@ -347,14 +350,14 @@ class Pools:
 
     def _declare(self, entry: PoolEntry) -> None:
         """Tell the adapter which workers there are."""
-        facts, found = entry.facts, list_workers(self.recorder.registry, entry.name)
+        facts, found, now = entry.facts, list_workers(self.recorder.registry, entry.name), self.recorder.clock()
         declared = []
         for each in found:
             worker = each.job.spec.worker
             old = worker is None or worker.generation != facts.generation
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
-            declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed))
+            declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, find_life(each.job, now)))
         spec = entry.spec.worker
         kinds = [spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]]
         entry.adapter.declare(declared, kinds)

@@ -12,13 +12,21 @@ MOST_FAILURES = 3
 
 
 class PoolWorker(NamedTuple):
-    """A worker that is not over. `idle_since` is set for one that is ready and holds no job."""
+    """A worker that is not over. `idle_since` is set for one that is ready and holds no job.
+
+    `renew_at` is when another one is to take its place, because its time limit comes near.
+    """
 
     job: int
     generation: int
     ready: bool = False
     jobs: int = 0
     idle_since: float | None = None
+    renew_at: float | None = None
+
+    def is_old(self, now: float) -> bool:
+        """Whether another one is to take its place."""
+        return self.renew_at is not None and now >= self.renew_at
 
 
 class PoolView(NamedTuple):
@@ -46,10 +54,12 @@ class PoolPlan(NamedTuple):
 
 
 def plan_workers(view: PoolView, now: float) -> PoolPlan:
-    """What a pool needs now. A closed worker ends when it holds no job."""
-    serving = [
-        worker for worker in view.workers if worker.job not in view.closed and worker.generation == view.generation
-    ]
+    """What a pool needs now. A closed worker ends when it holds no job.
+
+    An old worker counts no more, and is closed when as many others are ready as are wanted.
+    """
+    able = [worker for worker in view.workers if worker.job not in view.closed and worker.generation == view.generation]
+    serving = [worker for worker in able if not worker.is_old(now)]
     idle, wake_at = _list_idle(view, serving, now)
     wanted = 0 if view.ending else _choose_number(view, serving, len(idle), now)
     if view.waiting_since is not None and view.size.up_delay and wanted < view.size.high:
@@ -57,6 +67,10 @@ def plan_workers(view: PoolView, now: float) -> PoolPlan:
     surplus = sorted(serving, key=lambda worker: (worker.jobs > 0, worker.ready, worker not in idle, -worker.job))
     dropped = surplus[: max(0, len(serving) - wanted)]
     kept = {worker.job for worker in serving} - {worker.job for worker in dropped}
+    if sum(worker.ready for worker in serving if worker.job in kept) < wanted:
+        kept |= {worker.job for worker in able if worker.is_old(now)}
+    renewals = [worker.renew_at for worker in serving if worker.renew_at is not None]
+    wake_at = min((at for at in (wake_at, *renewals) if at is not None), default=None)
     closed = tuple(worker.job for worker in view.workers if worker.job not in kept)
     end = tuple(worker.job for worker in view.workers if worker.job not in kept and not worker.jobs)
     start = max(0, wanted - len(serving)) if view.failures < MOST_FAILURES else 0

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import given
 
 from overspan.adapters.bookings import Bookings, Capacity
-from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, QueuedLaunch, assign
-from overspan.adapters.pool.requests import WorkerRequest, find_refusal, list_members, measure_worker, read_request
+from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, QueuedLaunch, WorkerRoom, assign
+from overspan.adapters.pool.requests import (
+    WorkerRequest,
+    WorkerSize,
+    find_refusal,
+    list_members,
+    measure_size,
+    read_request,
+)
 from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gpus, NodeNeed, Resources
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
@@ -30,7 +39,7 @@ def play(
     queue = PoolQueue()
     for launch in waiting:
         queue.add(launch)
-    found = assign(queue, rooms, now)
+    found = assign(queue, {name: WorkerRoom(room) for name, room in rooms.items()}, now)
     for one in found:
         queue.remove(one.handle)
         rooms[one.worker].restore(one.handle, one.booking)
@@ -102,8 +111,8 @@ def test_a_job_file_without_resources_takes_a_whole_worker_and_a_script_one_cpu(
 
 
 def test_what_fits_no_worker_is_refused_with_both_sizes() -> None:
-    there = [measure_worker(job(Resources(cpus=8, gpus=(Gpus(2, "H100"),))).spec.tasks[0])]
-    assert there == [Capacity(8000, 1 << 40, ("H100", "H100"))]
+    there = [measure_size(job(Resources(cpus=8, gpus=(Gpus(2, "H100"),))).spec.tasks[0])]
+    assert there == [WorkerSize(Capacity(8000, 1 << 40, ("H100", "H100")))]
     assert find_refusal(job(Resources(cpus=16)), there) == (
         "no worker of the pool can have it: wanted 16 CPU; a worker has 8 CPU, 2 H100 GPU"
     )
@@ -169,7 +178,7 @@ def test_laws(launches: list[QueuedLaunch], sizes: list[Capacity], now: float) -
     queue = PoolQueue()
     for launch in launches:
         queue.add(launch)
-    found = assign(queue, rooms, now)
+    found = assign(queue, {name: WorkerRoom(room) for name, room in rooms.items()}, now)
     assert len(queue) == len(launches) and not any(len(room) for room in rooms.values()), "nothing is changed"
     assert len({one.handle for one in found}) == len(found), "each goes to one worker"
     by_handle = {launch.handle: launch for launch in launches}
@@ -205,3 +214,44 @@ def test_the_queue_has_what_was_added_and_not_removed(steps: list[tuple[int, int
         assert {each.handle: each for each in queue} == model
         for line in queue.lines():
             assert line == sorted(line)
+
+
+# --- workers with a time limit ---------------------------------------------------------------------------------------
+
+
+def test_a_job_is_for_a_worker_that_outlives_it() -> None:
+    queue = PoolQueue()
+    for number, seconds in enumerate((100, 40, None)):
+        queue.add(queued(str(number), ONE._replace(seconds=seconds)))
+    old = WorkerRoom(Bookings(Capacity(4000, 1 << 40)), WorkerLife(ends_at=150.0, renew_at=90.0))
+    assert places(assign(queue, {"old": old}, 50.0)) == {"0": "old", "1": "old", "2": "old"}
+    assert places(assign(queue, {"old": old}, 60.0)) == {"1": "old", "2": "old"}
+    assert places(assign(queue, {"old": old}, 95.0)) == {"1": "old"}
+    young = WorkerRoom(Bookings(Capacity(4000, 1 << 40)))
+    assert places(assign(queue, {"old": old, "young": young}, 95.0))["0"] == "young"
+
+
+def test_no_worker_is_kept_for_a_job_that_it_does_not_outlive() -> None:
+    queue = PoolQueue()
+    queue.add(queued("0", WorkerRequest((NodeNeed(4000),), seconds=100), since=0.0))
+    queue.add(queued("1", ONE))
+    room = Bookings(Capacity(4000, 1 << 40))
+    members = list_members(ONE, "t", room.capacity)
+    assert room.book("other", members) is not None
+    now = STARVE_AFTER + 1
+    kept = {"w": WorkerRoom(room, WorkerLife(now + 1000, now + 900))}
+    assert assign(queue, kept, now) == []
+    dying = {"w": WorkerRoom(room, WorkerLife(now + 50, now + 40))}
+    assert places(assign(queue, dying, now)) == {"1": "w"}
+
+
+def test_a_job_that_no_worker_outlives_is_refused_with_both_times() -> None:
+    task = TaskSpec("t", Form.RUN, resources=Resources(cpus=1), time=3600, grace_period=60)
+    long = new_job(1, JobSpec("j", (task,)), 0.0)
+    hour = [measure_size(TaskSpec("w", resources=Resources(cpus=1), time=3600))]
+    told = find_refusal(long, hour)
+    assert "it may take 1:01:00 with its grace period; a worker lives 1:00:00" in told
+    assert find_refusal(replace(long, tasks=(replace(long.tasks[0], time=1800),)), hour) == ""
+    assert find_refusal(long, [*hour, measure_size(TaskSpec("w", resources=Resources(cpus=1)))]) == ""
+    untimed = new_job(1, JobSpec("j", (replace(task, time=None),)), 0.0)
+    assert find_refusal(untimed, hour) == ""
