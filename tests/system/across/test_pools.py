@@ -92,6 +92,11 @@ def play_short_jobs(lab: Lab) -> None:
     assert lab.until(script, "FAILED")["exit_code"] == 3
     assert lab.log(script).splitlines() == [str(number) for number in range(1, 20001)]
     assert "set up by" in lab.run("pool", "logs", "warm").stdout
+    lines = lab.folder / "lines.txt"
+    lines.write_text("".join(f"{number}\n" for number in range(40)))
+    lab.run("map", "-p", "warm", "--over", str(lines), "--chunk", "10", "echo line {}")
+    results = (lab.folder / "lines.txt.map/results.txt").read_text().splitlines()
+    assert results == [f"line {number}" for number in range(40)]
 
 
 def lose_nothing(lab: Lab, end_worker: Callable[[dict[str, Any]], None]) -> None:
