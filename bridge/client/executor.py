@@ -32,9 +32,10 @@ _LAST_LOOK = 0.5
 class JobExecutor(Executor):
     """Runs functions as jobs and gives their futures.
 
-    `job` holds keys of a job file for every call (`resources`, `time`, ...), `cluster` names the cluster. Functions,
-    arguments and results are pickled, so a function has to be importable by name; modules are found by this process's
-    `sys.path`. A future's exception is the function's own, or an OverspanError when its job ended without a result.
+    `job` holds keys of a job file for every call (`resources`, `time`, ...), `cluster` or `pool` names where they run.
+    Functions, arguments and results are pickled, so a function has to be importable by name; modules are found by this
+    process's `sys.path`. A future's exception is the function's own, or an OverspanError when its job ended without a
+    result.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class JobExecutor(Executor):
         *,
         job: Mapping[str, Any] | None = None,
         cluster: str = "",
+        pool: str = "",
         folder: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._client = Client(environment=environment)
         self._job = dict(job or {})
-        self._options: dict[str, Any] = {"cluster": cluster} if cluster else {}
+        self._options: dict[str, Any] = {"cluster": pool or cluster} if pool or cluster else {}
         self._own_folder = folder is None
         self._folder = folder or tempfile.mkdtemp(prefix="span-executor-")
         self._lock = threading.Lock()

@@ -20,6 +20,8 @@ VERSIONS = {
         "snakemake-executor-plugin-slurm-jobstep==0.6.1",
     ),
     "torchx": ("torchx==0.7.0",),
+    "parsl": ("parsl==2026.10.26",),
+    "dask": ("dask-jobqueue==0.9.0", "distributed==2026.8.0"),
     # A stand-in for S3 that many projects test with. In an environment of its own: it wants another python-dateutil.
     "moto": ("moto[server,s3]==5.2.5",),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import shutil
 
 from overspan.bridge.cli.arguments import make_parser
@@ -10,12 +12,14 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write
 from overspan.bridge.config.command_wrappers import MARK, VERBS, ensure_wrappers, write_wrappers
 from overspan.bridge.config.paths import find_paths
+from overspan.bridge.model.errors import InvalidRequest
 
 _ABOUT = """\
-Invocation Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are
+Call Overspan's commands by Slurm's names. Without --folder shell functions are printed; with it, executables are
 written, which programs find too. Inside jobs they are on PATH. Slurm's own commands are never replaced."""
 _EXAMPLES = """\
   eval "$(span alias)"                               in ~/.bashrc
+  eval "$(span alias --pool gpu)"                    what calls sbatch from here on submits to a pool
   span alias --shell fish | source                   in config.fish
   export PATH="$(span alias --folder):$PATH"         for programs that call sbatch
 """
@@ -33,9 +37,14 @@ def run(call: Invocation) -> int:
     parser.add_argument(
         "--folder", nargs="?", const="", metavar="DIR", help="write executables; default: the folder that jobs use"
     )
+    parser.add_argument("--pool", default="", metavar="POOL", help="have sbatch submit to this pool (SBATCH_POOL)")
     chosen = parser.parse_args(call.words)
+    if chosen.pool and chosen.folder is not None:
+        raise InvalidRequest(
+            "executables are the same for all pools", remedy=f"set SBATCH_POOL={chosen.pool} where they are called"
+        )
     if chosen.folder is None:
-        write(_list_functions(call, chosen.shell))
+        write(_set_pool(call, chosen) + _list_functions(call, chosen.shell))
     elif chosen.folder:
         folder = os.path.abspath(chosen.folder)
         write_wrappers(folder)
@@ -45,9 +54,21 @@ def run(call: Invocation) -> int:
     return 0
 
 
+def _set_pool(call: Invocation, chosen: argparse.Namespace) -> str:
+    """The line that has sbatch submit to a pool; empty without one."""
+    if not chosen.pool:
+        return ""
+    assign = "set -gx SBATCH_POOL " if _name_shell(call, chosen.shell) == "fish" else "export SBATCH_POOL="
+    return f"{assign}{shlex.quote(chosen.pool)}\n"
+
+
+def _name_shell(call: Invocation, shell: str | None) -> str:
+    return shell or os.path.basename(call.environment.get("SHELL", ""))
+
+
 def _list_functions(call: Invocation, shell: str | None) -> str:
     """A shell function for each command that this machine does not have from Slurm."""
-    form = _FORMS.get(shell or os.path.basename(call.environment.get("SHELL", "")), _FORMS["bash"])
+    form = _FORMS.get(_name_shell(call, shell), _FORMS["bash"])
     own = [verb for verb in VERBS if _is_slurms(verb, call.environment.get("PATH", ""))]
     if own:
         say(call, f"left out, since Slurm's own are on PATH: {' '.join(own)}")

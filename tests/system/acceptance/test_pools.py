@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from overspan import JobExecutor
 from overspan.bridge.client import Client
 
 pytestmark = pytest.mark.shared_daemon
@@ -335,3 +337,15 @@ def test_a_thousand_waiting_jobs_cost_the_daemon_nothing(span: Span, tmp_path: P
 def _count_ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def test_calls_of_an_executor_are_jobs_of_a_pool(span: Span) -> None:
+    """PL20: concurrent.futures over warm workers."""
+    apply(span, "calls", "pool: {workers: 1}\nresources: {cpus: 2}\n")
+    job = {"resources": {"cpus": 1}}
+    with JobExecutor(pool="calls", job=job, environment=span.environment) as executor:
+        assert list(executor.map(math.factorial, range(5))) == [1, 1, 2, 6, 24]
+        failing = executor.submit(math.sqrt, -1)
+        assert isinstance(failing.exception(timeout=60), ValueError)
+    rows = json.loads(span.run("sacct", "-X", "--json").stdout)["jobs"]
+    assert {row["cluster"] for row in rows if row["name"] in ("factorial", "sqrt")} == {"calls"}

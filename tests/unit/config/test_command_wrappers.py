@@ -13,7 +13,7 @@ from overspan.bridge.cli.invocation import SLURM_VERBS, Invocation
 from overspan.bridge.cli.service import alias
 from overspan.bridge.config import command_wrappers
 from overspan.bridge.config.command_wrappers import VERBS, ensure_wrappers, find_span, make_wrapper, write_wrappers
-from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.errors import Conflict, InvalidRequest
 
 
 def test_the_verbs_are_those_of_the_commands() -> None:
@@ -73,6 +73,18 @@ def test_functions(shell: str, line: str, capsys: pytest.CaptureFixture[str], tm
     assert line in shown.out.splitlines()
     assert len(shown.out.splitlines()) == len(VERBS)
     assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"), [("bash", "export SBATCH_POOL='a b'"), ("fish", "set -gx SBATCH_POOL 'a b'")]
+)
+def test_a_pool_is_set_before_the_functions(
+    shell: str, line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert alias.run(Invocation("alias", ("--shell", shell, "--pool", "a b"), {"PATH": str(tmp_path)})) == 0
+    assert capsys.readouterr().out.splitlines()[0] == line
+    with pytest.raises(InvalidRequest, match="the same for all pools"):
+        alias.run(Invocation("alias", ("--folder", "--pool", "p"), {"PATH": str(tmp_path)}))
 
 
 def test_functions_leave_slurms_own_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
