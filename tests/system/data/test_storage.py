@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -279,3 +283,19 @@ def _readable(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_nothing_to_send_costs_no_time_at_the_end(lab: Span, store: TestStore) -> None:
+    """DT05: from the program's end to the task's, in the median, beside a bare interpreter (10 ms when quiet)."""
+    bare, spans = [], []
+    for number in range(3):
+        at = time.monotonic()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare.append(time.monotonic() - at)
+        mount = f"file_mounts: {{./out{number}: {{source: s3://lab/run{number}, mode: MOUNT_CACHED}}}}\n"
+        job = lab.submit(mount + f"run: echo 1 > out{number}/a; sleep 3\n")
+        lab.until(job, "COMPLETED", timeout=60)
+        told = {row["cause"]: datetime.fromisoformat(row["at"]) for row in lab.timeline(job)}
+        spans.append((told["Flushed"] - told["NodeEnded"]).total_seconds())
+        assert store.texts("lab", f"run{number}/") == {f"run{number}/a": b"1\n"}
+    assert median(spans) < 100 * max(median(bare), 0.01)
