@@ -10,7 +10,7 @@ from overspan.bridge.config.store_settings import StoreSettings, find_store, ope
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.model.storage import StorageMount, parse_object_url
+from overspan.bridge.model.storage import MountMode, StorageMount, parse_object_url
 
 _OTHER_CLUSTER = "run it on the local cluster"
 _OTHER_MODE = "write `mode: MOUNT_CACHED` where the task writes, `mode: COPY` where it reads"
@@ -25,7 +25,7 @@ def check_storage(spec: JobSpec, clusters: Sequence[Cluster], stores: Mapping[st
     tasks = []
     for task in spec.tasks:
         mounts = []
-        for mount in task.storage:
+        for mount in (_settle_mode(each, clusters) for each in task.storage):
             try:
                 for cluster in clusters:
                     _check_mode(mount, cluster)
@@ -38,6 +38,28 @@ def check_storage(spec: JobSpec, clusters: Sequence[Cluster], stores: Mapping[st
     if faults:
         raise _join(faults)
     return replace(spec, tasks=tuple(tasks))
+
+
+def note_storage(wanted: JobSpec, checked: JobSpec) -> tuple[str, ...]:
+    """A sentence for each mount that is carried out in another mode."""
+    pairs = (
+        (before, after)
+        for one, other in zip(wanted.tasks, checked.tasks, strict=True)
+        for before, after in zip(one.storage, other.storage, strict=True)
+    )
+    return tuple(
+        f"{before.mode.value} of {before.url} is carried out as {after.mode.value}: what is there is brought before "
+        "the start, and what is written is sent"
+        for before, after in pairs
+        if before.mode is not after.mode
+    )
+
+
+def _settle_mode(mount: StorageMount, clusters: Sequence[Cluster]) -> StorageMount:
+    """MOUNT becomes MOUNT_CACHED where some cluster has nothing but that: tasks read and write the same by both."""
+    needs = mount.mode is MountMode.MOUNT and any(mount.mode not in each.traits.mount_modes for each in clusters)
+    can = all(MountMode.MOUNT_CACHED in each.traits.mount_modes for each in clusters)
+    return replace(mount, mode=MountMode.MOUNT_CACHED) if needs and can else mount
 
 
 def _check_mode(mount: StorageMount, cluster: Cluster) -> None:

@@ -22,7 +22,7 @@ from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
 from overspan.bridge.controller.submission.pool_jobs import leave_to_worker
 from overspan.bridge.controller.submission.start_estimates import describe_trial
-from overspan.bridge.controller.submission.storage_checks import check_storage
+from overspan.bridge.controller.submission.storage_checks import check_storage, note_storage
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
@@ -219,8 +219,9 @@ class Submitter:
             lean, left = leave_to_worker(job.spec)
             job, notes = replace(job, spec=lean), (*notes, *left)
         checked = self._check_storage(job.spec, cluster)
+        stored = note_storage(job.spec, checked)
         job = replace(job, spec=check_sources(checked, cluster, submission))
-        own = (*note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
+        own = (*stored, *note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
         standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
         notes = (*notes, *await check_evaluations(job, cluster, self.clusters, self.try_evaluation))

@@ -18,7 +18,7 @@ def test_a_bucket_mount_is_refused_with_its_line(span: Any) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         f"span: error: {file}:4:7: no entry of `stores` in the configuration reaches s3://one",
-        f"span: error: {file}:5:7: clusters of the kind local cannot carry out MOUNT of gs://two",
+        f"span: error: {file}:5:7: no entry of `stores` in the configuration reaches gs://two",
         "  add `stores: {s3: {endpoint: URL, credentials: {file: ~/.aws/credentials}}}`, or one to the"
         " `buckets` of one; `span config` shows the files",
     ]
