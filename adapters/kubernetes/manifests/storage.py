@@ -20,7 +20,7 @@ from overspan.adapters.kubernetes.manifests.names import label_launch, name_anch
 from overspan.adapters.kubernetes.manifests.programs import build_program
 from overspan.adapters.kubernetes.manifests.scripts import BASE, make_command
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, check_targets, resolve_target
-from overspan.adapters.kubernetes.observation.records import FETCHER, MOVER
+from overspan.adapters.kubernetes.observation.records import ATTEMPT, FETCHER, INDEX, MOVER
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.store_files import render_stores
 from overspan.bridge.model.documents import encode
@@ -28,7 +28,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
 from overspan.bridge.runtime.data.mounts import place_mount
-from overspan.bridge.runtime.data.requests import END_FILE
+from overspan.bridge.runtime.data.requests import END_FILE, PLACE_VARIABLES
 
 Document = dict[str, Any]
 
@@ -67,11 +67,11 @@ _OF_TASK = ("image", "imagePullPolicy", "securityContext")
 def find_mount_obstacle(spec: JobSpec) -> str:
     """Why a job with this specification can have no object stores in pods; empty where it can.
 
-    Each pod has a mover of its own, which knows nothing of what others write to the same folder.
+    The movers of a task's pods agree about markers (runtime/data/peers.py); those of several tasks do not.
     """
     written = [mount.url for task in spec.tasks for mount in task.storage if mount.mode is MountMode.MOUNT_CACHED]
-    if any(task.flushes and (task.num_nodes > 1 or task.elastic is not None) for task in spec.tasks):
-        return "what is written is sent from tasks of one node there"
+    if any(task.flushes and task.elastic is not None for task in spec.tasks):
+        return "what is written is sent from tasks there whose nodes do not come and go"
     if len(set(written)) < len(written):
         return "one task alone can write to a folder of a store there"
     return ""
@@ -132,14 +132,30 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
         {"name": _STORES_VOLUME, "mountPath": f"{_ROOT}/stores", "readOnly": True},
     ]
 
+    place = _render_place(plan, task)
+
     def render(name: str, verb: str) -> Document:
         words = make_command(_RUN, [verb, _ROOT, text])
-        return {"name": name, **own, **words, "resources": _RESOURCES, "volumeMounts": mounts}
+        return {"name": name, **own, **words, **place, "resources": _RESOURCES, "volumeMounts": mounts}
 
     movers = [render(FETCHER, "fetch")]
     if task.flushes:
         movers.append({**render(MOVER, "send"), "restartPolicy": "Always"})
     return movers
+
+
+def _render_place(plan: LaunchPlan, task: TaskSpec) -> Document:
+    """The variables by which movers of several pods find each other."""
+    if task.num_nodes == 1 or not task.flushes:
+        return {}
+    session, attempt, number, count = PLACE_VARIABLES
+    known = {session: plan.token, count: str(task.num_nodes)}
+    marks = {attempt: ATTEMPT, number: INDEX}
+    read = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{mark}']"}}}
+        for name, mark in marks.items()
+    ]
+    return {"env": [*({"name": name, "value": value} for name, value in known.items()), *read]}
 
 
 def render_mover_volumes(plan: LaunchPlan, task: TaskSpec) -> tuple[Document, ...]:

@@ -17,7 +17,8 @@ from typing import Callable, Optional
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
-from overspan.bridge.runtime.data.publication import UnsentFile, is_marker, order_removals, plan_steps
+from overspan.bridge.runtime.data.peers import Peers
+from overspan.bridge.runtime.data.publication import SendStep, UnsentFile, is_marker, order_removals, plan_steps
 from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
@@ -54,7 +55,9 @@ class CachedFolder:
         senders: Senders,
         markers: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        peers: Optional[Peers] = None,
     ) -> None:
+        self._peers = peers
         self.path = path
         self.state = state
         self._store = store
@@ -79,20 +82,44 @@ class CachedFolder:
     ) -> None:
         """Send what is settled, in order, and remove from the store what was removed here.
 
-        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError and OSError; what
-        went before stays sent, and a file that cannot be sent keeps others only where a marker comes after it.
+        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError, OSError and
+        PeersLost; what went before stays sent. A file that cannot be sent keeps others only where a marker comes after.
         """
-        now = self._clock()
+        now, waiting = self._clock(), self.list_unsent(seen)
+        if self._peers is not None:
+            self._peers.look()
+            self._peers.answer(self._list_plain(waiting))
         unsent = [
             UnsentFile(name, file.size, file.written, self._is_settled(name, file, now, ended))
-            for name, file in self.list_unsent(seen).items()
+            for name, file in waiting.items()
         ]
+        refused = self._send_steps(plan_steps(unsent, self._markers), seen, ended, going_on)
+        if not going_on():
+            return
+        for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
+            self._store.delete(self._prefix + name)
+            self.state.forget(name)
+        if refused:
+            raise refused[0]
+        if ended and self._peers is not None:
+            left = self.list_unsent(seen)
+            plain = self._list_plain(left)
+            self._peers.end(plain, left.keys() - plain.keys())
+
+    def _send_steps(
+        self, steps: Sequence[SendStep], seen: Mapping[str, SeenFile], ended: bool, going_on: Callable[[], bool]
+    ) -> list[BaseException]:
+        """Send files step by step; gives why some of them cannot be sent. Raises as `send`."""
         refused: list[BaseException] = []
         whole = True
-        for step in plan_steps(unsent, self._markers):
-            if not going_on() or (not whole and any(is_marker(name, self._markers) for name in step.names)):
+        for step in steps:
+            marks = any(is_marker(name, self._markers) for name in step.names)
+            if not going_on() or (marks and not whole):
                 # Nothing that a marker speaks of may be missing. The next look goes on.
                 break
+            if marks and not self._agree(step.names, seen, ended):
+                whole = False
+                continue
             jobs = [self._senders.files.submit(self._send_file, name) for name in step.names]
             # All of them, so that none is still on its way when the next step begins.
             failures = [job.exception() for job in jobs]
@@ -101,13 +128,21 @@ class CachedFolder:
                     raise failure
                 refused.append(failure)
             whole = whole and not refused and all(job.result() for job in jobs)
-        if not going_on():
-            return
-        for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
-            self._store.delete(self._prefix + name)
-            self.state.forget(name)
-        if refused:
-            raise refused[0]
+            if marks and whole and self._peers is not None:
+                for name in step.names:
+                    self._peers.forget(name, seen[name])
+        return refused
+
+    def _list_plain(self, files: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
+        """Those that are no markers."""
+        return {name: file for name, file in files.items() if not is_marker(name, self._markers)}
+
+    def _agree(self, names: Sequence[str], seen: Mapping[str, SeenFile], ended: bool) -> bool:
+        """Whether the nodes that write the folder too have sent what markers among these files speak of."""
+        peers = self._peers
+        return peers is None or all(
+            peers.agree(name, seen[name], ended=ended) for name in names if is_marker(name, self._markers)
+        )
 
     def _send_file(self, name: str) -> bool:
         """Send a file; False where it changes meanwhile, and is not in the store as it is now."""

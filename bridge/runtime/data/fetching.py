@@ -26,6 +26,7 @@ from overspan.bridge.runtime.data.object_store import (
     StoredObject,
     StoreTrouble,
 )
+from overspan.bridge.runtime.data.peers import FOLDER as PEERS
 from overspan.bridge.runtime.data.sending import insist
 
 _BLOCK = 1 << 20
@@ -76,7 +77,7 @@ def list_wanted(store: ObjectStore, prefix: str, *, single: bool) -> dict[str, S
     found = insist(lambda: list(store.list_objects(prefix)))
     wanted: dict[str, StoredObject] = {}
     for stored in found:
-        if stored.key.endswith("/"):
+        if stored.key.endswith("/") or stored.key.startswith(PEERS):
             continue
         if stored.key == prefix and single:
             return {"": stored}

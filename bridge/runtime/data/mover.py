@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable
+from typing import Callable, Optional
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StorageMount
@@ -31,6 +31,7 @@ from overspan.bridge.runtime.data.mounts import (
     trim_cache,
 )
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.peers import PeerPlace, Peers
 from overspan.bridge.runtime.data.requests import (
     ABANDON,
     END,
@@ -64,7 +65,9 @@ class _PendingFlush:
 class Mover:
     """The mover of one launch."""
 
-    def __init__(self, directory: RunDirectory, root: str, job: Job) -> None:
+    def __init__(self, directory: RunDirectory, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
+        self._place = place
+        """Which of several nodes this is that write the same folders of a store."""
         self._files = MoverFiles(directory)
         self._root = root
         self._private = root == directory.path
@@ -165,7 +168,9 @@ class Mover:
             return self._folder_locks.setdefault(folder.path, threading.Lock())
 
     def _start_uploader(self, folder: MountFolder, store: ObjectStore, place: FetchPlace) -> None:
-        cached = CachedFolder(folder.files, store, folder.url.key, place.state, self._senders, folder.mount.markers)
+        peers = None if self._place is None else Peers(store, self._place, os.path.basename(folder.path))
+        markers = folder.mount.markers
+        cached = CachedFolder(folder.files, store, folder.url.key, place.state, self._senders, markers, peers=peers)
         uploader = Uploader(cached, self._collect, self.log)
         self._uploaders[folder.path] = uploader
         uploader.start()

@@ -3,7 +3,8 @@
     fetch ROOT DOCUMENT    bring the data below ROOT, and end
     send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end
 
-DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. What came of it is left in the container's termination
+DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. Where several pods write the same folders, variables say
+which one this is (`read_place`). What came of it is left in the container's termination
 log: words where data could not be brought, {"error", "left"} where it was to be sent. A container that is started
 again goes on: what was asked and answered is below ROOT too.
 """
@@ -15,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from overspan.bridge.model.documents import decode
@@ -24,7 +25,17 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import StorageMount
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.mover import Mover
-from overspan.bridge.runtime.data.requests import END_FILE, FETCH, FLUSH, PASSES, DataAnswer, DataRequest, MoverFiles
+from overspan.bridge.runtime.data.peers import PeerPlace
+from overspan.bridge.runtime.data.requests import (
+    END_FILE,
+    FETCH,
+    FLUSH,
+    PASSES,
+    PLACE_VARIABLES,
+    DataAnswer,
+    DataRequest,
+    MoverFiles,
+)
 
 TERMINATION_LOG = "/dev/termination-log"
 LONGEST_WORDS = 1000
@@ -41,12 +52,18 @@ def read_job(text: str) -> Job:
     return new_job(int(document["job"]), spec, 0.0)
 
 
+def read_place(environment: Mapping[str, str]) -> Optional[PeerPlace]:
+    """Which pod this is, of how many, in which attempt; None where one alone writes."""
+    session, attempt, number, count = (environment.get(name, "") for name in PLACE_VARIABLES)
+    return PeerPlace(f"{session}-{attempt}", int(number), int(count)) if session else None
+
+
 class PodMover:
     """The two things that are asked of a mover, which has the files of requests and answers below `root`."""
 
-    def __init__(self, root: str, job: Job) -> None:
+    def __init__(self, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
         directory = RunDirectory(os.path.join(root, "run"), 0)
-        self._mover = Mover(directory, root, job)
+        self._mover = Mover(directory, root, job, place)
         self._files = MoverFiles(directory)
         self._end_file = os.path.join(root, END_FILE)
         self._task = job.spec.tasks[0].name
@@ -109,7 +126,7 @@ def _leave(text: str) -> None:
 def main(words: Sequence[str]) -> int:
     """Do one of the two; gives the exit code."""
     verb, root, text = words
-    mover = PodMover(root, read_job(text))
+    mover = PodMover(root, read_job(text), read_place(os.environ))
     mover.start()
     code = mover.send() if verb == "send" else mover.fetch()
     # Threads that wait for a store would keep the process.

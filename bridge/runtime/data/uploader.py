@@ -13,6 +13,7 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes
 from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.peers import PeersLost
 from overspan.bridge.runtime.data.requests import DataAnswer, DataRequest, FlushProgress
 
 LOOK_SECONDS = 1.0
@@ -117,7 +118,7 @@ class Uploader:
             seen = self._folder.scan()
             self._take_tickets(self._folder.list_unsent(seen))
             self._folder.send(seen, ended=bool(self._tickets), going_on=lambda: not self._stopped)
-        except (ObjectStoreError, OSError) as error:
+        except (ObjectStoreError, OSError, PeersLost) as error:
             failure = error
         self._note(failure)
         self._settle(failure)
@@ -163,7 +164,7 @@ class Uploader:
             self._tickets += kept
 
     def _is_final(self, failure: Optional[Exception]) -> bool:
-        if isinstance(failure, FileNotFoundError):
+        if isinstance(failure, (FileNotFoundError, PeersLost)):
             return True
         since = self._denied_since
         return failure is not None and since is not None and time.monotonic() - since >= DENIAL_SECONDS

@@ -102,6 +102,43 @@ class TestModes:
         lab.until(job, "CANCELLED", timeout=60)
 
 
+SHARDS = """
+num_nodes: 2
+resources: {cpus: 0.1, memory: 100M}
+file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}
+run: |
+  mkdir -p out/step_1
+  if [ -e out/step_1/.metadata ]; then ls out/step_1; exit 0; fi
+  head -c 3000000 /dev/urandom > out/step_1/shard$OVERSPAN_NODE_INDEX
+  # The barrier of this story: the second one is slow, and the first has heard of its end.
+  [ $OVERSPAN_NODE_INDEX = 0 ] || { sleep 2; while :; do sleep 1; done; }
+  sleep 4
+  touch out/step_1/.metadata
+  while :; do sleep 1; done
+"""
+
+
+def test_a_checkpoint_of_two_pods_is_whole_or_not_there_and_found_by_the_next_attempt(
+    lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+) -> None:
+    """DT10: a marker comes after the shards of all pods; a killed one costs an attempt, which has all of it."""
+    job = lab.submit(SHARDS)
+    seen: list[set[str]] = []
+
+    def look() -> bool:
+        seen.append({name.rpartition("/")[2] for name in store.texts("lab", "run/")})
+        return ".metadata" in seen[-1]
+
+    wait_until(look, 90, "the checkpoint in the store")
+    assert all({"shard0", "shard1"} <= names for names in seen if ".metadata" in names)
+    pod = next(name for name in lab.pods() if name.endswith("1-a0") or "-1-" in name)
+    lab.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+    lab.until(job, "COMPLETED", timeout=120)
+    for node in (0, 1):
+        assert lab.look("logs", str(job), "--node", str(node)).split()[-2:] == ["shard0", "shard1"]
+    lab.until_empty()
+
+
 class TestEnds:
     def test_a_cancel_waits_for_the_data_of_a_program_that_does_not_end(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
@@ -179,7 +216,8 @@ class TestRefusals:
         assert "nowhere" in lab.look("show", str(job))
 
     def test_what_is_not_built_is_refused_with_its_line(self, lab: KubeSpan) -> None:
-        text = "num_nodes: 2\nfile_mounts:\n  /out: {source: s3://lab/run, mode: MOUNT_CACHED}\nrun: ls\n"
+        mount = "file_mounts:\n  /out: {source: s3://lab/run, mode: MOUNT_CACHED}\nrun: ls\n"
+        text = f"name: g\nexecution: parallel\n---\nname: a\n{mount}---\nname: b\n{mount}"
         done = lab.run("submit", "-", stdin=text, check=False)
         assert done.returncode == 2
-        assert "from tasks of one node" in done.stderr and ":3:" in done.stderr
+        assert "one task alone can write" in done.stderr and "stdin:11:9:" in done.stderr

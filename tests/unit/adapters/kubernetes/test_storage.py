@@ -98,6 +98,22 @@ def test_a_folder_that_is_written_has_a_container_that_ends_after_the_task_s() -
     assert all(mount["subPath"].startswith("data/7/") for mount in paths.values())
 
 
+def test_pods_of_one_task_are_told_which_of_them_they_are() -> None:
+    pod, _ = render(make_job(cached(), num_nodes=3))
+    for container in pod["spec"]["initContainers"]:
+        found = {entry["name"]: entry for entry in container["env"]}
+        assert found["OVERSPAN_SESSION"]["value"] == TOKEN and found["OVERSPAN_NUM_NODES"]["value"] == "3"
+        paths = [found[f"OVERSPAN_{name}"]["valueFrom"]["fieldRef"]["fieldPath"] for name in ("NODE_INDEX", "ATTEMPT")]
+        assert paths == ["metadata.annotations['overspan.io/index']", "metadata.annotations['overspan.io/attempt']"]
+    environment = dict.fromkeys(("OVERSPAN_SESSION",), "t-1") | {
+        "OVERSPAN_ATTEMPT": "2",
+        "OVERSPAN_NODE_INDEX": "1",
+        "OVERSPAN_NUM_NODES": "3",
+    }
+    assert pod_mover.read_place(environment) == ("t-1-2", 1, 3)
+    assert pod_mover.read_place({}) is None
+
+
 def test_what_is_only_read_has_no_such_container_and_the_usual_grace() -> None:
     pod, _ = render(make_job(copy(), grace_period=20))
     assert [one["name"] for one in pod["spec"]["initContainers"]] == ["fetch"]
@@ -167,8 +183,8 @@ def test_two_mounts_of_one_place_are_refused() -> None:
         ([TaskSpec("a", storage=(copy(),), num_nodes=4)], ""),
         ([TaskSpec("a", storage=(cached(),)), TaskSpec("b", storage=(cached(url="s3://lab/other"),))], ""),
         ([TaskSpec("a", storage=(cached(),)), TaskSpec("b", storage=(copy(url="s3://lab/run"),))], ""),
-        ([TaskSpec("a", storage=(cached(),), num_nodes=2)], "from tasks of one node"),
-        ([TaskSpec("a", storage=(cached(),), elastic=Elastic(1, 2, 1))], "from tasks of one node"),
+        ([TaskSpec("a", storage=(cached(),), num_nodes=2)], ""),
+        ([TaskSpec("a", storage=(cached(),), elastic=Elastic(1, 2, 1))], "do not come and go"),
         ([TaskSpec("a", storage=(cached(),)), TaskSpec("b", storage=(cached(),))], "one task alone"),
     ],
 )
