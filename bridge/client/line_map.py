@@ -1,7 +1,7 @@
 """A command over the lines of a file, as jobs of a pool: each has a chunk of them, and tells its results by its log.
 
     DIR/map.json        what is mapped: {"command", "mode", "size", "digest", "lines", "chunk"}
-    DIR/jobs.jsonl      which jobs were sent: {"chunk", "try", "name"}, then {"chunk", "try", "job"}
+    DIR/jobs.jsonl      which jobs were sent: {"chunk", "try", "name"}, then {"chunk", "try", "job"}, or {"cancelled"}
     DIR/chunks/N.jsonl  the records of the lines of a chunk, in the order in which they came
     DIR/results.EXT     one result a line, in the order of the input; empty for a line that failed
     DIR/failed.jsonl    {"line", "input", "code", "error"} for each line that failed
@@ -40,7 +40,11 @@ __all__ = ["BATCH", "EACH", "SERVE", "LineMap", "MapOrder", "MapProgress"]
 
 FORMAT = 1
 MOST_TRIES = 3
-"""Jobs of a chunk in a row that told nothing; then its lines have failed."""
+"""Jobs of a chunk in a row that told nothing; then the line that they were at has failed."""
+MOST_LOST = 3
+"""Lines of a chunk in a row that failed so; then all of its lines have."""
+MOST_PROGRAM = 4_000_000
+"""Characters of a job's program; the daemon takes 4 MiB."""
 MOST_LINES, MOST_BYTES = 1000, 512 << 10
 """Of a chunk, where nobody says otherwise."""
 CHUNKS_A_WORKER = 8
@@ -84,7 +88,11 @@ class _Chunk:
     tries: int = 0
     silent: int = 0
     """How many jobs in a row have told nothing."""
+    lost: int = 0
+    """How many lines in a row have failed because of such jobs."""
     job: int = 0
+    forgiven: bool = False
+    """Its job may have been cancelled before this run began: that does not end this run."""
     offset: int = 0
     rest: bytes = b""
 
@@ -174,43 +182,37 @@ class LineMap:
         return max(1, min(MOST_LINES, -(-lines // (self._workers * CHUNKS_A_WORKER))))
 
     def _load(self, chunk: _Chunk) -> None:
-        try:
-            with open(self._path(chunk), encoding="utf-8") as file:
-                for line in file:
-                    # A last line that was cut short comes again.
-                    if line.endswith("\n"):
-                        record = json.loads(line)
-                        chunk.records[record[0]] = record
-        except FileNotFoundError:
-            pass
+        chunk.records.update({record[0]: record for record in _read_rows(self._path(chunk))})
 
     def _find_jobs(self) -> None:
         """Find the jobs that an earlier run has sent, by what it wrote and by their names."""
         names: dict[tuple[int, int], str] = {}
         jobs: dict[tuple[int, int], int] = {}
-        for row in self._read_jobs():
+        cancelled = set()
+        for row in _read_rows(self._jobs):
             key = row["chunk"], row["try"]
             if "job" in row:
                 jobs[key] = row["job"]
-            else:
+            elif "name" in row:
                 names[key] = row["name"]
+            else:
+                cancelled.add(key)
         lost = tuple(name for key, name in names.items() if key not in jobs)
         found = {row.name: row.id for row in self._client.history(JobFilter(names=lost)).rows} if lost else {}
         for (number, tries), name in names.items():
             chunk = self._chunks[number]
             chunk.tries = max(chunk.tries, tries + 1)
-            job = jobs.get((number, tries), found.get(name, 0))
             if tries + 1 == chunk.tries and chunk.missing:
-                chunk.job = job
+                chunk.job = jobs.get((number, tries), found.get(name, 0))
+                chunk.forgiven = (number, tries) in cancelled
+        self._forgive({chunk.job: chunk for chunk in self._chunks if chunk.job})
 
-    def _read_jobs(self) -> Iterator[dict[str, Any]]:
-        try:
-            with open(self._folder / "jobs.jsonl", encoding="utf-8") as file:
-                for line in file:
-                    if line.endswith("\n"):
-                        yield json.loads(line)
-        except FileNotFoundError:
-            return
+    def _forgive(self, active: Mapping[int, _Chunk]) -> None:
+        """Note which jobs are cancelled already: whoever gives the command again knows of it."""
+        if active:
+            for row in self._client.history(JobFilter(ids=tuple(map(str, active)))).rows:
+                if row.state == State.CANCELLED.value:
+                    active[row.id].forgiven = True
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -229,8 +231,8 @@ class LineMap:
         while waiting or active:
             while waiting and len(active) < self._workers * OUTSTANDING_A_WORKER:
                 chunk = waiting.pop(0)
-                self._send(chunk)
-                active[chunk.job] = chunk
+                if self._send(chunk):
+                    active[chunk.job] = chunk
             ended = self._look(active)
             for chunk in ended:
                 del active[chunk.job]
@@ -248,25 +250,38 @@ class LineMap:
         """Cancel the jobs that are sent; gives how many."""
         from overspan.bridge.client.messages import CancelOrder
 
-        refs = tuple(str(chunk.job) for chunk in self._chunks if chunk.job)
-        if refs:
-            self._client.cancel(CancelOrder(refs=refs))
-        return len(refs)
+        sent = [chunk for chunk in self._chunks if chunk.job]
+        for chunk in sent:
+            self._note({"chunk": chunk.number, "try": chunk.tries - 1, "cancelled": True})
+        if sent:
+            self._client.cancel(CancelOrder(refs=tuple(str(chunk.job) for chunk in sent)))
+        return len(sent)
 
-    def _send(self, chunk: _Chunk) -> None:
+    def _send(self, chunk: _Chunk) -> bool:
+        """Send a job for what is missing of a chunk. False for a line that is too long for a job: it has failed."""
+        program = self._write_program(chunk)
+        if len(program) > MOST_PROGRAM:
+            words = "the line is too long for a job: write it into a file, and map the file's name"
+            self._keep(chunk, [[number, None, -1, words] for number, _ in chunk.missing])
+            return False
         key = {"chunk": chunk.number, "try": chunk.tries}
         name = f"map-{self._id}-{chunk.number}-{chunk.tries}"
         # First: a job whose number was never written is found by its name.
         self._note({**key, "name": name})
-        job = {"name": name, **self._order.job, "max_recoveries": 0, "run": self._write_program(chunk)}
+        job = {"name": name, **self._order.job, "max_recoveries": 0, "run": program}
         chunk.job = self._client.submit(job, cluster=self._order.pool).id
-        chunk.offset, chunk.rest, chunk.tries = 0, b"", chunk.tries + 1
+        chunk.offset, chunk.rest, chunk.tries, chunk.forgiven = 0, b"", chunk.tries + 1, False
         self._note({**key, "job": chunk.job})
+        return True
 
     def _write_program(self, chunk: _Chunk) -> str:
         source = Path(line_runner.__file__).read_text(encoding="utf-8")
         order = self._order
-        work = json.dumps([order.mode, order.command, order.size, chunk.missing]).encode()
+        size, lines = order.size, chunk.missing
+        if chunk.silent:
+            # What ends its own job is among the first of them: one by one, those before it are told.
+            size, lines = 1, lines[: order.size if order.mode == BATCH else None]
+        work = json.dumps([order.mode, order.command, size, lines]).encode()
         packed = base64.b64encode(zlib.compress(work)).decode("ascii")
         call = f"import base64, zlib\nmain(*json.loads(zlib.decompress(base64.b64decode({packed!r}))))\n"
         return f"#!/usr/bin/env python3\n{source}\n\n{call}"
@@ -291,16 +306,22 @@ class LineMap:
         if not chunk.missing:
             return
         state = row.state if row is not None else "gone"
-        if state == State.CANCELLED.value:
+        if state == State.CANCELLED.value and not chunk.forgiven:
             raise Conflict(
                 f"job {chunk.job} was cancelled: {len(chunk.missing)} of its lines are not done",
                 remedy="the same command goes on with what is not done",
             )
-        chunk.silent = 0 if told else chunk.silent + 1
+        if told or chunk.forgiven:
+            chunk.silent = chunk.lost = 0
+            return
+        chunk.silent += 1
         if chunk.silent >= MOST_TRIES:
+            chunk.silent, chunk.lost = 0, chunk.lost + 1
+            given_up = chunk.missing if chunk.lost >= MOST_LOST else chunk.missing[:1]
             words = self._read_words(chunk)
-            records = [[number, None, -1, f"job {chunk.job} ended as {state}: {words}"] for number, _ in chunk.missing]
-            self._keep(chunk, records)
+            self._keep(
+                chunk, [[number, None, -1, f"job {chunk.job} ended as {state}: {words}"] for number, _ in given_up]
+            )
 
     def _take_records(self, chunk: _Chunk) -> int:
         """Keep what is new of the log of a chunk's job; gives how many lines it told of."""
@@ -327,23 +348,21 @@ class LineMap:
         return " ".join(data.decode(errors="replace").split()) or "it printed nothing"
 
     def _keep(self, chunk: _Chunk, records: Sequence[list[Any]]) -> None:
-        if not records:
-            return
-        path = self._path(chunk)
-        path.parent.mkdir(exist_ok=True)
-        with open(path, "ab+") as file:
-            # A line that was cut short by the end of an earlier run is ended first.
-            if file.tell() and not _ends_line(file):
-                file.write(b"\n")
-            file.write("".join(json.dumps(record) + "\n" for record in records).encode())
-        chunk.records.update({record[0]: record for record in records})
+        if records:
+            path = self._path(chunk)
+            path.parent.mkdir(exist_ok=True)
+            _append(path, records)
+            chunk.records.update({record[0]: record for record in records})
 
     def _path(self, chunk: _Chunk) -> Path:
         return self._folder / "chunks" / f"{chunk.number}.jsonl"
 
+    @property
+    def _jobs(self) -> Path:
+        return self._folder / "jobs.jsonl"
+
     def _note(self, row: dict[str, Any]) -> None:
-        with open(self._folder / "jobs.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        _append(self._jobs, [row])
 
     def _write(self) -> None:
         """Write the results in the order of the input, and the lines that have failed."""
@@ -404,6 +423,27 @@ def _read_record(line: bytes) -> list[Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, list) and len(record) in (2, 4) and isinstance(record[0], int) else None
+
+
+def _append(path: Path, rows: Sequence[Any]) -> None:
+    with open(path, "ab+") as file:
+        # A line that was cut short by the end of an earlier run is ended first.
+        if file.tell() and not _ends_line(file):
+            file.write(b"\n")
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def _read_rows(path: Path) -> Iterator[Any]:
+    """The rows of a file, but for lines that were cut short: what they were about is found again."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    continue
+    except FileNotFoundError:
+        return
 
 
 def _ends_line(file: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -45,10 +46,10 @@ def read_results(path: Path) -> list[str]:
     return (path.with_name("in.jsonl.map") / "results.jsonl").read_text().splitlines()
 
 
-def start(span: Span, path: Path, *words: str) -> subprocess.Popen[str]:
+def start(span: Span, path: Path, *words: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """Begin a map."""
     words = ("span", "map", "-p", "lines", "--over", str(path), *words)
-    return subprocess.Popen(words, env=span.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, env=span.environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 class TestModes:
@@ -81,14 +82,38 @@ class TestModes:
 
     def test_one_long_lived_process_a_worker(self, pool: Span, tmp_path: Path) -> None:
         path = write_lines(tmp_path, *map(str, range(10)), "die", *map(str, range(50)))
-        command = f"echo x >> {tmp_path}/starts; while read n; do [ $n != die ] || exit 5; echo $n-$$; done"
+        serve = "while read n; do [ $n != die ] || { echo no >&2; exit 5; }; echo $n-$$; done"
+        command = f"echo x >> {tmp_path}/starts; {serve}"
         done = pool.run("map", "-p", "lines", "--over", str(path), "--serve", command, check=False)
         assert done.returncode == 1
         results = read_results(path)
         assert [result.partition("-")[0] for result in results] == [*map(str, range(10)), "", *map(str, range(50))]
-        # One for each of two workers, and one after the death of a server.
-        assert len((tmp_path / "starts").read_text().split()) == 3
-        assert [(row["line"], row["code"]) for row in read_failed(path)] == [(11, 5)]
+        # One for each of two workers, one that is given the line of a dead server again, and one for the rest.
+        assert len((tmp_path / "starts").read_text().split()) == 4
+        assert [(row["line"], row["code"], row["error"]) for row in read_failed(path)] == [(11, 5, "no\n")]
+
+    def test_a_server_that_ends_after_some_lines_costs_none(self, pool: Span, tmp_path: Path) -> None:
+        path = write_lines(tmp_path, *map(str, range(9)))
+        done = pool.run("map", "-p", "lines", "--over", str(path), "--serve", "read a; echo $a; read b; echo $b")
+        assert done.returncode == 0
+        assert read_results(path) == list(map(str, range(9)))
+
+    def test_a_server_that_says_more_than_it_is_asked_shifts_no_result(self, pool: Span, tmp_path: Path) -> None:
+        path = write_lines(tmp_path, *"abc")
+        command = "while read n; do case $n in b) printf '1\\n2\\n' ;; *) echo $n ;; esac; done"
+        pool.run("map", "-p", "lines", "--over", str(path), "--serve", command, check=False)
+        assert read_results(path) == ["a", "", "c"]
+        assert "several lines" in read_failed(path)[0]["error"]
+
+    def test_a_bar_on_a_terminal(self, pool: Span, tmp_path: Path) -> None:
+        path = write_lines(tmp_path, *map(str, range(4)))
+        own, other = os.openpty()
+        with os.fdopen(own, "rb", buffering=0) as terminal:
+            run = start(pool, path, "sleep 0.2; echo {}", stderr=other)
+            os.close(other)
+            assert run.communicate(timeout=60)[0].endswith("in.jsonl.map/results.jsonl\n")
+            shown = terminal.read(1 << 16).decode()
+        assert " of 4 (" in shown and shown.endswith("\r\x1b[K")
 
 
 class TestResuming:
@@ -117,14 +142,42 @@ class TestResuming:
         assert pool.run("map", "-p", "lines", "--over", str(path), *words).returncode == 0
         assert len(ran.read_text().splitlines()) == sum(times.values())
 
-    def test_an_interrupt_says_how_to_go_on(self, pool: Span, tmp_path: Path) -> None:
+    def test_a_daemon_that_is_killed_meanwhile_costs_nothing(self, pool: Span, tmp_path: Path) -> None:
+        path, ran = write_lines(tmp_path, *map(str, range(30))), tmp_path / "ran"
+        run = start(pool, path, "--chunk", "5", f"echo {{}} >> {ran}; sleep 0.1; echo {{}}")
+        pool.wait_until(ran.exists, 30, "the first line")
+        pool.kill_daemon()
+        _, error = run.communicate(timeout=60)
+        assert run.returncode == 0, error
+        assert read_results(path) == list(map(str, range(30)))
+        assert sorted(map(int, ran.read_text().split())) == list(range(30))
+
+    def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(self, pool: Span, tmp_path: Path) -> None:
         path = write_lines(tmp_path, *map(str, range(20)))
-        run = start(pool, path, "--cancel", "--chunk", "5", f"touch {tmp_path}/begun; sleep 60")
+        command = f"touch {tmp_path}/begun; test -e {tmp_path}/free || sleep 60; echo {{}}"
+        run = start(pool, path, "--cancel", "--chunk", "5", command)
         pool.wait_until(lambda: (tmp_path / "begun").exists(), 30, "the first line")
         run.send_signal(signal.SIGINT)
         _, error = run.communicate(timeout=30)
         assert run.returncode == 130
         assert "20 lines are not done; 4 jobs are cancelled. The same command goes on with them" in error
+        (tmp_path / "free").touch()
+        assert pool.run("map", "-p", "lines", "--over", str(path), "--chunk", "5", command).returncode == 0
+        assert read_results(path) == list(map(str, range(20)))
+
+    def test_a_job_that_is_cancelled_by_hand_ends_the_map_until_it_is_given_again(
+        self, pool: Span, tmp_path: Path
+    ) -> None:
+        path = write_lines(tmp_path, *map(str, range(4)))
+        command = f"touch {tmp_path}/begun; test -e {tmp_path}/free || sleep 60; echo {{}}"
+        run = start(pool, path, command)
+        pool.wait_until(lambda: (tmp_path / "begun").exists(), 30, "the first line")
+        pool.run("scancel", "--pool", "lines")
+        _, error = run.communicate(timeout=30)
+        assert run.returncode == 1 and "was cancelled" in error and "the same command goes on" in error
+        (tmp_path / "free").touch()
+        assert pool.run("map", "-p", "lines", "--over", str(path), command).returncode == 0
+        assert read_results(path) == list(map(str, range(4)))
 
 
 class TestRefusals:
@@ -154,10 +207,30 @@ class TestRefusals:
         done = pool.run("map", "-p", "nowhere", "--over", str(path), "cat", check=False)
         assert "there is no pool 'nowhere'" in done.stderr
 
+    def test_a_line_that_no_command_can_be_given(self, pool: Span, tmp_path: Path) -> None:
+        path = write_lines(tmp_path, "a", "b\0c", "z" * 200_000, os.urandom(3_000_000).hex())
+        done = pool.run("map", "-p", "lines", "--over", str(path), "printf %s {} | wc -c", check=False)
+        assert done.returncode == 1 and read_results(path) == ["1", "", "", ""]
+        nul, argument, job = read_failed(path)
+        assert (nul["code"], argument["code"]) == (126, 126)
+        assert "null byte" in nul["error"] and "Argument list too long" in argument["error"]
+        assert "too long for a job: write it into a file" in job["error"]
+
+    @pytest.mark.parametrize("words", [(), ("--batch", "4")])
+    def test_a_line_that_ends_its_own_job_is_the_only_one_that_fails(
+        self, pool: Span, tmp_path: Path, words: tuple[str, ...]
+    ) -> None:
+        path = write_lines(tmp_path, *map(str, range(10)), "die", *map(str, range(10)))
+        command = "while read n; do test $n != die || kill -9 $PPID; echo $n; done"
+        done = pool.run("map", "-p", "lines", "--over", str(path), "--chunk", "30", *words, command, check=False)
+        assert done.returncode == 1
+        assert read_results(path) == [*map(str, range(10)), "", *map(str, range(10))]
+        assert "ended as FAILED" in read_failed(path)[0]["error"]
+
     def test_a_job_that_gets_nowhere_is_not_tried_for_ever(self, pool: Span, tmp_path: Path) -> None:
-        path = write_lines(tmp_path, "a", "b")
+        path = write_lines(tmp_path, *map(str, range(100)))
         began = time.monotonic()
-        done = pool.run("map", "-p", "lines", "--over", str(path), "kill -9 $PPID", check=False)
+        done = pool.run("map", "-p", "lines", "--over", str(path), "--chunk", "100", "kill -9 $PPID", check=False)
         assert done.returncode == 1 and time.monotonic() - began < 60
         failed = read_failed(path)
-        assert len(failed) == 2 and "ended as FAILED" in failed[0]["error"]
+        assert len(failed) == 100 and "ended as FAILED" in failed[0]["error"]

@@ -11,8 +11,8 @@ import pytest
 
 from overspan.bridge.client import Client
 from overspan.bridge.client.job_handle import JobHandle
-from overspan.bridge.client.line_map import BATCH, MOST_BYTES, LineMap, MapOrder, _cut, _read_record
-from overspan.bridge.client.messages import LogPart, StreamKey
+from overspan.bridge.client.line_map import BATCH, MOST_BYTES, LineMap, MapOrder, MapProgress, _cut, _read_record
+from overspan.bridge.client.messages import CancelOrder, LogPart, StreamKey
 from overspan.bridge.client.records import JobFilter, Listing
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
@@ -26,6 +26,7 @@ class FakeClient:
         self.die_after: dict[int, int] = {}
         self.states: dict[int, str] = {}
         self.first = 1
+        self.cancelled: tuple[str, ...] = ()
 
     def pools(self, name: str) -> list[dict[str, Any]]:
         return [{"name": name, "max_workers": 1}]
@@ -42,6 +43,9 @@ class FakeClient:
             for number, name in self.sent.items()
         ]
         return Listing(0.0, [row for row in rows if str(row.id) in wanted.ids or row.name in wanted.names])
+
+    def cancel(self, order: CancelOrder) -> None:
+        self.cancelled += order.refs
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0) -> LogPart:
         chunk = int(self.sent[int(ref)].split("-")[2])
@@ -89,13 +93,13 @@ def test_lines_that_a_job_did_not_tell_are_for_another_one(tmp_path: Path) -> No
     assert sorted(name.split("-", 2)[2] for name in client.sent.values()) == ["0-0", "0-1", "1-0"]
 
 
-def test_jobs_that_tell_nothing_are_tried_thrice(tmp_path: Path) -> None:
+def test_jobs_that_tell_nothing_are_tried_thrice_for_each_line(tmp_path: Path) -> None:
     client = FakeClient()
-    client.die_after = dict.fromkeys(range(1, 9), 0)
-    client.states = dict.fromkeys(range(1, 9), "FAILED")
+    client.die_after = dict.fromkeys(range(1, 13), 0)
+    client.states = dict.fromkeys(range(1, 13), "FAILED")
     with make_map(tmp_path, client) as work:
         assert work.run() == (4, 4, 4)
-    assert len(client.sent) == 6
+    assert len(client.sent) == 12
     assert "ended as FAILED: noise" in json.loads(work.failures.read_text().splitlines()[0])["error"]
 
 
@@ -106,6 +110,46 @@ def test_a_cancelled_job_ends_the_map_and_what_is_done_is_kept(tmp_path: Path) -
         work.run()
     with make_map(tmp_path, client) as again:
         assert again.progress.done >= 1
+        assert again.run() == (4, 4, 0)
+    assert len(client.sent) == 3
+
+
+def test_a_job_that_this_run_was_to_cancel_does_not_end_the_next_one(tmp_path: Path) -> None:
+    client = FakeClient()
+    client.die_after, client.states = {1: 0}, {1: "RUNNING"}
+    with make_map(tmp_path, client) as work:
+
+        def interrupt(progress: MapProgress) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            work.run(interrupt)
+        work.cancel()
+    assert client.cancelled == ("1",)
+    with make_map(tmp_path, client) as again:
+        # Its end comes after the next run has begun.
+        client.states[1] = "CANCELLED"
+        assert again.run() == (4, 4, 0)
+
+
+def test_lines_of_the_folder_that_were_cut_short_are_passed_over_each_time(tmp_path: Path) -> None:
+    client = FakeClient()
+    with make_map(tmp_path, client) as first:
+        first.run()
+    for path in (tmp_path / "out/chunks/0.jsonl", tmp_path / "out/jobs.jsonl"):
+        path.write_text(path.read_text()[:-4])
+    for _ in range(3):
+        with make_map(tmp_path, client) as again:
+            assert again.run() == (4, 4, 0)
+    assert again.results.read_text() == "r0\nr1\nr2\nr3\n"
+
+
+def test_a_line_that_is_too_long_for_a_job_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient()
+    with make_map(tmp_path, client) as work:
+        monkeypatch.setattr("overspan.bridge.client.line_map.MOST_PROGRAM", 10)
+        assert work.run() == (4, 4, 4)
+    assert not client.sent and "too long for a job" in work.failures.read_text()
 
 
 def test_a_later_run_finds_jobs_by_their_names_and_reads_what_was_cut_short_again(tmp_path: Path) -> None:
