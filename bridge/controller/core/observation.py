@@ -65,7 +65,7 @@ class Observer:
             log.warning("the cluster %s is not configured any more; its jobs are left as they are", name)
         elif name not in self._loops:
             self._wakeups[name] = Wakeup()
-            self._loops[name] = asyncio.ensure_future(self._run(cluster))
+            self._loops[name] = asyncio.ensure_future(self._run(name))
         else:
             self._wakeups[name].wake()
 
@@ -92,10 +92,11 @@ class Observer:
             except (TimeoutError, OverspanError) as error:
                 log.info("cluster %s is looked at later: %s", cluster.name, error, extra={"cluster": cluster.name})
 
-    async def _run(self, cluster: Cluster) -> None:
-        """The endless loop of a cluster."""
-        while True:
+    async def _run(self, name: str) -> None:
+        """The loop of a cluster; it is found each time, since a pool may be another one of the same name by now."""
+        while (cluster := self.clusters.find(name)) is not None:
             await self.observe_once(cluster)
+        del self._loops[name]
 
     async def observe_once(self, cluster: Cluster) -> None:
         """Ask once and store the answer; or wait until there is a launch to ask about."""

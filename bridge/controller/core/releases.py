@@ -89,34 +89,38 @@ class LaunchReleases:
     def _wake(self, name: str) -> None:
         if name not in self._loops:
             self._wakeups[name] = Wakeup()
-            self._loops[name] = asyncio.ensure_future(self._run(self.clusters.get(name)))
+            self._loops[name] = asyncio.ensure_future(self._run(name))
         self._wakeups[name].wake()
 
-    async def _run(self, cluster: Cluster) -> None:
-        """The endless loop of a cluster: wait for an end, collect others, release them together."""
-        wakeup, failures, seen = self._wakeups[cluster.name], 0, 0
+    async def _run(self, name: str) -> None:
+        """The endless loop of a cluster: wait for an end, collect others, release them together.
+
+        The cluster is found each time, since a pool may be another one of the same name by now.
+        """
+        wakeup, failures, seen = self._wakeups[name], 0, 0
         while True:
             if not failures:
                 await wakeup.wait(seen=seen)
                 await asyncio.sleep(GATHER_SECONDS)
             seen = wakeup.count
             try:
-                await self._release(cluster)
+                if (cluster := self.clusters.find(name)) is not None:
+                    await self._release(cluster)
                 failures = 0
             except OverspanError as error:
                 log.info(
                     "cluster %s: ended launches are released later: %s",
-                    cluster.name,
+                    name,
                     error,
-                    extra={"cluster": cluster.name},
+                    extra={"cluster": name},
                 )
                 failures += 1
             except Exception:
-                log.exception("releasing ended launches of cluster %s", cluster.name)
+                log.exception("releasing ended launches of cluster %s", name)
                 failures += 1
             if failures:
                 now = self.recorder.clock()
-                await wakeup.wait(timeout=next_try(self.backoff, now, failures, cluster.name) - now, seen=seen)
+                await wakeup.wait(timeout=next_try(self.backoff, now, failures, name) - now, seen=seen)
 
     async def _release(self, cluster: Cluster) -> None:
         adapter = cluster.adapter

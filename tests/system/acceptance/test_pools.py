@@ -256,6 +256,18 @@ def test_a_pool_with_jobs_is_deleted_by_choice(span: Span, tmp_path: Path) -> No
     assert "there is no pool named 'gone'" in span.run("sbatch", "--pool", "gone", "--wrap", "x", check=False).stderr
 
 
+def test_a_pool_of_the_name_of_one_that_is_gone_runs_jobs(span: Span, tmp_path: Path) -> None:
+    """The daemon that has ended a pool asks the new one about its jobs, and gives back what they held."""
+    for _ in range(2):
+        apply(span, "again", "pool: {workers: 1}\nresources: {cpus: 1}\n")
+        await_ready(span, "again", 1)
+        for _ in range(2):
+            job = span.wrap("true", "--pool", "again")
+            assert span.run("wait", str(job), check=False).returncode == 0, span.look("sacct", "-j", str(job))
+        span.run("pool", "delete", "again")
+        span.wait_until(lambda: not show(span, "again"), 20, "the end of the pool")
+
+
 def test_a_set_up_that_fails_is_not_tried_for_ever_and_what_it_left_running_stays(span: Span, tmp_path: Path) -> None:
     """Three failures, the reason and the log; a server that set-up starts outlives it, and no job's end ends it."""
     apply(span, "broken", "pool: {workers: 1}\nresources: {cpus: 1}\nsetup: echo no such thing; exit 7\n")
