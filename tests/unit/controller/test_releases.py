@@ -11,6 +11,7 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, play, tu
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller import controller
 from overspan.bridge.controller.core import releases
+from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.recording import RETRY_SECONDS
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.model import events
@@ -181,3 +182,26 @@ def test_a_launch_whose_end_is_not_recorded_yet_stays() -> None:
         assert bench.repository.jobs[1].job.over
 
     play(scene, cluster)
+
+
+def test_a_cluster_in_the_place_of_one_of_that_name_is_observed_and_told() -> None:
+    """A pool may be deleted, and another one made under its name."""
+    first, second = KeepingCluster(), KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: len(first.handles) == 1)
+        await _end(bench, "1.0")
+        await until(lambda: "owed" not in bench.repository.values.values())
+        told, clusters = len(first.told), bench.controller.clusters
+        old = clusters.get("")
+        await clusters.remove_pool(old.name)
+        bench.cluster = second
+        clusters._clusters[old.name] = Cluster(old.config, old.opener_of)
+        await bench.submit()
+        await until(lambda: len(second.handles) == 1)
+        await _end(bench, "2.0")
+        await until(lambda: bool(second.told) and second.kept == set())
+        assert len(first.told) == told
+
+    play(scene, first)
