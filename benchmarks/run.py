@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.arrays import arrays, mixed, throttle
 from benchmarks.checkpoints import checkpoints
+from benchmarks.data import data
 from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
@@ -255,6 +256,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "mixed": mixed,
     "throttle": throttle,
     "checkpoints": checkpoints,
+    "data": data,
     "endings": endings,
     "pools": pools,
     "disk": disk,

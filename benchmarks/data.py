@@ -1,0 +1,127 @@
+"""Measures folders of object stores on this machine, with moto's server as the store: writing, sending, and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.stores import TestStore, run_store
+
+from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
+from benchmarks.rows import Bar, Row
+from overspan.bridge.client.client import Client
+
+CHECKPOINT = 256
+"""MB of one large file."""
+SMALL = 10_000
+"""Files of 100 bytes."""
+IDLE_SECONDS = 10.0
+_JOB = "workdir: {top}\nfile_mounts: {{./{name}: {{source: 's3://bench/{name}', mode: MOUNT_CACHED}}}}\nrun: |\n{run}\n"
+_LARGE = """
+  dd if=/dev/zero of=plain bs=1M count={size} conv=fsync 2>&1 | tail -1
+  dd if=/dev/zero of=large/file bs=1M count={size} conv=fsync 2>&1 | tail -1
+"""
+_SMALL = """
+  python3 -c '
+  for number in range({count}):
+      with open(f"small/{{number:06}}", "w") as file:
+          file.write("x" * 100)
+  '
+"""
+
+
+def data() -> list[Row]:
+    """A large file, many small ones, and jobs that end when all is sent."""
+    with tempfile.TemporaryDirectory() as top, run_store(Path(top)) as store:
+        store.make_bucket("bench")
+        credentials = Path(top, "credentials")
+        credentials.write_text("[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n")
+        stores = {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+        with Installation(json.dumps({"stores": stores})) as span, span.client() as client:
+            rows = [*_time_large(client, span.folder), *_time_small(client, span.folder, store)]
+            return [*rows, *_time_ends(client, span.folder), *_measure_idle(client, span.folder)]
+
+
+def _submit(client: Client, top: Path, name: str, run: str) -> int:
+    return client.submit(_JOB.format(top=top, name=name, run=run)).id
+
+
+def _find_span(client: Client, job: int) -> float:
+    """Seconds from the end of a job's program to that of its data."""
+    told = {row.cause: row.at for row in client.timeline(str(job))}
+    return float(told["Flushed"] - told["NodeEnded"])
+
+
+def _time_large(client: Client, top: Path) -> list[Row]:
+    """Each the better of three, in turns."""
+    job = client.job(_submit(client, top, "large", _LARGE.format(size=CHECKPOINT) * 3))
+    assert job.wait(300).state == "COMPLETED"
+    times = [float(line.split(", ")[2].split()[0]) for line in "".join(job.logs()).splitlines()]
+    title = f"{CHECKPOINT} MB into a MOUNT_CACHED folder, beside the same disk"
+    sent = CHECKPOINT / _find_span(client, job.id)
+    return [
+        Row(title, min(times[::2]) / min(times[1::2]), Bar(size=0.9), "times", at_least=True),
+        Row(f"{CHECKPOINT} MB sent to the store after the program's end", sent, None, "MB/s"),
+    ]
+
+
+def _time_small(client: Client, top: Path, store: TestStore) -> list[Row]:
+    """Beside what four threads that do nothing else put into the same store, which is the slow part here."""
+    began = time.monotonic()
+    job = client.job(_submit(client, top, "small", _SMALL.format(count=SMALL)))
+    assert job.wait(600).state == "COMPLETED"
+    took = time.monotonic() - began
+    bucket = store.open("bench")
+    assert len(list(bucket.list_objects("small/"))) == SMALL
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: bucket.put(f"plain/{number}", b"x" * 100), range(SMALL)))
+    plain = time.monotonic() - began
+    return [
+        Row(f"{SMALL:,} small files written and in the store", took, None, "s"),
+        Row(
+            "the same, beside as many bare requests by four threads",
+            plain / took,
+            Bar(size=0.7),
+            "times",
+            at_least=True,
+        ),
+    ]
+
+
+def _time_ends(client: Client, top: Path) -> list[Row]:
+    spans = []
+    for number in range(3):
+        job = client.job(_submit(client, top, f"end{number}", f"  echo 1 > end{number}/a; sleep 3"))
+        assert job.wait(60).state == "COMPLETED"
+        spans.append(_find_span(client, job.id))
+    return [Row("an end with nothing to send", statistics.median(spans), Bar(starts=100), "s")]
+
+
+def _measure_idle(client: Client, top: Path) -> list[Row]:
+    job = _submit(client, top, "idle", "  sleep 600")
+    until(lambda: client.job(job).state == "RUNNING", 60)
+    time.sleep(3)
+    movers = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_mover(pid)]
+    before = processor_seconds(movers)
+    time.sleep(IDLE_SECONDS)
+    share = (processor_seconds(movers) - before) / IDLE_SECONDS * 100
+    memory = proportional_memory(movers)
+    client.job(job).cancel()
+    return [
+        Row("what sends data, idle: memory (PSS)", memory, Bar(size=60), "MB"),
+        Row("what sends data, idle: processor", share, Bar(size=10), "% of a core"),
+    ]
+
+
+def _is_mover(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"data" in words and any(word.endswith(b"/runs/1") or b"/runs/" in word for word in words)
