@@ -43,6 +43,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "cron": CommandEntry("jobs.cron", "recurring jobs: crontab, schedules", _JOBS),
     "data": CommandEntry("data.transfers", "files to object stores and back; `span storage` lists them", _JOBS),
     "storage": CommandEntry("data.storage"),
+    "volume": CommandEntry("data.volume", "volumes that jobs mount: make, list, delete", _JOBS),
     "sbatch": CommandEntry("slurm.sbatch", "submit a batch script", _SLURM),
     "srun": CommandEntry("slurm.srun", "run a program on the nodes of a job", _SLURM),
     "salloc": CommandEntry("slurm.salloc", "hold nodes while a command runs here", _SLURM),
