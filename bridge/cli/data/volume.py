@@ -8,7 +8,7 @@ from typing import Any
 
 from overspan.bridge.cli.arguments import Parser, make_parser
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.cli.output import say, write, write_json, write_table
 from overspan.bridge.model.errors import InvalidRequest
 
 _ABOUT = """\
@@ -65,11 +65,8 @@ def _apply(call: Invocation, words: list[str]) -> int:
     text = _read_file(file) if file else ""
     with call.client() as client:
         answer = client.volumes.apply(name, **options, cluster=chosen.cluster, text=text, file=file)
-    for note in answer["notes"]:
-        say(call, note)
     volume = answer["volume"]
-    if volume["message"]:
-        say(call, f"{volume['name']} is {volume['status']}: {volume['message']}")
+    _tell(call, answer["notes"], [volume])
     if chosen.json:
         write_json({"format": 1, "volume": volume, "done": answer["done"]})
     else:
@@ -85,15 +82,12 @@ def _list(call: Invocation, words: list[str]) -> int:
     chosen = parser.parse_args(words)
     with call.client() as client:
         answer = client.volumes.list(chosen.cluster)
-    for note in answer["notes"]:
-        say(call, note)
+    volumes = answer["volumes"]
     if chosen.json:
-        write_json({"format": 1, "volumes": answer["volumes"]})
-        return 0
-    _write_table([_HEAD, *map(_row, answer["volumes"])])
-    for volume in answer["volumes"]:
-        if volume["message"]:
-            say(call, f"{volume['name']} is {volume['status']}: {volume['message']}")
+        write_json({"format": 1, "volumes": volumes})
+    else:
+        write_table([_HEAD, *map(_row, volumes)])
+    _tell(call, answer["notes"], volumes)
     return 0
 
 
@@ -129,15 +123,18 @@ def _read_file(file: str) -> str:
         raise InvalidRequest(f"cannot read the volume file {file}: {why}") from None
 
 
+def _tell(call: Invocation, notes: Sequence[str], volumes: Sequence[dict[str, Any]]) -> None:
+    """Say what had no effect or is not known, and what keeps volumes from use."""
+    for note in notes:
+        say(call, note)
+    for volume in volumes:
+        if volume["message"]:
+            say(call, f"{volume['name']} is {volume['status']}: {volume['message']}")
+
+
 def _row(volume: dict[str, Any]) -> tuple[str, ...]:
     keys = ("name", "cluster", "kind", "size", "storage_class", "access", "status")
     return (*(str(volume[key]) or "-" for key in keys), ",".join(map(str, volume["used_by"])) or "-")
-
-
-def _write_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        write("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() + "\n")
 
 
 _VERBS = {"apply": _apply, "create": _apply, "ls": _list, "list": _list, "delete": _delete, "rm": _delete}
