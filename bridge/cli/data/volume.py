@@ -9,6 +9,7 @@ from typing import Any
 from overspan.bridge.cli.arguments import Parser, make_parser
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json, write_table
+from overspan.bridge.client.submission import read_text
 from overspan.bridge.model.errors import InvalidRequest
 
 _ABOUT = """\
@@ -62,7 +63,7 @@ def _apply(call: Invocation, words: list[str]) -> int:
     if not name and not file:
         raise InvalidRequest("name the volume, or a volume file", remedy="span volume apply NAME --size 100")
     options = {key: getattr(chosen, key) for key in ("size", "storage_class", "access_mode", "type", "infra")}
-    text = _read_file(file) if file else ""
+    text = read_text(file) if file else ""
     with call.client() as client:
         answer = client.volumes.apply(name, **options, cluster=chosen.cluster, text=text, file=file)
     volume = answer["volume"]
@@ -112,15 +113,6 @@ def _split_target(target: str) -> tuple[str, str]:
     """The name or the file that a word is: a file has a folder or an ending of YAML."""
     is_file = target.endswith(_FILES) or os.sep in target
     return ("", target) if is_file else (target, "")
-
-
-def _read_file(file: str) -> str:
-    try:
-        with open(file, encoding="utf-8") as opened:
-            return opened.read()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise InvalidRequest(f"cannot read the volume file {file}: {why}") from None
 
 
 def _tell(call: Invocation, notes: Sequence[str], volumes: Sequence[dict[str, Any]]) -> None:

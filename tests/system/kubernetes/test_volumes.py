@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import yaml
 from tests.system.kubernetes.conftest import KubeSpan
 
 NAME = "train-eval-ckpts"
 SMALL = {"infra": "kubernetes", "cpus": 0.1}
-GROUP = [
+GROUP: list[dict[str, Any]] = [
     {"name": "train-eval", "execution": "parallel", "primary_tasks": ["trainer"], "termination_delay": "30s"},
     {
         "name": "trainer",
