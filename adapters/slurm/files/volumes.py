@@ -21,7 +21,7 @@ for each in */; do test -d "$each" && printf '%s\\n' "${{each%/}}"; done
 exit 0
 """
 _DELETE = f"""{_ENTER} && test -d "$2" || exit 9
-if test -L "$2"; then rm -- "$2"; else rm -rf -- "$2"; fi
+rm -rf -- "$2"
 """
 _FOUND_OUT = 9
 """The exit code of what is there already, or is not there."""

@@ -9,6 +9,7 @@ import pytest
 
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
 from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.errors import Conflict, NotFound
 from overspan.bridge.model.volumes import VolumeRequest
 
@@ -39,14 +40,17 @@ def test_folders_are_made_listed_and_removed(tmp_path: Path, monkeypatch: pytest
         asyncio.run(volumes.delete("ckpts"))
 
 
-def test_what_a_link_leads_to_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("over_shell", [False, True])
+def test_what_a_link_leads_to_stays(tmp_path: Path, over_shell: bool) -> None:
     (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/data").touch()
     (tmp_path / "volumes").mkdir()
     (tmp_path / "volumes/big").symlink_to(tmp_path / "disk")
-    volumes = open_volumes(str(tmp_path))
+    volumes = open_volumes(str(tmp_path)) if over_shell else VolumeFolders(str(tmp_path / "volumes"))
+    assert [each.name for each in asyncio.run(volumes.list())] == ["big"]
     assert asyncio.run(volumes.apply(VolumeRequest("big"))).done == "unchanged"
     asyncio.run(volumes.delete("big"))
-    assert (tmp_path / "disk").is_dir() and not (tmp_path / "volumes/big").is_symlink()
+    assert (tmp_path / "disk/data").exists() and not (tmp_path / "volumes/big").is_symlink()
 
 
 def test_a_root_that_takes_no_folder_is_told(tmp_path: Path) -> None:
