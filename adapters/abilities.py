@@ -14,6 +14,7 @@ from overspan.adapters.contract import Refusal
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.volumes import AppliedVolume, VolumeRecord, VolumeRequest
 from overspan.bridge.runtime.data.transfers import RescuedData
 
 
@@ -390,3 +391,21 @@ class DataRescue(Protocol):
 
     async def rescue_data(self, job: int) -> RescuedData | None:
         """Send what an ended job has left; None where it has left nothing. Raises ObjectStoreError and OSError."""
+
+
+class VolumeKeeper(Protocol):
+    """Makes, lists and removes volumes that outlive jobs; `Traits.volumes` of a cluster that has them.
+
+    All raise Unreachable, and Denied where a right is missing.
+    """
+
+    async def apply(self, request: VolumeRequest) -> AppliedVolume:
+        """Have a volume be there as asked. A size may grow. Conflict with both values for any other change."""
+        ...
+
+    async def list(self) -> Sequence[VolumeRecord]:
+        """The volumes, by name."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Remove a volume with all that is in it. NotFound, and Conflict for one that was not made by `apply`."""

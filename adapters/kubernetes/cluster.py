@@ -33,6 +33,7 @@ from overspan.adapters.kubernetes.api.connection import Connection, open_connect
 from overspan.adapters.kubernetes.api.discovery import find_backend
 from overspan.adapters.kubernetes.checkpoints.mounts import find_mount
 from overspan.adapters.kubernetes.checkpoints.source import KubernetesCheckpoints
+from overspan.adapters.kubernetes.claims import ClaimKeeper, find_claim_obstacle
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
@@ -127,6 +128,7 @@ class KubernetesCluster:
             longest_time=self.longest_time,
             mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
             find_mount_obstacle=find_mount_obstacle,
+            volumes=ClaimKeeper(self._connection),
         )
         self._backend: GangBackend | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -308,8 +310,11 @@ class KubernetesCluster:
                 if names_nodes(job) and (wrong := find_unknown_node(job, await self.nodes())):
                     return Refusal("", wrong)
                 namespace = await self._find_namespace()
-                found = await self._preflight.find_obstacle(namespace) or await self._preflight.find_name_conflict(
-                    job, self.launches.calls(namespace), self._installations
+                calls = self.launches.calls(namespace)
+                found = (
+                    await self._preflight.find_obstacle(namespace)
+                    or await self._preflight.find_name_conflict(job, calls, self._installations)
+                    or await find_claim_obstacle(job, calls, self._settings)
                 )
         except (TimeoutError, OverspanError):
             # The submission asks again.

@@ -37,6 +37,7 @@ from overspan.adapters.local.planning import render_launch, render_plan
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.steps import list_steps
 from overspan.adapters.traits import Traits
+from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
@@ -80,6 +81,7 @@ class LocalCluster:
             default_partition=lambda: self._settings.default_partition.name,
             find_last_number=self.find_last_number,
             forget=self.forget,
+            volumes=VolumeFolders(f"{self._root}/volumes"),
         )
         self._node = socket.gethostname().partition(".")[0]
         self._dispatch = self._make_dispatch()

@@ -54,6 +54,7 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
+from overspan.adapters.slurm.files.volumes import SlurmVolumes
 from overspan.adapters.slurm.groups.handles import find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
 from overspan.adapters.slurm.groups.other_members import tell_members
@@ -147,6 +148,7 @@ class SlurmCluster:
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,
+            volumes=self._open_volumes(),
         )
         self._trials = PassedTrials()
         self._clock = JumpDetector()
@@ -154,6 +156,10 @@ class SlurmCluster:
         self._troubled = False
         self._gap = self._hang = ""
         self._watched: frozenset[str] = frozenset()
+
+    def _open_volumes(self) -> SlurmVolumes | None:
+        """The volumes of a shared root; without one, jobs name none."""
+        return SlurmVolumes(self._paced, self._root, self._queries.timeout) if self._settings.shared_root else None
 
     def place(self) -> str:
         """Where its commands run, as which user, and the folder of the run directories."""

@@ -23,6 +23,7 @@ from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.pools import build_pool_routes, build_worker_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.api.storage import build_storage_routes
+from overspan.bridge.api.volumes import build_volume_routes
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.orphans import OrphanRemoval
 
@@ -60,6 +61,7 @@ def build_app(
     app.include_router(build_evaluation_routes(controller))
     app.include_router(build_pool_routes(controller))
     app.include_router(build_storage_routes(controller))
+    app.include_router(build_volume_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_access_routes(controller.access))
     app.include_router(build_allocation_routes(controller.allocations))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from overspan.bridge.cli.invocation import Invocation
@@ -21,6 +21,13 @@ _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cy
 def write(text: str) -> None:
     """Write data, as it is."""
     sys.stdout.write(text)
+
+
+def write_table(rows: Sequence[Sequence[str]]) -> None:
+    """Write rows with their columns below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        write("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() + "\n")
 
 
 def write_json(document: Any) -> None:

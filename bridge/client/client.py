@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Variable,
     )
     from overspan.bridge.client.storage import StorageCalls
+    from overspan.bridge.client.volumes import VolumeCalls
 
 EVENT_SECONDS = 60.0
 """Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
@@ -503,6 +504,13 @@ class Client(DaemonTransport):
         from overspan.bridge.client.storage import StorageCalls
 
         return StorageCalls(self)
+
+    @property
+    def volumes(self) -> VolumeCalls:
+        """Volumes that outlive jobs."""
+        from overspan.bridge.client.volumes import VolumeCalls
+
+        return VolumeCalls(self)
 
     # --- the daemon and its clusters ----------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
+from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
@@ -116,9 +117,9 @@ class _StoredLaunches:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of fifteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
-    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules`, `sent_forms` and `storage`. All other
-    attributes are parts inside.
+    The API calls its methods and those of sixteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules`, `sent_forms`, `storage` and `volumes`. All
+    other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -163,6 +164,7 @@ class Controller:
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.storage = Storage(self.clusters, settings.stores, self.directory, parts.personal)
+        self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(
             self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
         )

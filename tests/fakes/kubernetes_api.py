@@ -37,9 +37,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "apps/v1": ("deployments",),
     "discovery.k8s.io/v1": ("endpointslices",),
     "scheduling.k8s.io/v1": ("priorityclasses",),
+    "storage.k8s.io/v1": ("storageclasses",),
 }
-CORE = ("pods", "services", "configmaps", "secrets", "events", "nodes", "resourcequotas", "namespaces")
-GLOBAL = ("nodes", "namespaces", "priorityclasses")
+CORE = (
+    *("pods", "services", "configmaps", "secrets", "events", "nodes", "resourcequotas", "namespaces"),
+    "persistentvolumeclaims",
+)
+GLOBAL = ("nodes", "namespaces", "priorityclasses", "storageclasses")
 _VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 

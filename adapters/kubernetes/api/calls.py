@@ -19,6 +19,7 @@ PATHS = {
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
 }
 """Collections of the core group; other kinds have theirs by apiVersion and name."""
 _MISSING = (404, 410)

@@ -48,10 +48,20 @@ EXTRAS = (
         _rights("create patch", "endpointslices", "discovery.k8s.io"),
         "groups over several clusters do not start",
     ),
+    OptionalRights(
+        "volumes",
+        _rights("create get list patch delete", "persistentvolumeclaims"),
+        "`span volume` makes and lists none, and a job with a claim that is not there is not refused",
+    ),
     OptionalRights("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
     OptionalRights("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),
     OptionalRights(
         "node list", _rights("list", "nodes", everywhere=True), "sinfo shows the namespace's quota in place of nodes"
+    ),
+    OptionalRights(
+        "storage classes",
+        _rights("get list", "storageclasses", "storage.k8s.io", everywhere=True),
+        "`span volume` cannot tell which classes there are",
     ),
     OptionalRights(
         "use of nodes", _rights("list", "pods", everywhere=True), "sinfo counts the pods of this namespace alone as use"

@@ -134,6 +134,11 @@ def label_launch(token: str) -> dict[str, str]:
     }
 
 
+def label_owner(user: str) -> dict[str, str]:
+    """The labels of an object that belongs to a user and to no launch."""
+    return {MANAGED_BY: MANAGER, **({USER: user} if _LABEL_VALUE.fullmatch(user) else {})}
+
+
 def label_job(job: Job) -> dict[str, str]:
     """Labels by which people select a job's pods: its name and its user, each where it may be a label's value."""
     values = {NAME: job.spec.name, USER: job.spec.origin.user}

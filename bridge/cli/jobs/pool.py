@@ -14,7 +14,7 @@ from overspan.bridge.cli.arguments import Parser, make_parser
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.jobs.job_file_options import add_file_options, hide_secrets, read_changes
 from overspan.bridge.cli.jobs.submit import read_job
-from overspan.bridge.cli.output import say, write, write_json
+from overspan.bridge.cli.output import say, write, write_json, write_table
 from overspan.bridge.client import Submission
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
@@ -146,7 +146,7 @@ def _list(call: Invocation, words: list[str]) -> int:
     if chosen.json:
         write_json({"format": 1, "pools": pools})
     else:
-        _write_table([_HEAD, *map(_row, pools)])
+        write_table([_HEAD, *map(_row, pools)])
     return 0
 
 
@@ -162,7 +162,7 @@ def _show(call: Invocation, words: list[str]) -> int:
         write_json({"format": 1, "pools": pools})
         return 0
     for pool in pools:
-        _write_table([_HEAD, _row(pool)])
+        write_table([_HEAD, _row(pool)])
         _write_workers(pool)
     return 0
 
@@ -257,13 +257,7 @@ def _write_workers(pool: dict[str, Any]) -> None:
         for worker in pool["workers"]
     ]
     if rows:
-        _write_table([_WORKERS, *rows])
-
-
-def _write_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        write("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() + "\n")
+        write_table([_WORKERS, *rows])
 
 
 _VERBS = {

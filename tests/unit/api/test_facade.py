@@ -18,6 +18,7 @@ from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
+from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.logs import Logs
@@ -39,6 +40,7 @@ PORTS = {
     "schedules": Schedules,
     "sent_forms": SentForms,
     "storage": Storage,
+    "volumes": Volumes,
 }
 CLOCK = "clock"
 """The time of the daemon, a function that the controller was given."""
