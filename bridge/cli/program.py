@@ -127,7 +127,16 @@ def _dispatch(call: Invocation) -> int:
             f"there is no command {call.verb!r}",
             remedy=f"did you mean `span {found[0]}`?" if found else "`span --help` lists the commands",
         )
-    module = import_module(f"overspan.bridge.cli.{command.module}")
+    name = f"overspan.bridge.cli.{command.module}"
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        # The application that commands inside jobs are made of leaves some out.
+        raise InvalidRequest(
+            f"`span {call.verb}` is not there inside jobs", remedy="run it on the machine of the daemon"
+        ) from None
     code: int = module.run(call)
     return code
 

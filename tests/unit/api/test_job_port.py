@@ -7,6 +7,8 @@ import io
 import os
 import socket
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -198,6 +200,17 @@ def test_the_address_may_have_a_port_of_its_own() -> None:
 
 
 # --- the client application -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["top", "map"])
+def test_what_the_client_application_leaves_out_says_so(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.pyz"
+    path.write_bytes(build_client().data)
+    call = f"from overspan.bridge.cli.program import main; sys.exit(main([{verb!r}]))"
+    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {call}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"span: error: `span {verb}` is not there inside jobs\n")
 
 
 def test_the_client_application_is_python_39s() -> None:

@@ -10,7 +10,7 @@ from benchmarks.rows import Bar, Reference, Row
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 QUICK, SLOW = Reference(10, 1, 2), Reference(20, 2, 4)
-SIZES = ("MB", "KB", "KB/s", "entries", "/tick", "/s")
+SIZES = ("MB", "KB", "KB/s", "entries", "/tick", "/s", "times")
 
 
 def list_rows() -> list[ast.Call]:
