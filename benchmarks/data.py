@@ -109,7 +109,7 @@ def _measure_idle(client: Client, top: Path) -> list[Row]:
     client.job(job).cancel()
     return [
         Row("what sends data, idle: memory (PSS)", memory, Bar(size=60), "MB"),
-        Row("what sends data, idle: processor", share, Bar(size=10), "% of a core"),
+        Row("what sends data, idle: processor", share, Bar(starts=5), "% of a core"),
     ]
 
 

@@ -17,10 +17,10 @@ import overspan
 _BRIDGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PACKAGES = ("cli", "client", "listings", "model")
 _FILES = ("config/__init__.py", "config/paths.py", "config/command_wrappers.py")
-_LEFT_OUT = frozenset(
-    ("cli/jobs/top.py", "client/executor.py", "client/call.py", "model/volumes.py")
-    + ("cli/jobs/map.py", "client/line_map.py", "client/line_runner.py")
-)
+_LEFT_OUT = {
+    *("cli/jobs/top.py", "client/executor.py", "client/call.py", "model/volumes.py"),
+    *("cli/jobs/map.py", "client/line_map.py", "client/line_runner.py"),
+}
 """What needs other packages, or a daemon on the same machine, and what only the daemon reads."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
