@@ -416,10 +416,14 @@ class KubernetesCluster:
             if lost != watched.lost:
                 watched.lost, watched.dirty = lost, True
                 self.launches.changed.set()
-            pods = watched.list_sending(self.launches.snapshot(watched), watched.cursor)
+            snapshot = self.launches.snapshot(watched)
+            leaving = watched.list_leaving(snapshot)
+            pods = [*watched.list_sending(snapshot, watched.cursor), *leaving]
             if pods:
                 found = await asyncio.gather(*(ask_progress(self._connection, pod) for pod in pods))
                 known = {pod.uid: told for pod, told in zip(pods, found, strict=True) if told is not None}
+                # A mover tells how far it is when the pod's program has ended.
+                watched.left.update({pod.uid: time.time() for pod in leaving if pod.uid in known})
                 if known != watched.sending:
                     watched.sending, watched.dirty = known, True
                     self.launches.changed.set()

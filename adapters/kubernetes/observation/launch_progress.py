@@ -95,6 +95,8 @@ class WatchedLaunch:
     """What events say of probes that fail, by uid."""
     lost: frozenset[str] = frozenset()
     """The uids of pods that are deleted on nodes that do not answer."""
+    left: dict[str, float] = field(default_factory=dict)
+    """When programs of pods that are deleted had ended, as the movers of their data have told, by pod uid."""
     sending: Mapping[str, FlushProgress] = field(default_factory=dict)
     """How far the data of ended programs is, by pod uid."""
     sent: dict[tuple[str, int], FlushProgress] = field(default_factory=dict)
@@ -130,6 +132,8 @@ class WatchedLaunch:
     def snapshot(self, pods: Iterable[PodRecord], gone: Iterable[PodRecord]) -> PodSnapshot:
         """Its pods, with the ends that are known from logs alone."""
         heard = (end_by_log(pod, self.ends[pod.uid]) if pod.uid in self.ends else pod for pod in pods)
+        if self.left:
+            heard = (end_by_mover(pod, self.left[pod.uid]) if pod.uid in self.left else pod for pod in heard)
         if self.lost:
             heard = (pod._replace(deleting_at=pod.asked_at) if pod.uid in self.lost else pod for pod in heard)
         return take_snapshot(heard, [*gone, *self.tombstones.values()])
@@ -217,6 +221,19 @@ class WatchedLaunch:
             if is_sending(cursor.tasks.get(task), attempt, index) and not record.data_end
         ]
 
+    def list_leaving(self, snapshot: PodSnapshot) -> list[PodRecord]:
+        """The pods that are deleted, and whose programs may have ended: their status tells that with the last of them.
+
+        A node writes no status of a pod that it ends until all of its containers have (pkg/kubelet,
+        SyncTerminatingPod), and data may be on its way for long.
+        """
+        sending = {task.name for task in self.summary.tasks if task.flush}
+        return [
+            record
+            for (task, _, _), record in snapshot.pods.items()
+            if task in sending and record.deleting_at is not None and record.started_at is not None and not record.ended
+        ]
+
     def _report_sending(self, snapshot: PodSnapshot, cursor: Cursor, now: float) -> Iterable[Event]:
         """How far the data of ended programs is, where that has changed."""
         found: dict[tuple[str, int], FlushProgress] = {}
@@ -245,6 +262,11 @@ def end_by_log(record: PodRecord, at: float) -> PodRecord:
     if record.ended or record.deleting_at is not None or record.disruption:
         return record
     return record._replace(finished_at=at, exit_code=0, reason="Completed")
+
+
+def end_by_mover(record: PodRecord, at: float) -> PodRecord:
+    """The record of a pod whose program has ended, with what exit code nobody knows yet."""
+    return record if record.ended else record._replace(finished_at=at)
 
 
 def make_tombstone(watched: WatchedLaunch, key: Key, go: str, run: int = 0, message: str = "") -> PodRecord:

@@ -152,6 +152,20 @@ class TestEnds:
             lab.until(job, "CANCELLED", timeout=60)
             assert store.texts("lab")["run/last"] == b"last\n"
 
+    def test_a_cancel_that_waits_for_a_store_is_seen_and_may_be_given_up(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: touch out/begun; sleep 2; echo 1234567 > out/a; sleep 600\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        name = only_pod(lab)["metadata"]["name"]
+        wait_until(lambda: "a" in lab.kubectl("exec", name, "-c", "main", "--", "ls", "/out").split(), 20, "the file")
+        lab.run("scancel", str(job))
+        wait_until(lambda: " left, until" in lab.look("show", str(job)), 40, "how much is left")
+        assert lab.look("squeue", "-h", "-o", "%T %r").split() == ["COMPLETING", "Flushing"]
+        lab.run("scancel", "--no-flush", str(job))
+        lab.until(job, "CANCELLED", timeout=30)
+
     def test_a_pod_that_others_delete_sends_its_data_all_the_same(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
     ) -> None:

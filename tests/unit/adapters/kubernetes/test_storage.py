@@ -41,6 +41,7 @@ from overspan.adapters.kubernetes.observation.projection import (
     parse_cursor,
     project,
     take_snapshot,
+    write_go,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
 from overspan.adapters.kubernetes.settings import Settings
@@ -340,6 +341,23 @@ def test_what_is_left_is_told_where_it_has_changed() -> None:
 )
 def test_the_last_line_of_a_mover(line: bytes, told: FlushProgress | None) -> None:
     assert read_progress(line) == told
+
+
+def test_a_deleted_pod_s_program_has_ended_when_its_mover_says_so() -> None:
+    watched = WatchedLaunch(f"lab/{TOKEN}", SUMMARY, "uid", "lab")
+    pod = running(asked_at=NOW, deleting_at=NOW + 630, go=write_go(T + 10, NOW))
+    snapshot = watched.snapshot([pod], [])
+    assert watched.list_leaving(snapshot) == [pod]
+    assert watched.list_leaving(watched.snapshot([running()], [])) == []
+    assert find_end(snapshot.pods["trainer", 0, 0], False, NOW + 5) is None
+    watched.left[pod.uid] = NOW + 4
+    record = watched.snapshot([pod], []).pods["trainer", 0, 0]
+    end = find_end(record, False, NOW + 5)
+    assert end is not None and (end.at, end.cause, end.exit_code) == (NOW + 5, "", 0)
+    assert watched.list_leaving(watched.snapshot([pod], [])) == []
+    # What nobody gives up, and is not there yet, is still on its way.
+    assert judge_flush(record, False) is None
+    assert plan(events.AbandonFlush(NOW, "trainer", 0), record) == (DeletePod(record, 1),)
 
 
 def test_a_pod_on_a_node_that_does_not_answer_is_stuck_before_its_data_s_time_is_over() -> None:
