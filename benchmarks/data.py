@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.stores import TestStore, run_store
+from tests.stores import TestStore, configure_store, run_store
 
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
@@ -39,9 +39,7 @@ def data() -> list[Row]:
     """A large file, many small ones, and jobs that end when all is sent."""
     with tempfile.TemporaryDirectory() as top, run_store(Path(top)) as store:
         store.make_bucket("bench")
-        credentials = Path(top, "credentials")
-        credentials.write_text("[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n")
-        stores = {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+        stores = configure_store(store, Path(top))
         with Installation(json.dumps({"stores": stores})) as span, span.client() as client:
             rows = [*_time_large(client, span.folder), *_time_small(client, span.folder, store)]
             return [*rows, *_time_ends(client, span.folder), *_measure_idle(client, span.folder)]

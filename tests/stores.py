@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.clients.installed import install
 
@@ -17,6 +18,8 @@ from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.s3 import S3Store, _StoreRequest
 
 START_SECONDS = 60.0
+SECRET = "testing-secret"
+"""What no file of a job, no answer and no log may have."""
 
 
 class Proxy:
@@ -141,6 +144,26 @@ class TestStore:
             reader = opened.open(stored.key)
             found[stored.key] = reader._store.read(reader._response)
         return found
+
+
+@contextlib.contextmanager
+def lend_bucket(store: TestStore, name: str = "lab") -> Iterator[TestStore]:
+    """The store with an empty bucket, whole before and afterwards."""
+    store.proxy.mend()
+    bucket = store.make_bucket(name)
+    for stored in list(bucket.list_objects("")):
+        bucket.delete(stored.key)
+    yield store
+    store.proxy.mend()
+    store.proxy.delay = 0.0
+
+
+def configure_store(store: TestStore, folder: Path) -> dict[str, Any]:
+    """The configuration's `stores` for it, with its credentials in a file of that folder."""
+    credentials = folder / "credentials"
+    credentials.write_text(f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n")
+    credentials.chmod(0o600)
+    return {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.reach import find_address
-from tests.stores import TestStore, run_store
+from tests.stores import TestStore, configure_store, run_store
 from tests.system.across.conftest import Lab
 from tests.system.slurm.conftest import Site
 from tests.system.watchers import find_own_address
@@ -44,12 +44,10 @@ run: |
 def store(lab: Lab, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStore]:
     """moto's server, where nodes and pods reach it; the daemon knows it."""
     folder: Path = tmp_path_factory.mktemp("store")
-    credentials = folder / "credentials"
-    credentials.write_text("[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n")
     with run_store(folder, find_own_address(find_address(site.rig))) as store:
         store.make_bucket("lab")
         settings = json.loads(lab.config.read_text())
-        settings["stores"] = {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+        settings["stores"] = configure_store(store, folder)
         lab.config.write_text(json.dumps(settings))
         yield store
 

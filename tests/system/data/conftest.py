@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores import TestStore, run_store
+import yaml
+from tests.stores import TestStore, configure_store, lend_bucket, run_store
 from tests.system.conftest import LOCAL, Span
-
-STORES = """stores:
-  s3: {{endpoint: {endpoint}, credentials: {{file: {credentials}}}}}
-"""
-CREDENTIALS = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing-secret\n"
 
 
 @pytest.fixture(scope="module", name="shared_store")
@@ -25,21 +21,13 @@ def share_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStore]
 
 @pytest.fixture
 def store(shared_store: TestStore) -> Iterator[TestStore]:
-    """The store with an empty bucket `lab`, whole before and after each test."""
-    shared_store.proxy.mend()
-    bucket = shared_store.make_bucket("lab")
-    for stored in list(bucket.list_objects("")):
-        bucket.delete(stored.key)
-    yield shared_store
-    shared_store.proxy.mend()
-    shared_store.proxy.delay = 0.0
+    """The store with an empty bucket `lab`."""
+    with lend_bucket(shared_store) as store:
+        yield store
 
 
 @pytest.fixture
 def lab(span: Span, store: TestStore) -> Span:
     """A daemon that knows the store."""
-    credentials = span.folder / "credentials"
-    credentials.write_text(CREDENTIALS)
-    credentials.chmod(0o600)
-    span.config.write_text(LOCAL + STORES.format(endpoint=store.endpoint, credentials=credentials))
+    span.config.write_text(LOCAL + yaml.safe_dump({"stores": configure_store(store, span.folder)}))
     return span

@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any
 
 import pytest
-from tests.stores import TestStore
+import yaml
+from tests.stores import SECRET, TestStore
 from tests.system.conftest import Span
 from tests.system.data.storage_jobs import CACHED, left_on_node, movers
 from tests.waiting import WaitUntil
@@ -256,10 +257,10 @@ class TestSecrets:
         assert all(b"testing-secret" not in text for text in (*lines, *files, *(each.encode() for each in told)))
 
     def test_what_holds_credentials_is_the_users_alone(self, lab: Span, store: TestStore) -> None:
-        lab.config.write_text(lab.config.read_text().replace("{file: ", "{environment: LAB} #"))
-        lab.environment.update(LAB_ACCESS_KEY_ID="testing", LAB_SECRET_ACCESS_KEY="testing-secret")
-        text = lab.config.read_text().partition("credentials: ")[0] + "credentials: {environment: LAB}}\n"
-        lab.config.write_text(text)
+        settings = yaml.safe_load(lab.config.read_text())
+        settings["stores"]["s3"]["credentials"] = {"environment": "LAB"}
+        lab.config.write_text(yaml.safe_dump(settings))
+        lab.environment.update(LAB_ACCESS_KEY_ID="testing", LAB_SECRET_ACCESS_KEY=SECRET)
         job = lab.submit(CACHED + "run: echo 1 > out/a\n")
         lab.until(job, "COMPLETED")
         file = lab.state / "clusters/local/stores/s3.json"

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from tests.rigs.kube import PYTHON_IMAGE, SMALL_IMAGE, KubeRig
-from tests.stores import TestStore, run_store
+from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store
 from tests.system.kubernetes.conftest import KubeSpan
 from tests.system.kubernetes.tolerations import SOON
 from tests.system.watchers import find_own_address
 from tests.waiting import WaitUntil
 
-SECRET = "testing-secret"
-CREDENTIALS = f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n"
 RESOURCES = "resources: {cpus: 0.1, memory: 100M%s}\n"
 MOUNT = "file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
 CACHED = RESOURCES % "" + MOUNT
@@ -32,24 +30,17 @@ def share_store(kube_rig: KubeRig, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def store(shared_store: TestStore) -> Iterator[TestStore]:
-    """The store with an empty bucket `lab`, whole before and after each test."""
-    shared_store.proxy.mend()
-    bucket = shared_store.make_bucket("lab")
-    for stored in list(bucket.list_objects("")):
-        bucket.delete(stored.key)
-    yield shared_store
-    shared_store.proxy.mend()
+    """The store with an empty bucket `lab`."""
+    with lend_bucket(shared_store) as store:
+        yield store
 
 
 @pytest.fixture
 def lab(kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str, store: TestStore, tmp_path: Path) -> KubeSpan:
     """A daemon that knows the rig and the store."""
-    credentials = tmp_path / "credentials"
-    credentials.write_text(CREDENTIALS)
-    credentials.chmod(0o600)
     kube.connect(kube_rig, kube_namespace, image=PYTHON_IMAGE)
     settings = json.loads(kube.config.read_text())
-    settings["stores"] = {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+    settings["stores"] = configure_store(store, tmp_path)
     kube.config.write_text(json.dumps(settings))
     return kube
 

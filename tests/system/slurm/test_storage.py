@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.reach import find_address
-from tests.stores import TestStore, run_store
+from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import native_of
 from tests.system.watchers import find_own_address
 from tests.waiting import WaitUntil
 
-SECRET = "testing-secret"
-CREDENTIALS = f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n"
 CACHED = "resources: {cpus: 1, memory: 100M}\nfile_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
 
 
@@ -30,25 +28,18 @@ def share_store(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def store(shared_store: TestStore) -> Iterator[TestStore]:
-    """The store with an empty bucket `lab`, whole before and after each test."""
-    shared_store.proxy.mend()
-    bucket = shared_store.make_bucket("lab")
-    for stored in list(bucket.list_objects("")):
-        bucket.delete(stored.key)
-    yield shared_store
-    shared_store.proxy.mend()
+    """The store with an empty bucket `lab`."""
+    with lend_bucket(shared_store) as store:
+        yield store
 
 
 @pytest.fixture
 def lab(site: Site, store: TestStore, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     """A daemon that knows the rig and the store."""
     span = Span(tmp_path, wait_until)
-    credentials = tmp_path / "credentials"
-    credentials.write_text(CREDENTIALS)
-    credentials.chmod(0o600)
     settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
-    known = {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}
-    span.config.write_text(json.dumps({"clusters": {"rig": settings}, "stores": {"s3": known}}))
+    stores = configure_store(store, tmp_path)
+    span.config.write_text(json.dumps({"clusters": {"rig": settings}, "stores": stores}))
     yield span
     span.close()
 
