@@ -13,8 +13,13 @@ CACHED = "file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
 def left_on_node(span: Span, job: int) -> dict[str, bytes]:
     """The files of a job's storage that are still on this machine."""
     top = span.state / "clusters/local/data" / str(job)
-    found = (path for path in top.glob("*/files/**/*") if path.is_file())
-    return {str(path.relative_to(top)).partition("/files/")[2]: path.read_bytes() for path in found}
+    while True:
+        try:
+            found = [path for path in top.glob("*/files/**/*") if path.is_file()]
+            return {str(path.relative_to(top)).partition("/files/")[2]: path.read_bytes() for path in found}
+        except FileNotFoundError:
+            # The mover removes it meanwhile.
+            continue
 
 
 def movers(span: Span) -> list[int]:
