@@ -79,7 +79,7 @@ class Peers:
 
         Raises ObjectStoreError, and PeersLost where this node's work has `ended` and others say nothing for long.
         """
-        mark = hashlib.sha256(repr((name, version)).encode()).hexdigest()[:16]
+        mark = _name_mark(name, version)
         self._asked.add(mark)
         missing = [
             number
@@ -99,7 +99,7 @@ class Peers:
 
     def forget(self, name: str, version: object) -> None:
         """Remove the question for a marker that is published. Raises ObjectStoreError."""
-        mark = hashlib.sha256(repr((name, version)).encode()).hexdigest()[:16]
+        mark = _name_mark(name, version)
         for key in self._keys:
             if key == f"ask-{mark}" or key.startswith(f"said-{mark}."):
                 self._store.delete(self._prefix + key)
@@ -133,3 +133,8 @@ class Peers:
         if key not in self._told:
             self._store.put(self._prefix + key, b"")
             self._told.add(key)
+
+
+def _name_mark(name: str, version: object) -> str:
+    """What stands for one version of a marker in keys."""
+    return hashlib.sha256(repr((name, version)).encode()).hexdigest()[:16]

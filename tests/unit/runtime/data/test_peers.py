@@ -109,11 +109,12 @@ def test_a_node_that_was_killed_keeps_the_marker_back_for_good(nodes: Both) -> N
 
 
 def test_while_work_goes_on_nobody_gives_up(nodes: Both) -> None:
-    first, _, _ = nodes
+    first, _, see = nodes
     first.write(MARKER)
     for _ in range(3):
         first.look(ended=False)
         first.now += PATIENCE
+    assert see() == set()
 
 
 def test_the_last_one_leaves_nothing(nodes: Both, whole: TestStore) -> None:
