@@ -129,7 +129,11 @@ class StepDaemon:
         os.write(self._tell, line.encode() + b"\n")
 
     def _read_news(self) -> None:
-        for line in os.read(self._news, 4096).decode().splitlines():
+        try:
+            text = os.read(self._news, 4096).decode()
+        except BlockingIOError:
+            return
+        for line in text.splitlines():
             words = line.split()
             if words[0] == "hold" and self._held and not self._holder:
                 self._holder = int(words[1])
@@ -156,8 +160,10 @@ class StepDaemon:
             if pid in self._children:
                 self._children.discard(pid)
                 strays = strays or os.WIFSIGNALED(status)
-                if pid == self._holder and self._code is None and not self._ending:
-                    self._code = 1
+                if pid == self._holder and not self._ending:
+                    # It may have said how it ends just before.
+                    self._read_news()
+                    self._code = 1 if self._code is None else self._code
         if strays:
             self._end_strays()
 

@@ -1,0 +1,52 @@
+"""The process of a step daemon that holds an allocation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.waiting import wait_until
+
+from overspan.bridge.runtime.core.allocation import KEY_SIZE, AllocatedNode, find_endpoint
+from overspan.bridge.runtime.core.kernel import read_children
+from overspan.bridge.runtime.srun import channel as wire
+from overspan.bridge.runtime.srun.channel import greet
+
+START = "import sys; from overspan.bridge.runtime.srun.step_daemon import main; sys.exit(main(sys.argv[1:]))"
+NODE = AllocatedNode("batch", 0, "batch-0", "127.0.0.1", (), served=True)
+
+
+@pytest.mark.timeout(120)
+def test_what_a_client_said_counts_though_its_runner_ended_at_the_same_moment(tmp_path: Path) -> None:
+    """On a busy machine the daemon hears of both at once."""
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    key = os.urandom(KEY_SIZE)
+    (folder / "key").write_text(key.hex())
+    words = [sys.executable, "-c", START, str(tmp_path), "batch", "0", "127.0.0.1", "hold"]
+    with subprocess.Popen(words) as daemon:
+        try:
+            wait_until(lambda: find_endpoint(str(folder), NODE), 10, "the daemon's address")
+            endpoint = find_endpoint(str(folder), NODE)
+            assert endpoint is not None
+            channel = greet(socket.create_connection(endpoint), key, 60)
+            channel.send(wire.HOLD)
+            wait_until(channel.receive, 10, "the hold")
+            (runner,) = read_children(daemon.pid)
+            os.kill(daemon.pid, signal.SIGSTOP)
+            channel.send(wire.RELEASE, b"7")
+            wait_until(lambda: _has_ended(runner), 10, "the runner's end")
+            os.kill(daemon.pid, signal.SIGCONT)
+            assert daemon.wait(60) == 7
+            channel.close()
+        finally:
+            daemon.kill()
+
+
+def _has_ended(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
