@@ -38,9 +38,10 @@ def test_what_a_client_said_counts_though_its_runner_ended_at_the_same_moment(tm
             channel.send(wire.HOLD)
             wait_until(channel.receive, 10, "the hold")
             (runner,) = read_children(daemon.pid)
+            wait_until(lambda: _read_state(daemon.pid) == "S", 10, "the daemon to have heard of the hold")
             os.kill(daemon.pid, signal.SIGSTOP)
             channel.send(wire.RELEASE, b"7")
-            wait_until(lambda: _has_ended(runner), 10, "the runner's end")
+            wait_until(lambda: _read_state(runner) == "Z", 10, "the runner's end")
             os.kill(daemon.pid, signal.SIGCONT)
             assert daemon.wait(60) == 7
             channel.close()
@@ -48,5 +49,5 @@ def test_what_a_client_said_counts_though_its_runner_ended_at_the_same_moment(tm
             daemon.kill()
 
 
-def _has_ended(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+def _read_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
