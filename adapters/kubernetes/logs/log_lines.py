@@ -1,18 +1,21 @@
 """Lines of a pod's log with their timestamps: which of them are new. Pure.
 
 Facts: the log API writes RFC 3339 times in nanoseconds before each line, `sinceTime` counts whole seconds, and a log
-that its node has rotated begins later than it was read to (kubernetes#115701, #126564).
+that its node has rotated begins later than it was read to (kubernetes#115701, #126564). A runtime copies output and
+error each by itself: a line may stand behind one of the other stream with a later time (containerd, cri/io).
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
 
 
+_DISORDER = timedelta(seconds=1)
+"""How much later a line may be written than its time says."""
 CUT = b"[overspan: what was printed after this is not known: nobody read it before the node removed it]\n"
 
 
@@ -72,18 +75,24 @@ def _list_times(lines: list[tuple[str, bytes]], size: int) -> tuple[tuple[float,
 def _epoch(time: str) -> float | None:
     """RFC 3339 with nanoseconds, as seconds since 1970; None for a text that is none."""
     try:
-        whole = datetime.fromisoformat(since_time(LogPosition(time)))
+        whole = datetime.fromisoformat(time[:19] + _zone_of(time))
         return whole.timestamp() + float(re.match(r"\.[0-9]+|", time[19:])[0] or 0)  # type: ignore[index]
     except ValueError:
         return None
 
 
 def since_time(position: LogPosition) -> str:
-    """The `sinceTime` that repeats the last line: the start of its second. Empty for the beginning."""
+    """The `sinceTime` that repeats the last line and shows what may come behind it with an earlier time.
+
+    The start of the second before; empty for the beginning.
+    """
     if not position.time:
         return ""
-    zone = "Z" if position.time.endswith("Z") else position.time[-6:]
-    return position.time[:19] + zone
+    return (datetime.fromisoformat(position.time[:19]) - _DISORDER).isoformat() + _zone_of(position.time)
+
+
+def _zone_of(time: str) -> str:
+    return "Z" if time.endswith("Z") else time[-6:]
 
 
 def _part(line: bytes) -> tuple[str, bytes]:

@@ -141,13 +141,15 @@ class Logs:
             attempt = max([*numbers, request.begun])
         path = self._path(token, request.task, request.node, attempt)
         present = sorted((pod for pod in runs if pod.attempt == attempt), key=lambda pod: pod.run)
+        whole = True
         for pod in present:
             try:
                 since, trouble = self._silent.get(pod.node, (0.0, None))
                 if trouble is not None and time.monotonic() < since + SILENT_SECONDS:
                     raise trouble
-                await self._take(path, pod)
+                whole = await self._take(path, pod)
             except OverspanError as error:
+                whole = False
                 # What was read before is still here.
                 if not await asyncio.to_thread(os.path.exists, path):
                     raise
@@ -155,6 +157,7 @@ class Logs:
         if not present and not await asyncio.to_thread(os.path.exists, path):
             raise NotFound(f"there is no output of {request.task}, node {request.node}, attempt {attempt}")
         part = await asyncio.to_thread(_read_part, path, request.offset, request.limit)
+        part = replace(part, partial=not whole)
         return replace(part, marks=await asyncio.to_thread(_read_times, path)) if request.times else part
 
     def _read_shared(self, token: str, request: LogRequest) -> LogPart | None:

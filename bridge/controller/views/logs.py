@@ -76,7 +76,8 @@ class Logs:
         if query.offset < 0:
             size = (await adapter.logs(replace(request, limit=1))).size
             request = replace(request, offset=max(0, size + query.offset))
-        return LogAnswer(await adapter.logs(request), over)
+        part = await adapter.logs(request)
+        return LogAnswer(part, over and not part.partial)
 
     async def search(self, ref: str, query: LogQuery, wanted: LogPattern) -> LogMatches:
         """Lines of one stream that match, the newest first. Raises NotFound, InvalidRequest for a wrong pattern."""

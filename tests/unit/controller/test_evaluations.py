@@ -52,6 +52,8 @@ class TrainingCluster(FakeCluster):
         self.silent_source = False
         self.late_reads = 0
         """How often a log is read without its last line."""
+        self.partial_logs = False
+        """Whether it is said then that more is to come."""
         self.kept: set[str] = set()
         """Evaluations of these checkpoints do not end."""
 
@@ -82,10 +84,12 @@ class TrainingCluster(FakeCluster):
     async def logs(self, request: LogRequest) -> LogPart:
         evaluation = self.evaluation_of(request.handle)
         text = f"RESULT {evaluation.removeprefix('step_') or 0}\n".encode()
-        if self.late_reads:
+        late = self.late_reads > 0
+        if late:
             self.late_reads -= 1
             text = b"what was printed before\n"
-        return LogPart(text[request.offset :], request.offset, len(text), "/run/out")
+        partial = late and self.partial_logs
+        return LogPart(text[request.offset :], request.offset, len(text), "/run/out", partial=partial)
 
     def evaluation_of(self, handle: str) -> str:
         """The checkpoint of a launch; empty for another job's."""
@@ -236,15 +240,17 @@ def test_training_that_ends_while_a_new_daemon_reads_its_watches_is_known_to_be_
     play(scene)
 
 
-@pytest.mark.parametrize(("reads", "score"), [(3, 1.0), (9, None)])
-def test_a_result_whose_line_is_shown_late_is_found(reads: int, score: float | None) -> None:
+@pytest.mark.parametrize(
+    ("reads", "partial", "score"), [(3, False, 1.0), (9, False, None), (29, True, 1.0), (99, True, None)]
+)
+def test_a_result_whose_line_is_shown_late_is_found(reads: int, partial: bool, score: float | None) -> None:
     """A busy node shows the last lines of an output after the end; what is not there in the end is no result."""
 
     async def scene(bench: Bench, cluster: TrainingCluster) -> None:
         await submit(bench, write_group())
-        cluster.late_reads = reads
+        cluster.late_reads, cluster.partial_logs = reads, partial
         cluster.save(1)
-        await pass_time(bench, cluster, 15)
+        await pass_time(bench, cluster, 90 if partial else 15)
         (only,) = (await describe(bench))["evaluations"]
         assert (only["state"], only["score"]) == ("COMPLETED", score)
 

@@ -58,7 +58,9 @@ log = logging.getLogger(__name__)
 
 RESULT_TRIES = 6
 LATE_SECONDS = (1.0, 2.0, 4.0)
-"""How often a result is looked for again that is not in the log: a busy node shows the last lines after the end."""
+"""How often a result is looked for again that is not in the log: file systems show the last lines late."""
+PARTIAL_SECONDS = (5.0,) * 12
+"""How often after that, where the cluster has not shown the whole log."""
 LOG_TAIL = 128 * 1024
 """Bytes at a log's end in which the result is looked for."""
 MOST_LISTED = 200
@@ -466,30 +468,37 @@ class Evaluations:
         source, succeeded = watch.spec.result, job.state is State.COMPLETED
         if source.kind is ResultKind.EXIT:
             return read_result(source, "", job.exit_code, succeeded=succeeded)
-        text = ""
-        for late in (*LATE_SECONDS, 0.0):
+        delays = iter((*LATE_SECONDS, *PARTIAL_SECONDS))
+        tries = 0
+        while True:
             try:
-                text = await self._read_tail(job.id)
+                text, partial = await self._read_tail(job.id)
             except Unreachable as error:
                 return Result(trouble=f"its output cannot be read: {error.message}")
-            if not late or not succeeded or has_result(source, text):
+            enough = not partial and tries >= len(LATE_SECONDS)
+            delay = None if enough or not succeeded or has_result(source, text) else next(delays, None)
+            if delay is None:
                 break
-            await asyncio.sleep(late)
+            tries += 1
+            await asyncio.sleep(delay)
         return read_result(source, text, job.exit_code, succeeded=succeeded)
 
-    async def _read_tail(self, job_id: int) -> str:
-        """The end of a job's log; empty where there is none. Raises Unreachable after some tries."""
+    async def _read_tail(self, job_id: int) -> tuple[str, bool]:
+        """The end of a job's log, empty where there is none, and whether more is to come.
+
+        Raises Unreachable after some tries.
+        """
         for tries in range(RESULT_TRIES):
             try:
                 part = (await self.logs.read(str(job_id), LogQuery(offset=-LOG_TAIL, limit=LOG_TAIL))).part
-                return part.data.decode("utf-8", "replace")
+                return part.data.decode("utf-8", "replace"), part.partial
             except NotFound:
-                return ""
+                return "", False
             except Unreachable:
                 if tries + 1 == RESULT_TRIES:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
-        return ""
+        return "", False
 
     async def _stop(self, watch: CheckpointWatch) -> None:
         """End the watched job as done, where its scores say so."""

@@ -108,6 +108,28 @@ async def until(logs: Logs, check: Callable[[], object]) -> None:
     await asyncio.to_thread(wait_until, check)
 
 
+def test_a_log_that_is_not_all_there_says_so(tmp_path: Path) -> None:
+    """Whoever looks for its last lines looks again: they are shown after the end that the log itself told."""
+
+    async def is_partial(logs: Logs, *pods: PodRecord) -> bool:
+        return (await logs.read(LogRequest("", "rollout"), OVER.token, pods)).partial
+
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "up")
+        assert await is_partial(logs, LIVE)
+        node.silent = True
+        assert await is_partial(logs, OVER)
+        assert not await is_partial(logs)
+
+    play(story, tmp_path)
+
+    async def answered(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "up")
+        assert not await is_partial(logs, OVER)
+
+    play(answered, tmp_path)
+
+
 def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
     async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
         node.log = line(1, "up")
@@ -115,7 +137,7 @@ def test_what_a_pod_prints_while_it_ends_is_kept(tmp_path: Path) -> None:
         logs.follow_to_end([LIVE])
         logs.follow_to_end([LIVE])
         await until(logs, lambda: node.asked)
-        assert [query["sinceTime"] for query in node.asked] == ["2026-01-01T00:00:01Z"]
+        assert [query["sinceTime"] for query in node.asked] == ["2026-01-01T00:00:00Z"]
         node.print(line(1, "up") + line(2, "got TERM"))
         node.log = GONE
         # The log goes on: the end is not all yet.

@@ -14,8 +14,8 @@ def text(*lines: tuple[str, str]) -> bytes:
 def test_all_is_new_at_first() -> None:
     fresh = take_new(text((A, "one"), (B, "two")), LogPosition(), final=False)
     assert fresh[:2] == (b"one\ntwo\n", LogPosition(B, 1))
-    assert since_time(fresh.position) == "2026-11-21T22:10:37Z"
-    assert since_time(LogPosition("2026-11-21T22:10:37.5+01:00", 1)) == "2026-11-21T22:10:37+01:00"
+    assert since_time(fresh.position) == "2026-11-21T22:10:36Z"
+    assert since_time(LogPosition("2026-11-21T22:10:37.5+01:00", 1)) == "2026-11-21T22:10:36+01:00"
     assert since_time(LogPosition()) == ""
 
 
@@ -57,3 +57,12 @@ def test_each_second_has_the_time_of_its_last_line() -> None:
         15 + len(LOST),
     )
     assert take_new(b"no time\n", LogPosition(), final=False).times == ()
+
+
+def test_a_line_behind_one_with_a_later_time_is_new() -> None:
+    """Output and error are copied each by itself: the question must reach back over the second's beginning."""
+    late = "2026-11-21T22:10:38.999Z"
+    position = take_new(text((A, "one"), (C, "error")), LogPosition(), final=False).position
+    assert since_time(position)[:19] <= late
+    data = text((A, "one"), (C, "error"), (late, "output"))
+    assert take_new(data, position, final=False)[:2] == (b"output\n", LogPosition(late, 1))
