@@ -123,8 +123,10 @@ class JobSteps:
             names = self._nodes_of(text) or (own.nodes if own is not None else ())
             found[text].append(make_step(text, record, names))
         for name, job in jobs.items():
-            if job.end is not None and name in wanted:
-                self._ended[wanted[name]] = found[wanted[name]]
+            steps = found[wanted[name]] if name in wanted else []
+            # The accounting may hear of a job's end before those of its steps.
+            if job.end is not None and name in wanted and not any(step.running for step in steps):
+                self._ended[wanted[name]] = steps
         return found
 
 

@@ -27,13 +27,24 @@ def row(*fields: str) -> str:
     return "".join(f"{field}{FIELD_END}" for field in fields) + "\n"
 
 
-def told(state: str = "RUNNING", end: str = "Unknown") -> str:
+def told(state: str = "RUNNING", end: str = "Unknown", step_end: str = "") -> str:
     return (
         row("7", state, "0:0", "100", end, "", "2", "node[1-2]", "s.sh", "sbatch s.sh")
         + row("7.batch", state, "0:0", "100", end, "1", "1", "node1", "batch", "")
         + row("7.extern", state, "0:0", "100", end, "1", "1", "node1", "extern", "")
         + row("7.0", "FAILED", "3:0", "101", "102", "2", "2", "node[1-2]", "first", LINE)
-        + row("7.1", state, "0:0", "101", end, "1", "1", "node2", "sleep", "srun sleep 6")
+        + row(
+            "7.1",
+            "RUNNING" if step_end else state,
+            "0:0",
+            "101",
+            step_end or end,
+            "1",
+            "1",
+            "node2",
+            "sleep",
+            "srun sleep 6",
+        )
         + row("7.2", "CANCELLED by 1000", "0:9", "101", "103", "2", "2", "node[1-2]", "third", "srun x")
         + row("3_[5-9]", "PENDING", "0:0", "Unknown", "Unknown", "", "1", "", "array", "")
         + row("3_4.0", "CANCELLED", "0:15", "101", "104", "1", "1", "node1", "own", "srun y")
@@ -84,8 +95,11 @@ def test_elements_are_told_apart_and_a_signal_of_its_own_is_no_cancel(world: Slu
     assert (step.handle, step.signal, step.cancelled) == (element, 15, False)
 
 
-@pytest.mark.parametrize(("text", "asked"), [(told("COMPLETED", "110"), 1), (told(), 2)])
+@pytest.mark.parametrize(
+    ("text", "asked"), [(told("COMPLETED", "110"), 1), (told("CANCELLED", "110", "Unknown"), 2), (told(), 2)]
+)
 def test_what_has_ended_is_asked_for_once(world: SlurmWorld, text: str, asked: int) -> None:
+    """The accounting may hear of a job's end before those of its steps."""
     asking = Asking(world, sacct=text)
     assert len(asking.find(HANDLE, times=2)) == 3
     assert asking.asked == ["sacct"] * asked
