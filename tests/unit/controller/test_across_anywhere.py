@@ -49,8 +49,9 @@ class AcrossStory(Story):
         await self.bench.start()
 
     def _is_let_go(self, job: Job) -> bool:
-        # What one cluster has lost is over; the part on the other is taken away after that.
-        return (job.id, job.launch) in self.world.removed
+        # What one cluster has lost is over; the part on the other is taken away after that. A group that cannot start
+        # again then has the number of the launch that never was.
+        return any((job.id, launch) in self.world.removed for launch in (job.launch - 1, job.launch))
 
     def _check(self) -> None:
         super()._check()
