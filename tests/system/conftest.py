@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,8 @@ from overspan.bridge.config.paths import find_paths
 from overspan.bridge.model.errors import ExitCode
 
 Wait = Callable[..., Any]
+LOG_LINES = 40
+"""Of a daemon's log that a failure shows."""
 LOCAL = "clusters:\n  local: {kind: local, cpus: 64, memory: 64G, gpus: 4}\n"
 
 
@@ -217,6 +219,19 @@ def _processes(mark: str) -> list[int]:
             if word in text:
                 found.append(int(name))
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of a daemon's log with a failure: a machine that is gone tells nothing more."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            log = value.state / "daemon.log" if isinstance(value, Span) else None
+            if log is not None and log.exists():
+                lines = log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
+                report.sections.append((f"daemon.log of {name}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture(scope="module")
