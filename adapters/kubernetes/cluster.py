@@ -35,9 +35,9 @@ from overspan.adapters.kubernetes.checkpoints.mounts import find_mount
 from overspan.adapters.kubernetes.checkpoints.source import KubernetesCheckpoints
 from overspan.adapters.kubernetes.claims import ClaimKeeper, find_claim_obstacle
 from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
+from overspan.adapters.kubernetes.launches.flushes import Flushes
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
-from overspan.adapters.kubernetes.launches.lost_nodes import is_lost, list_doubtful
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.other_members import render_slices, write_slices
@@ -63,7 +63,6 @@ from overspan.adapters.kubernetes.manifests.partitions import (
 from overspan.adapters.kubernetes.manifests.storage import find_mount_obstacle
 from overspan.adapters.kubernetes.observation.evidence import is_slow, read_trouble
 from overspan.adapters.kubernetes.observation.failed_probes import read_failures
-from overspan.adapters.kubernetes.observation.flush_progress import ask_progress
 from overspan.adapters.kubernetes.observation.following import TICK_SECONDS, LaunchObserver
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.nodes import PORTION, NodeCache, ask_nodes, ask_sizes
@@ -103,6 +102,7 @@ class KubernetesCluster:
         self._live = LiveLogs(self._connection, self.launches.note_end)
         self._files = OutputFiles(os.path.join(folder, "logs"))
         self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live, self._files)
+        self._flushes = Flushes(self._connection, self.launches)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._releaser = Releaser(self.launches, self._logs)
         self._submitter = Submitter(
@@ -241,7 +241,7 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        await self._checkpoints.close()
+        await asyncio.gather(self._flushes.close(), self._checkpoints.close())
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
@@ -380,7 +380,7 @@ class KubernetesCluster:
                     )
                 if now - told >= PROGRESS_SECONDS:
                     told = now
-                    await self._find_progress([watched for watched in launches if watched.flushes])
+                    self._flushes.begin([watched for watched in launches if watched.flushes])
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)
@@ -406,26 +406,6 @@ class KubernetesCluster:
             for watched in slow:
                 if watched.namespace == namespace and (watched.troubles, watched.failures) != (troubles, failures):
                     watched.troubles, watched.failures, watched.dirty = troubles, failures, True
-                    self.launches.changed.set()
-
-    async def _find_progress(self, launches: Sequence[WatchedLaunch]) -> None:
-        """Ask how far the data of ended programs is, and whether the nodes that have it are still there."""
-        for watched in launches:
-            doubtful = list_doubtful(watched, self.launches.pods(watched), time.time())
-            lost = frozenset([pod.uid for pod in doubtful if await is_lost(self._connection, pod.node)])
-            if lost != watched.lost:
-                watched.lost, watched.dirty = lost, True
-                self.launches.changed.set()
-            snapshot = self.launches.snapshot(watched)
-            leaving = watched.list_leaving(snapshot)
-            pods = [*watched.list_sending(snapshot, watched.cursor), *leaving]
-            if pods:
-                found = await asyncio.gather(*(ask_progress(self._connection, pod) for pod in pods))
-                known = {pod.uid: told for pod, told in zip(pods, found, strict=True) if told is not None}
-                # A mover tells how far it is when the pod's program has ended.
-                watched.left.update({pod.uid: time.time() for pod in leaving if pod.uid in known})
-                if known != watched.sending:
-                    watched.sending, watched.dirty = known, True
                     self.launches.changed.set()
 
     def _check_open(self) -> None:
