@@ -40,8 +40,10 @@ async def settle() -> None:
 
 def test_a_node_that_does_not_answer_holds_up_nobody_and_is_asked_once() -> None:
     watched = WatchedLaunch(f"lab/{TOKEN}", group(TaskSummary("trainer", 1, 0, flush=600)), "uid", "lab")
-    first = watched.project(take_snapshot([SENDING]), "", T + 100)
-    watched.project(take_snapshot([SENDING]), first.cursor if first is not None else "", T + 100)
+    cursor = ""
+    for _ in range(3):
+        report = watched.project(take_snapshot([SENDING]), cursor, T + 100)
+        cursor = report.cursor if report is not None else cursor
 
     async def story() -> None:
         node = Node()
