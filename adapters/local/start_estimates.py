@@ -16,11 +16,7 @@ def limit_run(job: Job) -> float | None:
     if any(spec.needs for spec in job.spec.tasks):
         return None
     lasting = job.lasting
-    limits = [
-        spec.time if task.time is None else task.time
-        for spec, task in zip(job.spec.tasks, job.tasks, strict=True)
-        if spec in lasting
-    ]
+    limits = [job.time_of(spec.name) for spec in job.spec.tasks if spec in lasting]
     known = [limit for limit in limits if limit]
     if len(known) < len(limits):
         return None

@@ -45,8 +45,7 @@ def read_request(job: Job) -> WorkerRequest:
     resources = task.resources
     cpus = count_cpus(task)
     named = cpus is not None or resources.gpus or resources.gres or resources.memory_mib is not None
-    changed = job.task(task.name).time
-    seconds = find_seconds(task, task.time if changed is None else changed or None)
+    seconds = find_seconds(task, job.time_of(task.name))
     if task.form is Form.RUN and not named and resources.memory_mib_per_cpu is None:
         return WorkerRequest((NodeNeed(MILLI),), True, seconds)
     return WorkerRequest(resources.needs(cpus or 1), seconds=seconds)

@@ -94,8 +94,7 @@ def _shortest(job: Job, task: Task) -> int:
         least = parse_time_limit(str(text)) if text else None
     except ValueError:
         least = None
-    limit = spec.time if task.time is None else task.time
-    return least or limit or 0
+    return least or job.time_of(task.name) or 0
 
 
 def _decide_granted(job: Job, agenda: _Agenda) -> None:
@@ -163,7 +162,7 @@ def _stop_cause(job: Job, spec: TaskSpec, task: Task, attempt: Attempt, agenda: 
     ready_by = ready_deadline(job, spec, task)
     if ready_by is not None and agenda.due(ready_by):
         return Cause.NOT_READY
-    limit = spec.time if task.time is None else task.time
+    limit = job.time_of(task.name)
     return Cause.TIME if limit and _limit_reached(spec, task, attempt, limit, agenda) else None
 
 

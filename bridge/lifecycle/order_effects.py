@@ -162,8 +162,7 @@ def _set_time(job: Job, event: events.SetTime) -> Optional[Job]:
 
 def _limit_task(job: Job, task: Task, limit: int) -> Task:
     attempt = task.current
-    before = job.spec_of(task.name).time if task.time is None else task.time
-    if attempt is not None and attempt.live and limit != (before or 0):
+    if attempt is not None and attempt.live and limit != (job.time_of(task.name) or 0):
         # The task is warned again, about the new end.
         task = put_attempt(task, replace(attempt, warned_at=None))
     return replace(task, time=limit)

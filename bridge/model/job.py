@@ -409,6 +409,11 @@ class Job:
         """The spec of the task of that name; KeyError when there is none."""
         return self.spec.task(name)
 
+    def time_of(self, name: str) -> Optional[int]:
+        """The time limit in effect, in seconds: that of the last order, else the spec's. None without a limit."""
+        changed = self.task(name).time
+        return (self.spec_of(name).time if changed is None else changed) or None
+
 
 def list_stages(spec: JobSpec) -> tuple[tuple[str, ...], ...]:
     """The names of the tasks of each stage, in turn; empty for a job that is launched as a whole."""

@@ -21,7 +21,7 @@ def longest_time(job: Job, task: TaskSpec, settings: Settings) -> int:
 
     A task without a wall time has the cluster's `default_time`.
     """
-    time = _time_of(job, task)
+    time = job.time_of(task.name)
     return max(settings.default_time, _longest(job)) if time is None else ROOM * time
 
 
@@ -31,7 +31,7 @@ def limit_pod(job: Job, task: TaskSpec, settings: Settings) -> int:
     The wall time has room to grow, since the field has none while the pod runs (API, PodSpec). A task that needs others
     may wait for `default_time`.
     """
-    if _time_of(job, task) is None:
+    if job.time_of(task.name) is None:
         return _bound(longest_time(job, task, settings) + _delays(job, task))
     waits = settings.default_time if task.needs else 0
     if job.spec.start is not Start.INDEPENDENT:
@@ -48,11 +48,6 @@ def grace_of(task: TaskSpec) -> int:
 def flush_of(task: TaskSpec) -> int:
     """Seconds for which the data of an ended program may be sent; 0 for a task that writes to no store."""
     return task.flush.timeout if task.flushes else 0
-
-
-def _time_of(job: Job, task: TaskSpec) -> int | None:
-    changed = job.task(task.name).time
-    return task.time if changed is None else changed or None
 
 
 def _delays(job: Job, task: TaskSpec) -> int:

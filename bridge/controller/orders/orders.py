@@ -435,8 +435,7 @@ async def _check_time(clusters: Clusters, target: JobTarget, seconds: int | None
     if longest_time is None:
         return
     for task in job.tasks:
-        spec = job.spec_of(task.name)
-        present = spec.time if task.time is None else task.time or None
+        present = job.time_of(task.name)
         grows = present is not None and (seconds is None or seconds > present)
         if (
             task.over

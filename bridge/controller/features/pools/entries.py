@@ -67,7 +67,7 @@ def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
 
 def find_life(job: Job, now: float) -> WorkerLife | None:
     """The life of a worker; None without a time limit. One whose start is not known yet may have begun just now."""
-    limit = job.spec.tasks[0].time if job.tasks[0].time is None else job.tasks[0].time
+    limit = job.time_of(job.tasks[0].name)
     return plan_life(now if job.granted_at is None else job.granted_at, limit) if limit else None
 
 
