@@ -20,6 +20,7 @@ from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckp
 from overspan.bridge.model.checkpoint_patterns import parse_pattern
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.readers.submission import JOB_FILE
+from overspan.bridge.store.evaluation_records import StoredEvaluation
 
 GROUP = """\
 name: train
@@ -250,9 +251,43 @@ def test_a_result_whose_line_is_shown_late_is_found(reads: int, partial: bool, s
         await submit(bench, write_group())
         cluster.late_reads, cluster.partial_logs = reads, partial
         cluster.save(1)
+        await pass_time(bench, cluster, 1)
+        (only,) = (await describe(bench))["evaluations"]
+        assert (only["state"], only["score"]) == ("COMPLETING", None), "its end is told with its score"
         await pass_time(bench, cluster, 90 if partial else 15)
         (only,) = (await describe(bench))["evaluations"]
         assert (only["state"], only["score"]) == ("COMPLETED", score)
+
+    play(scene)
+
+
+def test_a_watch_that_is_opened_twice_at_once_is_one() -> None:
+    """Each change of a job opens its watches until they are there; a busy store answers some of that late."""
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        asked, ask = list[Sequence[int]](), bench.repository.evaluations
+
+        async def ask_slowly(watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+            found = await ask(watches, live_only)
+            if live_only:
+                asked.append(watches)
+                await asyncio.sleep(len(asked))
+            return found
+
+        bench.repository.evaluations = ask_slowly  # type: ignore[method-assign]
+        await submit(bench, write_group())
+        cluster.save(1)
+        cluster.kept = {"step_1"}
+        await pass_time(bench, cluster, 10)
+        (only,) = (await describe(bench))["evaluations"]
+        assert len(asked) > 1 and only["state"] == "RUNNING"
+        cluster.kept = set()
+        (launched,) = (job for job in cluster.launched if job.spec.evaluation is not None)
+        done = events.NodeEnded(bench.clock.now, launched.spec.tasks[0].name, 0, 0, 0)
+        cluster.tell(f"{launched.id}.{launched.launch}", done)
+        await pass_time(bench, cluster, 10)
+        (only,) = (await describe(bench))["evaluations"]
+        assert (only["state"], only["score"]) == ("COMPLETED", 1.0)
 
     play(scene)
 

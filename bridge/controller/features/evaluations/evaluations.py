@@ -123,6 +123,9 @@ class Evaluations:
                 watch.taken[evaluation.checkpoint] = _content_of(evaluation)
             if not evaluation.over:
                 watch.live[evaluation.id] = await self._find_submitted(watch, evaluation)
+        if stored.id in self.watches:
+            # Opened by another change of the job while the store was asked. What began since then is in that one alone.
+            return self.watches[stored.id]
         self.watches[stored.id] = watch
         self._of_job.setdefault(stored.job_id, set()).add(stored.id)
         entry = self.recorder.registry.get(stored.job_id)
@@ -246,13 +249,14 @@ class Evaluations:
         return documents
 
     def _find_states(self, known: Iterable[StoredEvaluation]) -> dict[int, LiveState]:
-        """The states of the jobs in memory, by id, with why they wait."""
+        """The states of the jobs in memory, by id, with why they wait; COMPLETING while a result is not read yet."""
         found: dict[int, LiveState] = {}
         for each in known:
             entry = self.recorder.registry.get(each.job_id) if each.job_id and not each.over else None
             if entry is not None:
                 job = entry.job
-                found[job.id] = LiveState(job.state.value, _word_reason(entry.obstacle or job.reason))
+                state = State.COMPLETING if job.over else job.state
+                found[job.id] = LiveState(state.value, _word_reason(entry.obstacle or job.reason))
         return found
 
     async def run(self, job_id: int, checkpoint: str, name: str) -> list[StoredEvaluation]:
