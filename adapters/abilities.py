@@ -257,6 +257,14 @@ class OtherMembers(Protocol):
 
 
 @runtime_checkable
+class HostNetwork(Protocol):
+    """Its tasks have addresses of their own, and may have those of their nodes instead."""
+
+    def uses_host_network(self, job: Job, task: TaskSpec) -> bool:
+        """Whether a task of a job has its nodes' addresses."""
+
+
+@runtime_checkable
 class Check(Protocol):
     """The adapter can diagnose its cluster: what works, and how to fix the rest."""
 

@@ -53,6 +53,7 @@ from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unw
 from overspan.adapters.kubernetes.logs.output_sync import OutputSync
 from overspan.adapters.kubernetes.manifests.lifetimes import longest_time
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, parse_token
+from overspan.adapters.kubernetes.manifests.overlay import has_host_network
 from overspan.adapters.kubernetes.manifests.partitions import (
     find_refusal,
     find_unknown_node,
@@ -74,6 +75,7 @@ from overspan.adapters.traits import Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, Placement
+from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.storage import MountMode
 
 _log = logging.getLogger(__name__)
@@ -283,6 +285,10 @@ class KubernetesCluster:
     def find_obstacle(self, job: Job) -> str:
         """Empty: every pod of a job with several candidates waits at a start gate."""
         return ""
+
+    def uses_host_network(self, job: Job, task: TaskSpec) -> bool:
+        """Whether a task's pods have their nodes' addresses: by the settings, the job or the task."""
+        return has_host_network(job, self._settings, task)
 
     def failover_timeout(self, job: Job) -> float | None:
         """How long the pods of a job with further candidates may wait for a node."""

@@ -229,6 +229,8 @@ class Settings(DocumentModel):
     """The image, with python3, of the containers that move the data of object stores; empty: the task's."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
+    host_network: Switch = False
+    """Whether pods have their nodes' addresses."""
     step_port: Annotated[Whole, between(1024, 65535)] = 6818
     """Where the pods of a batch script wait for its steps."""
     tick: Annotated[Real, between(0.1, 3600)] = 1.0

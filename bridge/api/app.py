@@ -21,6 +21,7 @@ from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
 from overspan.bridge.api.listings import build_listing_routes
 from overspan.bridge.api.pools import build_pool_routes, build_worker_routes
+from overspan.bridge.api.reach import build_reach_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.api.storage import build_storage_routes
 from overspan.bridge.api.volumes import build_volume_routes
@@ -63,6 +64,7 @@ def build_app(
     app.include_router(build_storage_routes(controller))
     app.include_router(build_volume_routes(controller))
     app.include_router(_build_cluster_routes(controller))
+    app.include_router(build_reach_routes(controller))
     app.include_router(build_access_routes(controller.access))
     app.include_router(build_allocation_routes(controller.allocations))
     app.include_router(_build_daemon_routes(controller, stop))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Transition,
         Variable,
     )
+    from overspan.bridge.client.reach import ReachCalls
     from overspan.bridge.client.storage import StorageCalls
     from overspan.bridge.client.volumes import VolumeCalls
 
@@ -529,6 +530,13 @@ class Client(DaemonTransport):
     def check(self, cluster: str) -> list[dict[str, Any]]:
         """What works on a cluster and what to do about the rest: what, works, seen, remedy."""
         return list(self._post(f"/v1/clusters/{quote_part(cluster)}/check", {})["findings"])
+
+    @property
+    def reach(self) -> ReachCalls:
+        """Trials of the ways between clusters."""
+        from overspan.bridge.client.reach import ReachCalls
+
+        return ReachCalls(self)
 
     def login(self, cluster: str) -> dict[str, Any]:
         """What opens the way to a cluster: message, words of a command for the terminal, words of one that checks."""

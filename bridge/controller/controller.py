@@ -21,6 +21,7 @@ from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
 from overspan.bridge.controller.core.job_access import JobAccess
+from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
 from overspan.bridge.controller.core.registry import JobEntry, Registry
@@ -41,6 +42,7 @@ from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
+from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.controller.features.volumes import Volumes
@@ -117,9 +119,9 @@ class _StoredLaunches:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of sixteen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
-    `health`, `logs`, `orders`, `orphans`, `pools`, `scaling`, `schedules`, `sent_forms`, `storage` and `volumes`. All
-    other attributes are parts inside.
+    The API calls its methods and those of seventeen ports: `access`, `allocations`, `crontabs`, `evaluations`, `feed`,
+    `health`, `logs`, `orders`, `orphans`, `pools`, `reach`, `scaling`, `schedules`, `sent_forms`, `storage` and
+    `volumes`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -144,7 +146,8 @@ class Controller:
         self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
-        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader)
+        self.known_reach = KnownReach(parts.repository)
+        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
@@ -157,6 +160,7 @@ class Controller:
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
+        self.reach = ReachTrials(self.clusters, self.known_reach, self.directory, self.logs)
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.elastic = ElasticTasks(self.recorder, self.clusters, self.submitter, self.joined_jobs)
         self.scaling = ScaleRequests(self.elastic, self.directory)
@@ -224,6 +228,7 @@ class Controller:
         await self._reserve_numbers()
         await self.pools.load()
         await self.locations.load()
+        await self.known_reach.load()
         await self.recorder.load()
         await self.locations.look_for_absent()
         await self.arrays.load()

@@ -16,9 +16,13 @@ from tests.rigs.slurm import SlurmRig
 
 
 @contextlib.contextmanager
-def join_networks(slurm: SlurmRig, kube: KubeRig) -> Iterator[None]:
-    """Let containers and pods reach each other by their addresses; as root."""
-    nodes, pods = kube.networks
+def join_networks(slurm: SlurmRig, kube: KubeRig, *, pods: bool = True) -> Iterator[None]:
+    """Let containers and nodes reach each other by their addresses; as root.
+
+    Without `pods` no container has a way to pods, nor any answer for them: they are on an overlay network.
+    """
+    nodes, inner = kube.networks
+    reached = kube.networks if pods else (nodes,)
     here = nodes.replace(".0/24", ".1")
     with contextlib.ExitStack() as undo:
         for container in slurm.containers.values():
@@ -29,19 +33,21 @@ def join_networks(slurm: SlurmRig, kube: KubeRig) -> Iterator[None]:
         (address,) = network.attrs["IPAM"]["Config"]
         subnet, bridge = address["Subnet"], f"br-{network.id[:12]}"
         gateway = address.get("Gateway") or _find_address(bridge)
-        for rule in (
-            ("filter", "FORWARD", "-i", bridge, "-d", pods),
-            ("filter", "FORWARD", "-o", bridge, "-s", pods),
-            ("raw", "PREROUTING", "-s", pods, "-d", subnet),
-        ):
-            _change(undo, rule)
+        for there in reached:
+            _change(undo, ("filter", "FORWARD", "-i", bridge, "-d", there))
+            _change(undo, ("filter", "FORWARD", "-o", bridge, "-s", there))
+            _change(undo, ("raw", "PREROUTING", "-s", there, "-d", subnet))
         for interface in (bridge, f"ospk{kube.slot}"):
             # Both go with their rigs.
             Path(f"/proc/sys/net/ipv4/conf/{interface}/forwarding").write_text("1\n")
         for container in slurm.containers.values():
             pid = str(container.attrs["State"]["Pid"])
-            _run("nsenter", "-t", pid, "-n", "ip", "route", "replace", pods, "via", gateway)
-            undo.callback(_try, "nsenter", "-t", pid, "-n", "ip", "route", "del", pods)
+            for there in reached:
+                _run("nsenter", "-t", pid, "-n", "ip", "route", "replace", there, "via", gateway)
+                undo.callback(_try, "nsenter", "-t", pid, "-n", "ip", "route", "del", there)
+            if not pods:
+                _run("nsenter", "-t", pid, "-n", "ip", "route", "replace", "unreachable", inner)
+                undo.callback(_try, "nsenter", "-t", pid, "-n", "ip", "route", "del", "unreachable", inner)
         inside = ("ip", "netns", "exec", kube.network)
         _run(*inside, "ip", "route", "replace", subnet, "via", here)
         undo.callback(_try, *inside, "ip", "route", "del", subnet)

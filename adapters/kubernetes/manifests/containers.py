@@ -9,6 +9,7 @@ from overspan.adapters.kubernetes.files import TaskFiles
 from overspan.adapters.kubernetes.logs.outputs import choose_outputs
 from overspan.adapters.kubernetes.manifests.commands import mount_commands, start_body
 from overspan.adapters.kubernetes.manifests.hooks import render_hook
+from overspan.adapters.kubernetes.manifests.host_network import render_port_check
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain
 from overspan.adapters.kubernetes.manifests.resources import Needs
@@ -183,20 +184,24 @@ def _check_paths(task: TaskSpec, mounts: Mounts) -> None:
         raise InvalidRequest(f"{task.name}: {twice} is mounted twice", remedy="write another path")
 
 
-def render_starters(parts: Parts, main: Mapping[str, Any]) -> list[Document]:
-    """The containers before the task's: what moves its data, and what unpacks its files.
+def render_starters(parts: Parts, main: Mapping[str, Any], *, host_network: bool) -> list[Document]:
+    """The containers before the task's: what looks at its node's ports, unpacks its files, and moves its data.
 
-    The latter is in its own image and with its rights. It asks for what the task asks for, which costs nothing, since a
-    pod needs the most that one of them does; a quota wants all containers to ask.
+    The first two are in its own image and with its rights. They ask for what the task asks for, which costs nothing,
+    since a pod needs the most that one of them does; a quota wants all containers to ask.
     """
+    own = [
+        *(render_port_check(parts.task) if host_network else ()),
+        *([parts.files.unpacker] if parts.files.unpacker is not None else ()),
+    ]
     movers = render_movers(parts.plan, parts.task, parts.settings, main)
-    if parts.files.unpacker is None:
+    if not own:
         return movers
     given = {key: main[key] for key in _GIVEN if key in main}
     resources = _plain_resources(main.get("resources") or {})
     if resources:
         given["resources"] = resources
-    return [{**parts.files.unpacker, **given}, *movers]
+    return [*({**container, **given} for container in own), *movers]
 
 
 def _plain_resources(resources: Mapping[str, Any]) -> Document:

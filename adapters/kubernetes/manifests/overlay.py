@@ -12,7 +12,7 @@ from typing import Any
 from overspan.adapters.kubernetes.manifests.names import MANAGED_BY
 from overspan.adapters.kubernetes.manifests.scripts import BASE
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX
-from overspan.adapters.kubernetes.observation.records import DOMAIN, MAIN
+from overspan.adapters.kubernetes.observation.records import DOMAIN, MAIN, PORT_CHECK
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
@@ -20,7 +20,7 @@ from overspan.bridge.model.spec import TaskSpec
 
 Document = dict[str, Any]
 
-_TOP = ("metadata", "spec", "apiVersion", "kind")
+_TOP = ("metadata", "spec", "apiVersion", "kind", "host_network")
 _SPEC = {
     "restartPolicy": "the budgets of the task say when it starts again",
     "hostname": "it is the member's name",
@@ -78,6 +78,8 @@ def lay_over(pod: Document, overlay: Mapping[str, Any], where: str) -> Document:
     """
     check_overlay(overlay, where)
     below = {key: value for key, value in overlay.items() if key in ("metadata", "spec")}
+    if "host_network" in overlay:
+        below["spec"] = {**below.get("spec", {}), "hostNetwork": overlay["host_network"] or None}
     merged = _merge(pod, below, where)
     if merged["spec"].get("hostNetwork") and "dnsPolicy" not in merged["spec"]:
         # Such a pod would ask the node's resolver, which knows no member (API, PodSpec.dnsPolicy).
@@ -85,9 +87,15 @@ def lay_over(pod: Document, overlay: Mapping[str, Any], where: str) -> Document:
     return merged
 
 
+def has_host_network(job: Job, settings: Settings, task: TaskSpec) -> bool:
+    """Whether a task's pods have their nodes' addresses. Raises as `lay_over`."""
+    return bool(lay_overlays({"metadata": {}, "spec": {}}, job, settings, task)["spec"].get("hostNetwork"))
+
+
 def lay_overlays(pod: Document, job: Job, settings: Settings, task: TaskSpec) -> Document:
     """The pod with the site's part first, then the job's, then the task's. Raises as `lay_over`."""
     layers: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        (f"clusters.{settings.name}", {"host_network": True} if settings.host_network else {}),
         (f"clusters.{settings.name}.kubernetes", settings.kubernetes),
         ("kubernetes", job.spec.native.get("kubernetes", {})),
         (f"{task.name}: kubernetes", task.native.get("kubernetes", {})),
@@ -104,6 +112,8 @@ def check_overlay(overlay: Mapping[str, Any], where: str) -> None:
             raise InvalidRequest(
                 f"{where}: {key!r} is no part of a pod manifest", remedy="write mappings `metadata` and `spec`"
             )
+        if key == "host_network" and not isinstance(value, bool):
+            raise InvalidRequest(f"{where}: host_network is {value!r}", remedy="write true or false")
         if key in ("apiVersion", "kind") and value not in ("v1", "Pod"):
             raise InvalidRequest(f"{where}: {value!r} is no pod", remedy="write a part of a v1 Pod")
     _check_metadata(overlay.get("metadata") or {}, where)
@@ -128,7 +138,7 @@ def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
 
 def _check_container(item: Mapping[str, Any], kind: str, where: str) -> None:
     name = item.get("name", MAIN if kind == "containers" else "")
-    if kind == "initContainers" and name in ("unpack", ""):
+    if kind == "initContainers" and name in ("unpack", PORT_CHECK, ""):
         raise _reserved(f"{where}: the init container {name or 'without a name'}", "give it a name of its own")
     if kind == "containers" and name == MAIN:
         _refuse(item, _CONTAINER, f"{where}: spec.containers.{MAIN}")

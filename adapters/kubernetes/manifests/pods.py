@@ -13,6 +13,7 @@ from overspan.adapters.kubernetes.manifests import names, placement
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
 from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, place_members, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
+from overspan.adapters.kubernetes.manifests.host_network import declare_ports
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
 from overspan.adapters.kubernetes.manifests.lifetimes import flush_of, grace_of, limit_pod
 from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
@@ -78,7 +79,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         "metadata": {"labels": labels, "annotations": notes, "finalizers": [names.FINALIZER]},
         "spec": spec,
     }
-    pod = _finish(lay_overlays(pod, plan.job, settings, task), settings, parts)
+    pod = _finish(declare_ports(lay_overlays(pod, plan.job, settings, task), task), settings, parts)
     if task.name in plan.exported:
         _take_variables(pod, {"secretRef": {"name": name_exported(token, job, task.name)}})
     if variables.shared:
@@ -120,7 +121,7 @@ def _finish(pod: Document, settings: Settings, parts: Parts) -> Document:
     if wanted:
         spec["priorityClassName"] = settings.priority_classes.get(wanted, wanted)
     main = next(item for item in spec["containers"] if item["name"] == MAIN)
-    starters = render_starters(parts, main)
+    starters = render_starters(parts, main, host_network=bool(spec.get("hostNetwork")))
     if starters or spec.get("initContainers"):
         spec["initContainers"] = [*starters, *spec.get("initContainers", ())]
     return pod

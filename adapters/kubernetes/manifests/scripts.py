@@ -49,6 +49,21 @@ UNPACK = (
     "done\n"
 )
 
+CHECK_PORTS = (
+    "# Looks for programs that listen on ports of the node. Arguments: 1F40=8000, a port in hexadecimal and decimal.\n"
+    "for _file in /proc/net/tcp /proc/net/tcp6; do\n"
+    '  [ -r "$_file" ] || continue\n'
+    "  while read -r _number _local _remote _state _rest; do\n"
+    '    [ "$_state" = 0A ] || continue\n'
+    '    for _port in "$@"; do\n'
+    '      [ "${_local##*:}" = "${_port%%=*}" ] || continue\n'
+    '      echo "${_port#*=}" >/dev/termination-log; echo "port ${_port#*=} is taken" >&2; exit 1\n'
+    "    done\n"
+    '  done <"$_file"\n'
+    "done\n"
+)
+"""Leaves the port that is taken in the termination log."""
+
 _START_GATE = (
     "# Waits until the daemon lets this attempt start; its mark is a file here. An end before that is no task's,\n"
     "# which KILL leaves no time to say: so it is said first, and taken back.\n"

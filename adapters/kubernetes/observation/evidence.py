@@ -185,6 +185,9 @@ def _judge_fetch(record: PodRecord) -> tuple[Cause | None, str]:
 
 
 def _judge_container(record: PodRecord, ordered: bool) -> tuple[Cause | None, str]:
+    if record.taken_port and not ordered:
+        where = f"port {record.taken_port} of {record.node or 'its node'} is taken by another program there"
+        return Cause.LAUNCH, f"{where}, and its pod is on the host network"
     cause, detail = (None, "") if ordered else _judge_fetch(record)
     if cause is not None:
         return cause, detail

@@ -23,6 +23,8 @@ MEMBERS = DOMAIN + "members"
 MAIN = "main"
 FETCHER, MOVER = "fetch", "data"
 """The containers that move the data of object stores."""
+PORT_CHECK = "ports"
+"""The container that looks, before the task's, whether ports of the node are taken."""
 
 NOTICE = DOMAIN + "notice"
 PRIMARIES_DONE = "primaries_done"
@@ -94,6 +96,8 @@ class PodRecord(NamedTuple):
     """What the container that sends data has left in its termination log; '' until then."""
     data_reason: str = ""
     """Why it ended, in the runtime's word."""
+    taken_port: str = ""
+    """The port of its node that the container which looked found taken."""
     leaves_at: float | None = None
     """When it is to end although its program goes on, as its notice says: the primaries of its group are done."""
 
@@ -162,6 +166,7 @@ def read_pod(document: Mapping[str, Any]) -> PodRecord:
         fetch_words=fetched.get("message") or "",
         data_end=sent.get("message") or "",
         data_reason=sys.intern(sent.get("reason") or ""),
+        taken_port=(_state(before.get(PORT_CHECK), "terminated").get("message") or "").strip(),
         leaves_at=_read_leave(notes.get(NOTICE)),
         owner=_read_owner(metadata),
     )

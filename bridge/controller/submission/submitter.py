@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from overspan.adapters.abilities import Admission, Plan
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
+from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
@@ -21,6 +22,7 @@ from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
 from overspan.bridge.controller.submission.notes import StandingNotes, list_notes, list_standing, note_size
 from overspan.bridge.controller.submission.pool_jobs import leave_to_worker
+from overspan.bridge.controller.submission.reach import check_reach, describe_reach
 from overspan.bridge.controller.submission.start_estimates import describe_trial
 from overspan.bridge.controller.submission.storage_checks import check_storage, note_storage
 from overspan.bridge.controller.submission.verdicts import await_verdict
@@ -30,9 +32,11 @@ from overspan.bridge.lifecycle.stages import carry, split_stages
 from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
+from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.schedule import Schedule
 from overspan.bridge.model.slurm_words import BAD_GRES, BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
+from overspan.bridge.readers.group_checks import LARGEST_ID
 from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission
 from overspan.bridge.store.records import JobQuery, Receipt
 from overspan.bridge.store.schedule_records import StoredSchedule
@@ -95,8 +99,11 @@ Scheduling = Callable[[Submission, Submitted, Schedule, bool], Awaitable[Submitt
 class Submitter:
     """Takes submissions; an answer means that the job is in the store."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters, settings: Settings, reader: Reader) -> None:
+    def __init__(
+        self, recorder: Recorder, clusters: Clusters, settings: Settings, reader: Reader, known_reach: KnownReach
+    ) -> None:
         self.recorder = recorder
+        self.known_reach = known_reach
         self.clusters = clusters
         self.limits = settings.limits
         self.stores = settings.stores
@@ -204,7 +211,9 @@ class Submitter:
             raise InvalidRequest(f"the cluster {cluster.name} cannot show a plan")
         job = replace(job, spec=replace(job.spec, name=_fill(job.spec.name, 1)).public())
         job = self.clusters.shared_paths.move(job, cluster.name)
-        return describe_conditions(job) + await asyncio.to_thread(render_plan, adapter, job), job.spec.notes
+        reach = describe_reach(job, self.clusters, self.known_reach) if split_clusters(cluster.name) else ""
+        head = describe_conditions(job) + reach
+        return head + await asyncio.to_thread(render_plan, adapter, job), job.spec.notes
 
     async def _prepare(self, submission: Submission) -> PreparedSubmission:
         return await self._settle(await self._read(submission), submission)
@@ -222,9 +231,11 @@ class Submitter:
         stored = note_storage(job.spec, checked)
         job = replace(job, spec=check_sources(checked, cluster, submission))
         own = (*stored, *note_gpu_defaults(job.spec, cluster), *await self._note_unknown(job))
-        standing = list_standing(self.clusters.shared_paths.move(job, cluster.name), cluster)
+        standing = list_standing(self.clusters.shared_paths.move(_name_in_full(job), cluster.name), cluster)
         notes = (*list_notes(job, self.clusters, cluster), *standing, *note_size(job, cluster), *own, *notes)
         notes = (*notes, *await check_evaluations(job, cluster, self.clusters, self.try_evaluation))
+        if split_clusters(cluster.name):
+            notes = (*notes, *check_reach(job, self.clusters, self.known_reach))
         job = replace(job, spec=replace(job.spec, notes=tuple(dict.fromkeys(notes))))
         return PreparedSubmission(reading, cluster, job, frozenset(standing))
 
@@ -318,7 +329,7 @@ class Submitter:
         if choice and spec.array is None:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
-            moved = self.clusters.shared_paths.move(job, cluster.name)
+            moved = self.clusters.shared_paths.move(_name_in_full(job), cluster.name)
             await _admit(cluster, moved, submission.kind, trial=self._is_sent_later(job, cluster))
             if "," in spec.partition and default_partition is not None:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
@@ -476,6 +487,12 @@ def _fill(pattern: str, job_id: int) -> str:
         return fill_name(pattern, job_id)
     except ValueError as error:
         raise InvalidRequest(str(error)) from None
+
+
+def _name_in_full(job: Job) -> Job:
+    """The job with an id in its name that is longer than the one it will have, for checks."""
+    name = _fill(job.spec.name, LARGEST_ID)
+    return job if name == job.spec.name else replace(job, spec=replace(job.spec, name=name))
 
 
 def _answer(job: Job, cluster: str, reading: ParsedSubmission, text: str = "") -> Submitted:

@@ -16,6 +16,7 @@ from overspan.bridge.controller.features.elastic.requests import ScaleRequests
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
+from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.controller.features.volumes import Volumes
@@ -36,6 +37,7 @@ PORTS = {
     "orders": JobOrders,
     "orphans": OrphanCheck,
     "pools": Pools,
+    "reach": ReachTrials,
     "scaling": ScaleRequests,
     "schedules": Schedules,
     "sent_forms": SentForms,

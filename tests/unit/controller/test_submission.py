@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -139,8 +140,16 @@ def test_of_several_partitions_the_first_that_takes_the_job() -> None:
 
 def test_a_name_takes_the_id() -> None:
     async def scene(bench: Bench) -> None:
+        named = []
+
+        async def admit(job: Job) -> Refusal | None:
+            named.append(job.spec.name)
+            return None
+
+        bench.cluster.admit = admit  # type: ignore[method-assign]
         await bench.submit("a b", name="x-{id}")
         assert bench.job().spec.name == "x-1"
+        assert named and all(re.fullmatch("x-[0-9]+", name) for name in named)
         with pytest.raises(InvalidRequest):
             await bench.submit(name="x-{what}")
 

@@ -1,0 +1,1 @@
+"""Trials of the ways between two clusters."""
