@@ -90,7 +90,7 @@ _START_GATE = (
     "  # Its own name may take a moment to be known.\n"
     '  if [ -n "$2" ] && command -v getent >/dev/null 2>&1; then\n'
     "    _tries=0; [ $_fast != 1 ] || _tries=90\n"
-    '    until getent hosts "$HOSTNAME.$2" >/dev/null 2>&1 || [ $_tries -ge 100 ]; do\n'
+    '    until getent hosts "$OVERSPAN_HOST" >/dev/null 2>&1 || [ $_tries -ge 100 ]; do\n'
     '      _tries=$((_tries + 1)); nap "$_fast"\n'
     "    done 2>/dev/null\n"
     "  fi\n"

@@ -79,6 +79,8 @@ def run_trial(client: Client, clusters: Sequence[str], options: Mapping[str, Any
         outcome = client.wait(ref, float(options["seconds"]))
     finally:
         if outcome is None or not outcome.over:
+            # An interrupted wait may leave half an answer on its connection.
+            client.close()
             late = _explain_wait(client, ref, options["seconds"])
             client.cancel(CancelOrder(refs=(ref,)))
     if not outcome.over:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.rigs.joined import join_networks
 from tests.rigs.kube import PYTHON_IMAGE, KubeRig
 from tests.system.across.conftest import Lab
 from tests.system.slurm.conftest import Site
+
+from overspan.bridge.model.errors import ExitCode
+
+SPAN = (str(Path(sys.executable).with_name("span")),)
 
 GROUP = """\
 name: pair
@@ -47,24 +55,52 @@ def nodes_alone(site: Site, kube_rig: KubeRig) -> Iterator[None]:
         yield
 
 
-def check(lab: Lab, *words: str, rc: int = 0) -> dict[str, object]:
-    done = lab.run("check", "--across", "leo", "kube", "--image", PYTHON_IMAGE, "--json", *words, check=False)
-    assert done.returncode == rc, done
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+def check(lab: Lab, *words: str) -> str:
+    return lab.run("check", "--across", "leo", "kube", "--image", PYTHON_IMAGE, "--ports", "7001", *words).stdout
 
 
 @pytest.mark.usefixtures("joined")
-def test_both_ways_are_tried_and_the_plan_shows_what_is_known(lab: Lab) -> None:
-    found = check(lab, "--ports", "7001")
-    assert found["works"] is True
-    print(found)
+def test_both_ways_are_tried_and_plans_show_what_is_known(lab: Lab) -> None:
+    """The way from a task to a task is tried, said in words and kept; a trial that is interrupted leaves nothing."""
+    group = lab.folder / "group.yaml"
+    group.write_text(GROUP.format(network=""))
+    before = lab.run("plan", str(group))
+    assert "# reach: leo to kube is not known" in before.stdout
+    assert "`span check --across kube leo`" in before.stderr
+    asking = subprocess.Popen(
+        [*SPAN, "check", "--across", "leo", "kube", "--image", PYTHON_IMAGE, "--ports", "7001"],
+        env=lab.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lab.wait_until(lambda: "reach-a" in lab.look("squeue", "-h", "-o", "%j"), 30, "a trial")
+    asking.send_signal(signal.SIGTERM)
+    assert asking.communicate(timeout=60)[0] == "" and asking.returncode == ExitCode.INTERRUPTED
+    lab.until(1, "CANCELLED", timeout=60)
+    lines = check(lab).splitlines()
+    assert [line.split("  ")[1:2] for line in lines[:2]] == [[" leo to kube, port 7001"], [" kube to leo, port 7001"]]
+    assert lines[2:] == ["Groups over leo and kube reach each other as they are."]
+    lab.kill_daemon()
+    plan = lab.run("plan", str(group))
+    assert "# reach: leo reaches kube on port 7001 (node1 to 10.214." in plan.stdout
+    assert "not known" not in plan.stdout + plan.stderr
     lab.until_empty()
+    assert not lab.look("squeue", "-h").strip()
 
 
 @pytest.mark.usefixtures("nodes_alone")
-def test_pods_that_are_not_reached_are_refused_before_anything_starts_and_run_on_the_host_network(lab: Lab) -> None:
-    """MX05."""
-    found = check(lab, "--ports", "7001")
-    print(json.dumps(found, indent=1))
-    assert found["works"] is True
+def test_pods_that_are_not_reached_are_refused_before_the_start_and_run_on_the_host_network(lab: Lab) -> None:
+    """MX05: the trial finds out what works; without that nothing starts, with it the group runs as any other."""
+    trials = json.loads(check(lab, "--json"))["trials"]
+    assert [(trial["host_network"], trial["works"]) for trial in trials] == [(False, False), (True, True)]
+    closed = trials[0]["findings"][0]
+    assert closed["source"] == "leo" and "No route to host" in closed["detail"]
+    refused = lab.folder / "refused.yaml"
+    refused.write_text(GROUP.format(network=""))
+    done = lab.run("submit", str(refused), check=False)
+    assert done.returncode and "leo does not reach kube on port 7001 (node1 to 10.214." in done.stderr
+    assert "write `kubernetes: {host_network: true}` in the tasks on kube" in done.stderr
+    assert not lab.look("squeue", "-h").strip()
+    job = lab.submit(GROUP.format(network="kubernetes: {host_network: true}"))
+    lab.until(job, "COMPLETED", timeout=120)
+    assert "hello" in lab.log(job, "trainer")

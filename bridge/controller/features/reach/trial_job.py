@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.runtime.reach import trial
 
-TASKS = ("first", "second")
+TASKS = ("reach-a", "reach-b")
 DEFAULT_PORTS = (29500,)
 """Tried where none is named: where PyTorch's processes meet (torch.distributed, MASTER_PORT)."""
 LISTEN_SECONDS = 15

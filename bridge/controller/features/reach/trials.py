@@ -42,7 +42,11 @@ class ReachTrials:
             raise InvalidRequest("a group across is over different clusters", remedy="name two of `span clusters`")
         adapters = {name: self._clusters.get(name).adapter for name in request.clusters}
         in_pods = [name for name, adapter in adapters.items() if isinstance(adapter, HostNetwork)]
-        await self._known.forget(user, [ReachSide(name, host) for name in adapters for host in (False, True)])
+        sides = [ReachSide(name, request.host_network and name in in_pods) for name in adapters]
+        if not request.host_network:
+            # The cluster's settings may have given its tasks the nodes' addresses then, or do so now.
+            sides += [ReachSide(name, True) for name in in_pods]
+        await self._known.forget(user, sides)
         return TrialFile(write_trial(request, in_pods), bool(in_pods) and not request.host_network)
 
     async def conclude(self, ref: str) -> TrialOutcome:

@@ -364,7 +364,7 @@ def test_its_own_name_is_known_when_the_program_starts(shell: str, tmp_path: Pat
     (tools / "getent").chmod(0o755)
     words = behind_barrier('echo "$(wc -l <"$ASKED")"', "learn")
     path = f"{tools}:{os.environ['PATH']}"
-    code, output, _ = run(shell, program, *words, PATH=path, HOSTNAME="trainer-0", ASKED=str(asked))
+    code, output, _ = run(shell, program, *words, PATH=path, OVERSPAN_HOST="trainer-0.learn", ASKED=str(asked))
     assert (code, output.strip()) == (0, "3")
     assert set(asked.read_text().splitlines()) == {"hosts trainer-0.learn"}
 
