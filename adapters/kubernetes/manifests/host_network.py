@@ -10,6 +10,7 @@ from typing import Any
 
 from overspan.adapters.kubernetes.manifests.scripts import CHECK_PORTS, make_command
 from overspan.adapters.kubernetes.observation.records import MAIN, PORT_CHECK
+from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.spec import TaskSpec
 
@@ -17,6 +18,15 @@ Document = dict[str, Any]
 
 MOST_PORTS = 100
 """Ports of a task on the host network: each is an entry of its pods."""
+
+
+def check_network(pod: Document, task: TaskSpec, settings: Settings) -> None:
+    """Raise InvalidRequest for a pod that a restricted namespace refuses (Pod Security Standards, Baseline)."""
+    if pod["spec"].get("hostNetwork"):
+        raise InvalidRequest(
+            f"{task.name}: its pods would be on the host network, which no restricted namespace allows",
+            remedy=f"leave `host_network` out, or name another namespace than that of {settings.name}",
+        )
 
 
 def declare_ports(pod: Document, task: TaskSpec) -> Document:

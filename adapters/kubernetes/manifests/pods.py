@@ -13,7 +13,7 @@ from overspan.adapters.kubernetes.manifests import names, placement
 from overspan.adapters.kubernetes.manifests.containers import Parts, render_main, render_starters, render_volumes_of
 from overspan.adapters.kubernetes.manifests.environment import Owner, TaskVariables, place_members, render_variables
 from overspan.adapters.kubernetes.manifests.exporting import name_exported
-from overspan.adapters.kubernetes.manifests.host_network import declare_ports
+from overspan.adapters.kubernetes.manifests.host_network import check_network, declare_ports
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection
 from overspan.adapters.kubernetes.manifests.lifetimes import flush_of, grace_of, limit_pod
 from overspan.adapters.kubernetes.manifests.numbered_texts import NumberedText, number_text
@@ -85,6 +85,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
     if variables.shared:
         _take_variables(pod, {"configMapRef": {"name": name_shared(token, job, task.name)}})
     if settings.security == RESTRICTED:
+        check_network(pod, task, settings)
         pod = restrict_pod(pod)
     return PodTemplate(pod, task, variables, probe)
 
