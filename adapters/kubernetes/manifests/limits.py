@@ -68,8 +68,10 @@ def note_job(job: Job, settings: Settings, choice: BackendChoice) -> tuple[str, 
     if choice.why:
         notes.append(f"the group starts by {GANG_SCHEDULERS[choice.backend].short}: {choice.why}")
     for task in job.spec.tasks:
-        notes += note_needs(task, settings)
-        notes += _note_task(job, task, settings)
+        if not job.task(task.name).over:
+            # Of a group over several clusters, those of the others are over here.
+            notes += note_needs(task, settings)
+            notes += _note_task(job, task, settings)
     return tuple(dict.fromkeys(notes))
 
 

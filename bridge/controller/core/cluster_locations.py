@@ -38,8 +38,12 @@ class ClusterLocations:
 
     async def look_for_absent(self) -> None:
         """Read the places of clusters that the configuration does not name. Raises StoreFailed."""
-        for name in self.count_absent():
+        for name in {each for place in self.count_absent() for each in self._list_missing(place)}:
             self._homes[name] = await self._recorder.repository.meta(_key(name)) or ""
+
+    def _list_missing(self, place: str) -> list[str]:
+        """The clusters of a place that the configuration does not name."""
+        return [name for name in self.clusters.list_single(place) if self.clusters.find(name) is None]
 
     async def leave(self, cluster: Cluster) -> None:
         """Give up the old place before launches are sent. Raises Unreachable while launches live there."""
@@ -98,11 +102,13 @@ class ClusterLocations:
         count = self.count_absent()[name]
         if not count:
             return None
-        home = f", which was {self._homes[name]}" if self._homes.get(name) else ""
-        jobs = "live job is left as it is" if count == 1 else "live jobs are left as they are"
+        missing = self._list_missing(name)
+        homes = [each + (f", which was {self._homes[each]}" if self._homes.get(each) else "") for each in missing]
+        live, left = ("live job", "is left as it is") if count == 1 else ("live jobs", "are left as they are")
+        whose = f"its {count} {live}" if missing == [name] else f"{count} {live} of {name}"
         return Unreachable(
-            f"the configuration does not name the cluster {name}{home}: its {count} {jobs}",
-            remedy=f"name it {name} again to follow them; `span config` shows the files",
+            f"the configuration does not name the cluster {' and '.join(homes)}: {whose} {left}",
+            remedy=f"name it {' and '.join(missing)} again to follow them; `span config` shows the files",
         )
 
     def list_troubles(self) -> dict[str, OverspanError]:

@@ -1,4 +1,4 @@
-"""Pods with their nodes' addresses on a real cluster: names lead to nodes, and ports that clash are said before the start."""
+"""Pods with their nodes' addresses on a real cluster: names lead to nodes, clashing ports are said before the start."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Groups across while something is wrong with one of their clusters: the other side goes on, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from tests.rigs.kube import KubeRig
+from tests.system.across.conftest import Lab
+from tests.system.slurm.gates import Gate
+
+GROUP = """\
+name: pair
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+cluster: leo
+resources: {{cpus: 1, memory: 50M}}
+run: |
+  echo begun
+  {wait}
+---
+name: server
+cluster: kube
+resources: {{cpus: 0.1}}
+run: |
+  echo begun
+  sleep 3600
+"""
+
+
+@pytest.mark.parametrize("removed", ["kube", "leo"])
+def test_a_cluster_that_the_configuration_loses_leaves_the_whole_group_alone(lab: Lab, removed: str) -> None:
+    """CS07 across: neither part ends, what is asked waits, the missing cluster is named, and put back all goes on."""
+    gate = Gate(lab.site)
+    job = lab.submit(GROUP.format(wait=gate.wait))
+    lab.wait_until(lambda: all("begun" in lab.log(job, task) for task in ("trainer", "server")), 60, "both sides")
+    (pod,) = lab.pods().items()
+    settings = json.loads(lab.config.read_text())
+    entry = settings["clusters"].pop(removed)
+    (settings["default_cluster"],) = settings["clusters"]
+    lab.run("shutdown")
+    lab.config.write_text(json.dumps(settings))
+    # A job on the cluster that is left ends, and what it had there is let go of, and nothing else.
+    other = lab.submit(json.dumps({"name": "other", "run": "true", "resources": {"cpus": 1, "memory": "50M"}}))
+    lab.until(other, "COMPLETED", timeout=60)
+    lab.wait_until(lambda: [*lab.pods()] == [pod[0]], 30, "the other job's pod to go")
+    words = f"does not name the cluster {removed}, which was "
+    for text in (lab.run("ping", check=False).stdout, lab.run("clusters").stdout, lab.run("show", str(job)).stdout):
+        assert words in text and "1 live job of leo+kube is left as it is" in text, text
+    asked = lab.run("scancel", str(job)).stderr
+    assert "what was asked waits" in asked and f"name it {removed} again" in asked
+    assert lab.pods()[pod[0]]["metadata"]["uid"] == pod[1]["metadata"]["uid"]
+    assert lab.site.slurm("squeue", "-h", "-o", "%T").split() == ["RUNNING"]
+    assert lab.job(job)["state"] == "RUNNING"
+    lab.run("shutdown")
+    settings["clusters"][removed] = entry
+    lab.config.write_text(json.dumps(settings))
+    lab.until(job, "CANCELLED", timeout=60)
+    lab.until_empty()
+
+
+def test_an_api_server_that_hangs_during_the_submission_is_said_and_keeps_nobody(lab: Lab, kube_rig: KubeRig) -> None:
+    """MX01, MX04: nothing runs on either side meanwhile, other jobs do, and the group starts when it answers again."""
+    gate = Gate(lab.site)
+    warm = lab.submit(json.dumps({"name": "warm", "run": "true", "cluster": "kube", "resources": {"cpus": 0.1}}))
+    lab.until(warm, "COMPLETED", timeout=60)
+    with kube_rig.frozen("apiserver"):
+        began = time.monotonic()
+        job = lab.submit(GROUP.format(wait=gate.wait))
+        print("answered", time.monotonic() - began)
+        for _ in range(12):
+            print(round(time.monotonic() - began), lab.job(job)["state"], lab.job(job)["reason"], lab.site.slurm("squeue", "-h", "-o", "%i %T"), lab.look("clusters"))
+            time.sleep(5)
+        print(lab.run("show", str(job)).stdout)
+        print(lab.run("timeline", str(job)).stdout)
+    lab.until(job, "RUNNING", timeout=60)
+    gate.open()
+    lab.until(job, "COMPLETED", timeout=60)
+    print(lab.run("timeline", str(job)).stdout)
