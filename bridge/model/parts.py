@@ -30,6 +30,18 @@ def list_parts(job: Job) -> tuple[str, ...]:
     )
 
 
+def rank_parts(job: Job) -> list[tuple[str, ...]]:
+    """The parts in the order in which they are asked for: together those with as many GPUs, those with the most last.
+
+    What one cluster holds while another cannot be asked is of the cheaper sort then.
+    """
+    gpus = dict.fromkeys(list_parts(job), 0)
+    for spec in job.spec.tasks:
+        if spec.cluster in gpus and not job.task(spec.name).over:
+            gpus[spec.cluster] += spec.num_nodes * sum(each.milli for each in spec.resources.gpus[:1])
+    return [tuple(name for name in gpus if gpus[name] == count) for count in sorted(set(gpus.values()))]
+
+
 def place_task(job: Job, task: str, cluster: str) -> str:
     """The cluster of a task, in a job that is on `cluster` or on the clusters that this name joins."""
     return job.spec.task(task).cluster if split_clusters(cluster) else cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from overspan.bridge.controller.core.shared_paths import SharedPaths
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Denied, Unreachable
 from overspan.bridge.model.job import Job, Placement, new_job
+from overspan.bridge.model.resources import Gpus, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 SPEC = JobSpec("g", (TaskSpec("a", run="true", cluster="leo"), TaskSpec("b", run="true", cluster="kube")), group=True)
@@ -47,6 +49,8 @@ class Part:
         self.silent = False
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        if self.silent:
+            raise Unreachable("no route")
         self.said += [tuple(task.name for task in launch.job.tasks if not task.over) for launch in launches]
         self.access += [launch.access for launch in launches]
         return [self.answer or Accepted(launch.token, f"{self.name}-handle", "17") for launch in launches]
@@ -145,6 +149,28 @@ def test_what_one_cluster_refuses_is_refused_in_its_words() -> None:
         scene.parts["leo"].answer = Refusal("", "no such partition")
         (answer,) = await scene.across.submit([Launch("inst-3-0", JOB)])
         assert answer == Refusal("inst-3-0", "leo: no such partition")
+
+    play(story)
+
+
+def test_the_side_with_gpus_is_asked_when_the_other_has_taken_its_part() -> None:
+    """What hangs is not to keep GPUs of the other cluster waiting at a start gate."""
+
+    async def story(scene: Scene) -> None:
+        dear, cheap = SPEC.tasks
+        gpus = replace(dear, resources=Resources(gpus=(Gpus(8),)))
+        launch = Launch("inst-3-0", new_job(3, replace(SPEC, tasks=(gpus, cheap)), 0.0))
+        scene.parts["kube"].silent = True
+        with pytest.raises(Unreachable, match="kube: no route") as caught:
+            await scene.across.submit([launch])
+        assert type(caught.value) is Unreachable
+        assert scene.parts["leo"].said == []
+        scene.parts["kube"].silent, scene.parts["kube"].answer = False, Refusal("", "exceeded quota", transient=True)
+        await scene.across.submit([launch])
+        assert scene.parts["leo"].said == []
+        # One that only looks for what there is asks all.
+        await scene.across.submit([replace(launch, wanted=False)])
+        assert scene.parts["leo"].said == [("a",)]
 
     play(story)
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from overspan.adapters.abilities import (
     Admission,
@@ -52,9 +52,11 @@ from overspan.bridge.controller.core.across.projection import (
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.shared_paths import SharedPaths
 from overspan.bridge.model import events
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.parts import list_parts, take_part
+from overspan.bridge.model.parts import list_parts, rank_parts, take_part
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -92,20 +94,28 @@ class AcrossCluster:
     # --- the contract -------------------------------------------------------------------------------------------------
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Submit each part, or find it. What one cluster refuses is refused; the others release their parts."""
+        """Submit each part, or find it. What one cluster refuses is refused; the others release their parts.
+
+        Raises Unreachable where no launch has all its answers: the place counts as silent until both answer again.
+        """
         answers, silence = dict[str, Accepted | Refusal](), ""
         for launch in launches:
             try:
                 answers[launch.token] = await self._submit(launch)
             except Unreachable as error:
                 silence = error.message
+        if silence and not answers:
+            raise Unreachable(silence)
         if silence:
             raise _name_silence(answers, silence)
         return [answers[launch.token] for launch in launches]
 
     async def _submit(self, launch: Launch) -> Accepted | Refusal:
-        names = list_parts(launch.job)
-        answers = await _gather({name: self._submit_part(name, launch) for name in names})
+        names, answers = list_parts(launch.job), dict[str, Accepted | Refusal]()
+        for rank in rank_parts(launch.job):
+            answers |= await _gather({name: self._submit_part(name, launch) for name in rank})
+            if launch.wanted and any(isinstance(answer, Refusal) for answer in answers.values()):
+                break
         refused = {name: answer for name, answer in answers.items() if isinstance(answer, Refusal)}
         final = {name: answer for name, answer in refused.items() if not answer.transient}
         for name, answer in (final or refused).items():
@@ -118,7 +128,7 @@ class AcrossCluster:
 
     async def _submit_part(self, name: str, launch: Launch) -> Accepted | Refusal:
         part = replace(launch, job=self._take(launch.job, name), access=self._describe_access(launch.job, name))
-        (answer,) = await self._clusters[name].adapter.submit([part])
+        (answer,) = await _named(name, self._clusters[name].adapter.submit([part]))
         return answer
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
@@ -222,9 +232,10 @@ class AcrossCluster:
             refusal = await self._tell_members(order, handle, names[0])
             if refusal is not None:
                 return refusal
-        answers = await _gather(
-            {name: self._clusters[name].adapter.order([replace(order, handle=handle.parts[name])]) for name in names}
-        )
+        calls = {
+            name: self._clusters[name].adapter.order([replace(order, handle=handle.parts[name])]) for name in names
+        }
+        answers = await _gather({name: _named(name, call) for name, call in calls.items()})
         refusals = [answer for (answer,) in answers.values() if answer is not None]
         return next((each for each in refusals if not each.transient), refusals[0] if refusals else None)
 
@@ -243,7 +254,7 @@ class AcrossCluster:
     async def _tell_part(self, text: str, handle: LaunchHandle, name: str) -> None:
         members, adapter = self._cursors[text].list_members(name), self._clusters[name].adapter
         if self._told.get((text, name)) != members and isinstance(adapter, OtherMembers):
-            await adapter.tell_members(handle.parts[name], members)
+            await _named(name, adapter.tell_members(handle.parts[name], members))
             self._told[text, name] = members
 
     async def logs(self, request: LogRequest) -> LogPart:
@@ -363,6 +374,15 @@ def _name_silence(answers: Mapping[str, Any], silence: str) -> SomeUnanswered:
     error = SomeUnanswered(answers)
     error.message = silence
     return error
+
+
+async def _named(name: str, call: Awaitable[T]) -> T:
+    """The answer of a cluster's call; silence names the cluster."""
+    try:
+        return await call
+    except (Unreachable, TimedOut) as error:
+        # Not `Unsent`: the parts on other clusters may have been sent.
+        raise Unreachable(f"{name}: {error.message}", remedy=error.remedy, place=error.place) from error
 
 
 async def _gather(calls: Mapping[str, Awaitable[Any]]) -> dict[str, Any]:
