@@ -85,3 +85,25 @@ def test_an_api_server_that_hangs_during_the_submission_is_said_and_delays_nobod
     assert [lab.task(job, name)["attempt"] for name in ("trainer", "server")] == [0, 0]
     lab.until_empty()
     lab.wait_until(lambda: not lab.site.slurm("squeue", "-h", "-t", "PD,R,CF").strip(), 30, "an empty queue")
+
+
+def test_a_side_whose_link_is_cut_in_the_middle_keeps_running_and_the_other_recovers(lab: Lab) -> None:
+    """MX04 the other way: a pod that is lost meanwhile comes back; the trainer's end is heard when the link is back."""
+    gate = Gate(lab.site)
+    text = GROUP.format(wait=gate.wait).replace("cluster: kube\n", "cluster: kube\non_failure: restart\n")
+    job = lab.submit(text)
+    lab.wait_until(lambda: all("begun" in lab.log(job, task) for task in ("trainer", "server")), 60, "both sides")
+    lab.site.rig.run(["pkill", "sshd"], user="root")
+    try:
+        lab.wait_until(lambda: "cluster leo has not answered since" in lab.look("show", str(job)), 20, "a stale part")
+        (pod,) = lab.pods()
+        lab.kubectl("delete", "pod", pod, "--wait=false")
+        lab.wait_until(lambda: lab.task(job, "server")["attempt"] == 1, 40, "the next attempt")
+        lab.until(job, "RUNNING", task="server", timeout=40)
+        assert lab.task(job, "trainer")["state"] == "RUNNING"
+        gate.open()
+    finally:
+        assert lab.site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0
+    lab.until(job, "COMPLETED", timeout=60)
+    assert lab.task(job, "trainer")["attempt"] == 0
+    lab.until_empty()
