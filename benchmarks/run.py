@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.across import across
 from benchmarks.arrays import arrays, mixed, throttle
 from benchmarks.checkpoints import checkpoints
 from benchmarks.data import data
@@ -271,6 +272,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "slurm": slurm,
     "kubernetes": kubernetes,
     "kubernetes_scale": kubernetes_scale,
+    "across": across,
 }
 
 
