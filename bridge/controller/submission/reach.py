@@ -8,7 +8,7 @@ from overspan.adapters.abilities import HostNetwork
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.model.durations import format_timestamp
-from overspan.bridge.model.errors import Rejected
+from overspan.bridge.model.errors import Rejected, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.reach import ReachFinding, ReachNeed, ReachSide, find_closed, judge_need
 from overspan.bridge.model.spec import TaskSpec
@@ -36,7 +36,11 @@ def list_needs(job: Job, clusters: Clusters) -> list[ReachNeed]:
 
 def check_reach(job: Job, clusters: Clusters, known: KnownReach) -> tuple[str, ...]:
     """Notes on ways that are closed, or of which nothing is known. Rejected where the group could never work."""
-    needs = list_needs(job, clusters)
+    try:
+        needs = list_needs(job, clusters)
+    except Unreachable:
+        # A cluster that cannot be opened now is asked at the submission.
+        return ()
     findings = known.list_findings(job.spec.origin.user)
     closed = find_closed(needs, findings)
     if closed:

@@ -77,6 +77,11 @@ def test_both_ways_are_tried_and_plans_show_what_is_known(lab: Lab) -> None:
     asking.send_signal(signal.SIGTERM)
     assert asking.communicate(timeout=60)[0] == "" and asking.returncode == ExitCode.INTERRUPTED
     lab.until(1, "CANCELLED", timeout=60)
+    late = lab.run("check", "--across", "leo", "kube", "--image", PYTHON_IMAGE, "--timeout", "1", check=False)
+    assert late.returncode == 1 and "the trial, job 3, is " in late.stderr and "after 1 s" in late.stderr
+    lab.until(3, "CANCELLED", timeout=60)
+    bare = lab.run("check", "--across", "leo", "kube", check=False)
+    assert bare.returncode == 1 and "--image IMAGE" in bare.stderr, bare
     lines = check(lab).splitlines()
     assert [line.split("  ")[1:2] for line in lines[:2]] == [[" leo to kube, port 7001"], [" kube to leo, port 7001"]]
     assert lines[2:] == ["Groups over leo and kube reach each other as they are."]
