@@ -53,6 +53,12 @@ def expand_filename(pattern: str, fields: FilenameFields) -> str:
     return re.sub(r"%(?:%|([0-9]*)([A-Za-z]))", fill, pattern)
 
 
+def has_field(pattern: str, letter: str) -> bool:
+    """Whether `expand_filename` puts something in the place of this letter."""
+    found = re.finditer(r"%(?:%|[0-9]*([A-Za-z]))", "" if "\\" in pattern else pattern)
+    return any(match[1] == letter for match in found)
+
+
 def keep_fields(pattern: str, letters: str) -> str:
     """The pattern that `expand_filename` fills in, except these letters, which it leaves as they are."""
     if "\\" in pattern:

@@ -25,6 +25,7 @@ from overspan.bridge.model.evaluations import (
     StopWhen,
 )
 from overspan.bridge.model.names import check_task_name
+from overspan.bridge.model.patterns import has_field
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.storage import is_object_url, parse_object_url
 from overspan.bridge.readers.evaluation_fields import ON_CHECKPOINT
@@ -45,6 +46,7 @@ FIELD = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """A field of a template; `${NAME}` is the shell's."""
 _SHELL_KEYS = ("run", "setup", "on_preemption")
 """Texts in which braces have other meanings too: only the known fields are filled there."""
+SEPARATE_FOLDERS = "write %a for the element's index, as in `output`"
 _WATCH = Record(
     "the watch", {"on_checkpoint": TableKey(list_of(ON_CHECKPOINT.as_type(), single=True), "", required=True)}
 )
@@ -71,14 +73,14 @@ def read_evaluations(
     if len(entries) > MAX_EVALUATIONS:
         found.add(f"a job has at most {MAX_EVALUATIONS} evaluations", place_in(top, "on_checkpoint"))
         return ()
-    if entries and "array" in values:
-        found.add("an array has no evaluations", key_place(top, "on_checkpoint"), "submit the jobs one by one")
     specs: list[EvaluationSpec] = []
     for entry, table in zip(entries, tables, strict=False):
         if not isinstance(table, Table) or not {"path", "pattern"} <= entry.keys():
             continue
         with found.collecting():
             specs.append(_read_entry(table, entry, around, found))
+        if "array" in values and not has_field(entry["path"], "a"):
+            found.add(word_shared_folder(entry["path"]), place_in(table, "path"), SEPARATE_FOLDERS)
     _check_names(specs, tables, found)
     return tuple(specs)
 
@@ -158,6 +160,11 @@ def _read_entry(table: Table, entry: Values, around: EvaluationContext, found: D
         job_name=job_name,
         template=encode(_limit(template, entry.get("timeout"))),
     )
+
+
+def word_shared_folder(path: str) -> str:
+    """Why a path is none for an array."""
+    return f"the elements of an array write into folders of their own, and {path} is one for all"
 
 
 def _read_pattern(table: Table, entry: Values) -> CheckpointPattern:

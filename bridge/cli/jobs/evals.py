@@ -82,7 +82,12 @@ def _make_row(watch: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, ..
     run = f" (run {one['run']})" if one["run"] else ""
     job = str(one["job"] or "")
     why = "; ".join(filter(None, (one.get("reason", ""), one["trouble"])))
-    return (watch["name"], one["checkpoint"] + run, step, job, one["state"], score, ended, why)
+    return (_label(watch), one["checkpoint"] + run, step, job, one["state"], score, ended, why)
+
+
+def _label(watch: Mapping[str, Any]) -> str:
+    """The name of a watch; of one of an array's elements with that before it."""
+    return " ".join(filter(None, (watch.get("element", ""), watch["name"])))
 
 
 def _order(one: Mapping[str, Any]) -> tuple[float, str, int]:
@@ -92,7 +97,7 @@ def _order(one: Mapping[str, Any]) -> tuple[float, str, int]:
 def _tell(call: Invocation, watches: Sequence[Mapping[str, Any]]) -> None:
     """What hinders a watch, what is not complete yet, and where completeness is a guess."""
     for watch in watches:
-        name = watch["name"]
+        name = _label(watch)
         if watch["note"]:
             say(call, f"{name}: {watch['note']}")
         for each in watch["incomplete"][:5]:
@@ -116,9 +121,9 @@ def _plot(call: Invocation, watches: Sequence[Mapping[str, Any]]) -> None:
             if each["score"] is not None and each["step"] is not None
         ]
         if not points:
-            say(call, f"{watch['name']}: no score over a step yet")
+            say(call, f"{_label(watch)}: no score over a step yet")
             continue
-        write(draw_scores(watch["name"], points, find_width(call.environment) or 80))
+        write(draw_scores(_label(watch), points, find_width(call.environment) or 80))
 
 
 # --- verbs ------------------------------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ from overspan.bridge.model.errors import Place
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
+from overspan.bridge.model.patterns import has_field
 from overspan.bridge.model.sbatch_options import Treatment
 from overspan.bridge.model.slurm_words import BAD_PARTITION, NOT_SUPPORTED, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.dependencies import parse_dependency
+from overspan.bridge.readers.evaluations import SEPARATE_FOLDERS, word_shared_folder
 from overspan.bridge.readers.group_checks import MAX_TASKS
 from overspan.bridge.readers.parent_group import NO_GROUP, read_parent
 from overspan.bridge.readers.placement import POOL_REMEDY, check_pool
@@ -76,8 +78,12 @@ def read_batch_script(text: str, file: str, *, call: SbatchCall, context: ReadCo
     job = _make_job(first, call, file, context)
     notes += _note_options(components, job.clusters, context)
     evaluations = read_span_lines(text, file, names, context) if call.wrap is None else ()
-    if evaluations and job.array is not None:
-        raise refused_script("#SPAN on_checkpoint: an array has no evaluations", place=Place(file or "stdin", 1))
+    for each in evaluations:
+        if job.array is not None and not has_field(each.path, "a"):
+            where = f"#SPAN on_checkpoint: {each.name}: "
+            raise refused_script(
+                where + word_shared_folder(each.path), place=Place(file or "stdin", 1), remedy=SEPARATE_FOLDERS
+            )
     return replace(
         job,
         tasks=tuple(tasks),

@@ -256,6 +256,37 @@ def test_a_batch_script_names_its_evaluations(span: Span, tmp_path: Path) -> Non
     assert refused.returncode == 1 and "the file missing.yaml cannot be read\n  fit.sh:3:7: " in refused.stderr
 
 
+def test_each_element_of_an_array_is_evaluated_in_its_own_folder(span: Span, tmp_path: Path) -> None:
+    (tmp_path / "quality.yaml").write_text(
+        "path: c/%a\npattern: 'step_{step:int}'\nready: rename\n"
+        "task: {name: quality, run: 'echo RESULT $(cat {checkpoint}/score)'}\n"
+    )
+    script = "#!/bin/sh\n#SBATCH -a 1,4\n#SPAN on_checkpoint=quality.yaml\n" + (
+        "for step in 1 2; do mkdir -p w$SLURM_ARRAY_TASK_ID/step_$step c/$SLURM_ARRAY_TASK_ID\n"
+        "echo $SLURM_ARRAY_TASK_ID.$step > w$SLURM_ARRAY_TASK_ID/step_$step/score\n"
+        "mv w$SLURM_ARRAY_TASK_ID/step_$step c/$SLURM_ARRAY_TASK_ID/; done\n"
+    )
+    (tmp_path / "sweep.sh").write_text(script)
+    array = int(span.run("sbatch", "--parsable", "sweep.sh", cwd=tmp_path).stdout)
+
+    def list_rows() -> list[list[str]]:
+        lines = span.look("evals", str(array), check=False).splitlines()[1:]
+        return [[*line.split()[:3], line.split()[6]] for line in lines if "COMPLETED" in line]
+
+    span.wait_until(lambda: len(list_rows()) == 4, 60, "four evaluations")
+    rows = list_rows()
+    assert rows == [
+        [f"{array}_1", "quality", "step_1", "1.1"],
+        [f"{array}_1", "quality", "step_2", "1.2*"],
+        [f"{array}_4", "quality", "step_1", "4.1"],
+        [f"{array}_4", "quality", "step_2", "4.2*"],
+    ]
+    quality = tmp_path / "quality.yaml"
+    quality.write_text(quality.read_text().replace("c/%a", "c"))
+    refused = span.run("sbatch", "sweep.sh", cwd=tmp_path, check=False)
+    assert refused.returncode == 1 and f"{tmp_path}/c is one for all" in refused.stderr and "write %a" in refused.stderr
+
+
 def test_an_evaluation_that_is_submitted_again_is_a_job_of_its_own(span: Span) -> None:
     group = span.submit(write_watch("save 1; sleep 600"))
     (only,) = await_scores(span, group, 1)

@@ -18,7 +18,7 @@ from overspan.bridge.controller.submission import parsing
 from overspan.bridge.model import events
 from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
 from overspan.bridge.model.checkpoint_patterns import parse_pattern
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.readers.submission import JOB_FILE
 from overspan.bridge.store.evaluation_records import StoredEvaluation
 
@@ -290,6 +290,39 @@ def test_a_watch_that_is_opened_twice_at_once_is_one() -> None:
         assert (only["state"], only["score"]) == ("COMPLETED", 1.0)
 
     play(scene)
+
+
+def test_each_element_of_an_array_has_its_own_watch() -> None:
+    """In the folder that its index names; the array itself has none, whoever starts the daemon anew."""
+
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        array = await submit(bench, write_array("/c/%a"))
+        cluster.save(1)
+        await pass_time(bench, cluster, 5)
+        await bench.kill()
+        await bench.start()
+        await pass_time(bench, cluster, 5)
+        found = await bench.controller.evaluations.describe(str(array))
+        assert [(each["element"], each["path"]) for each in found] == [("1_3", "/c/3"), ("1_7", "/c/7")]
+        assert [[one["score"] for one in each["evaluations"]] for each in found] == [[1.0], [1.0]]
+        assert sorted(cluster.evaluated()) == ["step_1", "step_1"]
+        (only,) = await bench.controller.evaluations.describe("1_7")
+        assert only["path"] == "/c/7"
+
+    play(scene)
+
+
+def test_elements_of_an_array_do_not_share_a_folder() -> None:
+    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+        with pytest.raises(InvalidRequest, match="folders of their own, and /c/%%a is one for all"):
+            await submit(bench, write_array("/c/%%a"))
+
+    play(scene)
+
+
+def write_array(path: str) -> str:
+    """A job file of two elements."""
+    return json.dumps({"name": "sweep", "array": "3,7", "run": "train", "on_checkpoint": {**WATCH, "path": path}})
 
 
 @pytest.mark.parametrize("seed", range(25))

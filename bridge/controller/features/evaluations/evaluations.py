@@ -22,6 +22,7 @@ from overspan.bridge.controller.features.evaluations.descriptions import LiveSta
 from overspan.bridge.controller.features.evaluations.looking import LINGER_SECONDS, RETRY_SECONDS, FolderLooks
 from overspan.bridge.controller.features.evaluations.results import Result, has_result, read_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
+from overspan.bridge.controller.features.evaluations.wanted import asks_for_watches, list_watches
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
@@ -97,7 +98,7 @@ class Evaluations:
             await self._open(stored)
         self._loaded = True
         for entry in list(self.recorder.registry):
-            if entry.job.spec.on_checkpoint:
+            if asks_for_watches(entry.job):
                 await self._ensure(entry)
 
     async def close(self) -> None:
@@ -166,7 +167,7 @@ class Evaluations:
         of = job.spec.evaluation
         if of is not None and job.over and (before is None or not before.over) and self._loaded:
             self.recorder.spawn(self._conclude(job.id), f"the result of job {job.id}")
-        if job.spec.on_checkpoint and self._loaded and job.id not in self._of_job:
+        if self._loaded and asks_for_watches(job) and job.id not in self._of_job:
             self.recorder.spawn(self._ensure(entry), f"watching checkpoints of job {job.id}")
         for watch_id in self._of_job.get(job.id, ()):
             watch = self.watches[watch_id]
@@ -197,7 +198,7 @@ class Evaluations:
     async def _ensure(self, entry: JobEntry) -> None:
         """Store the watches that a job's file asks for, unless they are there, and open those that are not closed."""
         job = entry.job
-        for spec in job.spec.on_checkpoint:
+        for spec in list_watches(job):
             await self.add(job, place_task(job, spec.task, entry.cluster), entry.user, spec)
 
     async def add(self, job: Job, cluster: str, user: str, spec: EvaluationSpec) -> StoredWatch:
@@ -217,11 +218,11 @@ class Evaluations:
 
     # --- what people ask ----------------------------------------------------------------------------------------------
 
-    async def describe(self, job_id: int) -> list[dict[str, Any]]:
-        """Every watch of a job, with its evaluations, oldest first, and what is not complete yet."""
+    async def describe(self, *jobs: int) -> list[dict[str, Any]]:
+        """Every watch of these jobs, with its evaluations, oldest first, and what is not complete yet."""
         repository = self.recorder.repository
         documents = []
-        for stored in await repository.watches(jobs=(job_id,)):
+        for stored in await repository.watches(jobs=jobs):
             watch = self.watches.get(stored.id)
             known = await repository.evaluations([stored.id])
             documents.append(describe_watch(watch.stored if watch else stored, watch, known, self._find_states(known)))

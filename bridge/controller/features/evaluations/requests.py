@@ -12,6 +12,7 @@ from overspan.bridge.controller.submission.submitter import Submitter
 from overspan.bridge.model.errors import Conflict, InvalidRequest
 from overspan.bridge.model.parts import place_task
 from overspan.bridge.readers.submission import Submission, read_watch_submission
+from overspan.bridge.store.records import JobQuery
 
 
 class EvaluationRequests:
@@ -26,9 +27,18 @@ class EvaluationRequests:
         self._submitter = submitter
 
     async def describe(self, ref: str) -> list[dict[str, Any]]:
-        """Every watch of a job with its evaluations. Raises NotFound."""
-        entry = (await self._directory.find(ref)).entry
-        return await self._evaluations.describe(entry.job.id)
+        """Every watch of a job with its evaluations, of an array those of its elements. Raises NotFound."""
+        job = (await self._directory.find(ref)).entry.job
+        if job.array is None:
+            return await self._evaluations.describe(job.id)
+        found = await self._evaluations.recorder.repository.find(JobQuery(arrays=(job.id,)))
+        elements = {each.job.id: each.job.element for each in found}
+        documents = await self._evaluations.describe(*elements)
+        return [
+            {**each, "element": f"{element.array}_{element.index}"}
+            for each in documents
+            if (element := elements[each["job"]]) is not None
+        ]
 
     async def sum_up(self, user: str = "") -> list[dict[str, Any]]:
         """Every watch, newest first, with its evaluations counted; with a user, those that this user may see."""
