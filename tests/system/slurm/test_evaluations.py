@@ -139,3 +139,35 @@ def test_an_imported_job_and_one_element_of_an_array_are_watched(remote: Span, s
     remote.until(imported, "COMPLETED", timeout=60)
     assert evaluated(theirs) == [f"{theirs}/step_1", f"{theirs}/step_2"]
     assert evaluated(mine) == [f"{mine}/step_7"]
+
+
+def test_the_elements_of_an_array_are_evaluated_each_in_its_own_folder(remote: Span, site: Site) -> None:
+    """They are one native array; each element has its watch when it starts, and the daemon may die meanwhile."""
+    gate = Gate(site)
+    folder = f"{gate.path}.sweep"
+    (remote.folder / "measure.yaml").write_text(
+        f"path: {folder}/%a\npattern: 'step_{{step:int}}'\nready: {{marker: DONE}}\n"
+        f"task: {EVALUATE.format(folder=folder).replace(chr(10), chr(10) + '  ').strip()}\n".replace(
+            "task: ", "task:\n  "
+        )
+    )
+    script = (
+        "#!/bin/bash\n#SBATCH -a 2,5 --mem=50\n#SPAN on_checkpoint=measure.yaml\n"
+        f"mkdir -p {folder}/$SLURM_ARRAY_TASK_ID/step_1; touch {folder}/$SLURM_ARRAY_TASK_ID/step_1/DONE\n"
+        f"{gate.wait}\n"
+    )
+    (remote.folder / "sweep.sh").write_text(script)
+    given = remote.run("sbatch", "--parsable", "-M", "rig", "sweep.sh", cwd=remote.folder)
+    array = int(given.stdout.partition(";")[0])
+    remote.until(f"{array}_5", "RUNNING", timeout=60)
+    remote.kill_daemon()
+
+    def evaluated() -> list[str]:
+        return sorted(site.slurm("sh", "-c", f"cat {folder}.evaluated 2>/dev/null || true").split())
+
+    remote.run("ping")
+    remote.wait_until(lambda: len(evaluated()) == 2, 90, "evaluations")
+    gate.open()
+    remote.until(array, "COMPLETED", timeout=60)
+    assert evaluated() == [f"{folder}/{index}/step_1" for index in (2, 5)]
+    remote.wait_until(lambda: remote.look("evals", str(array)).count("COMPLETED") == 2, 30, "both results")
