@@ -528,6 +528,9 @@ def test_squeue_on_a_terminal_fits_it_unless_a_format_is_given(
     header, line = capsys.readouterr().out.splitlines()
     assert "GROUP" in header and "train-llama-70b rlhf" in " ".join(line.split())
     assert daemon.requests[-1]["query"] == {"tasks": "1", "extent": "core"}
+    monkeypatch.setenv("COLUMNS", "70")
+    assert main(["squeue"]) == 0
+    assert "train-llama-" in (narrow := capsys.readouterr().out) and max(map(len, narrow.splitlines())) == 70
     for words in (["-o", "%.8j"], ["-O", "Name:8"], ["-l"], ["--start"]):
         assert main(["squeue", *words]) == 0
         assert "train-llama" not in capsys.readouterr().out, words
