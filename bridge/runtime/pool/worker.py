@@ -25,7 +25,6 @@ from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.events import Cancel, Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.forker import Forker
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
@@ -36,6 +35,7 @@ from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import Exchanges
 from overspan.bridge.runtime.pool.outputs import OutputCopies
 from overspan.bridge.runtime.pool.private_folder import PrivateFolder
+from overspan.bridge.runtime.pool.slots import Slots
 from overspan.bridge.runtime.pool.unshared import move_here
 
 COMM = "span-worker"
@@ -95,8 +95,8 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(self, address: DaemonAddress, job: int, forker: Forker) -> None:
-        self._forker = forker
+    def __init__(self, address: DaemonAddress, job: int, slots: Slots) -> None:
+        self._slots = slots
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -145,6 +145,7 @@ class Worker:
             self._copies.stop()
             shutil.rmtree(self._folder, ignore_errors=True)
         self._private.remove()
+        self._slots.close()
         return 0
 
     # --- what the daemon says -----------------------------------------------------------------------------------------
@@ -233,6 +234,7 @@ class Worker:
         if look:
             self._looked_at = now
         by_folder: dict[str, list[Shim]] = {}
+        self._slots.take_back(ended)
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for handle, held in list(self._held.items()):
@@ -310,7 +312,7 @@ class Worker:
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         return LocalNodeRuns(
-            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._forker.spawn, self._ends.add)
+            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._slots.spawn, self._ends.add)
         )
 
     def _end_all(self) -> None:
@@ -376,8 +378,8 @@ def main(words: Sequence[str]) -> int:
     except OSError:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
-    forker = Forker()
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), forker)
+    slots = Slots()
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots)
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:
