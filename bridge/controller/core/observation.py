@@ -83,7 +83,7 @@ class Observer:
         about would look like one of the job's own.
         """
         for cluster in self.clusters:
-            since = self._cursors(cluster)
+            since = dict(self.recorder.registry.cursors(cluster.name))
             if not since or not cluster.opened or self.recorder.outbox.of_queue((cluster.name, ORDER)):
                 continue
             try:
@@ -147,15 +147,13 @@ class Observer:
 
     def _list_cursors(self, cluster: Cluster) -> dict[str, str]:
         """From where the cluster is asked, of the launches that are followed for others too."""
-        found = self._cursors(cluster)
+        cursors = self.recorder.registry.cursors(cluster.name)
+        if cluster.opened and cluster.traits.follows_cursors and not cluster.subscriptions:
+            return cursors
+        found = dict(cursors)
         for subscription in cluster.subscriptions.values():
             found |= subscription.list_cursors()
         return found
-
-    def _cursors(self, cluster: Cluster) -> dict[str, str]:
-        registry = self.recorder.registry
-        entries = ((handle, registry.get(job_id)) for handle, job_id in registry.watched(cluster.name).items())
-        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
         """The cluster's reports; None if another launch to watch (`more`) comes first."""
