@@ -79,6 +79,7 @@ def make_hostile(text: str) -> Lab:
     source.cluster_list = spoil(source.cluster_list, text)
     source.evaluations_of = spoil(source.evaluations_of, text)
     source.schedule_list = spoil(source.schedule_list, text)
+    source.pool_list = spoil(source.pool_list, text)
     source.silent = {f"kube{text}": text}
     source.findings = {f"leo{text}": spoil(source.findings["leo"], text)}
     facts = {"id": 1, "name": text, "user": text, "cluster": text, "command": text, "work_dir": text, "comment": text}
@@ -168,7 +169,7 @@ def test_no_text_from_outside_reaches_the_terminal_as_it_came(name: str, leaks: 
             return seen, "".join(driver.data)
 
     seen, written = asyncio.run(run())
-    assert {"queue", "evaluations", "nodes", "history", "clusters", "schedules"} <= set(seen)
+    assert {"queue", "evaluations", "pools", "nodes", "history", "clusters", "schedules"} <= set(seen)
     assert {"OrderDialog", "LogScreen", "TextScreen", "HelpScreen", "Palette", "CheckScreen"} <= set(seen), seen
     screen = Screen(*SIZE)
     screen.feed(written.encode())
