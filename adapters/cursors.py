@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class Cursors(dict[str, str]):
-    """Cursors by handle, of all launches that are watched. One reader may ask for the changes alone."""
+    """Cursors by handle, of all launches that are watched. One reader may ask for the changes alone, and is woken."""
 
     def __init__(self) -> None:
         super().__init__()
         self._reader: object = None
+        self._wake: Callable[[], None] | None = None
         self._moved: set[str] = set()
 
     def put(self, handle: str, cursor: str) -> None:
@@ -22,14 +25,18 @@ class Cursors(dict[str, str]):
         if self.pop(handle, None) is not None:
             self._note(handle)
 
-    def take_moved(self, reader: object) -> set[str]:
-        """The handles whose cursors have come, changed or gone since the reader's last call; all at its first."""
+    def take_moved(self, reader: object, wake: Callable[[], None]) -> set[str]:
+        """The handles whose cursors have come, changed or gone since the reader's last call; all at its first.
+
+        `wake` is called when there are others.
+        """
         moved, self._moved = self._moved, set()
         if reader is self._reader:
             return moved
-        self._reader = reader
+        self._reader, self._wake = reader, wake
         return set(self)
 
     def _note(self, handle: str) -> None:
-        if self._reader is not None:
+        if self._wake is not None:
             self._moved.add(handle)
+            self._wake()

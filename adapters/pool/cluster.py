@@ -489,7 +489,7 @@ class PoolCluster:
 
     def _find_moved(self, since: Mapping[str, str]) -> set[str]:
         if isinstance(since, Cursors):
-            return since.take_moved(self)
+            return since.take_moved(self, self._fresh.set)
         moved = {handle for handle, _ in since.items() ^ self._followed.items()}
         self._followed = dict(since)
         return moved

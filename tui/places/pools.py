@@ -73,7 +73,8 @@ class PoolsPlace(ListPlace):
             return "Pools"
         ready = sum(map(count_ready, self._pools))
         waiting, running = (sum(int(pool.get(name) or 0) for pool in self._pools) for name in ("waiting", "running"))
-        return f"Pools: {len(self._pools)}  │  {ready} worker{'' if ready == 1 else 's'} ready  │  {running} jobs run, {waiting} wait"
+        workers = f"{ready} worker{'' if ready == 1 else 's'} ready"
+        return "  │  ".join((f"Pools: {len(self._pools)}", workers, f"{running} jobs run, {waiting} wait"))
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
         """Show the jobs of the pool, or of the worker, in the queue."""

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
+from overspan.adapters.cursors import Cursors
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.bids import follow_bid
@@ -159,7 +160,9 @@ class Observer:
         """The cluster's reports; None if another launch to watch (`more`) comes first."""
         call = asyncio.ensure_future(self._observe(cluster, since))
         try:
-            await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
+            # Who follows the daemon's own cursors sees the other launch without a new question.
+            others = () if isinstance(since, Cursors) else (more,)
+            await asyncio.wait((call, *others), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 # Every call passes the cursors, so an abandoned one loses nothing.
                 await asyncio.wait((call,), timeout=GRACE)

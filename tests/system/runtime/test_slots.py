@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_slot_runs_one_node_after_another(slots: Slots, tmp_path: Path, wait_u
     pids = []
     for key, code in (("a.0.0.0", 0), ("b.0.0.0", 3)):
         shim = slots.spawn(launch(tmp_path, key, f"echo from {key}; pwd; exit {code}"))
-        wait_until(lambda: has_ended(shim))
+        wait_until(partial(has_ended, shim))
         slots.take_back([shim])
         node = shim_control.release(shim)
         assert node.state == shim_control.ENDED and node.record is not None
