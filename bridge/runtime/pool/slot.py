@@ -13,6 +13,7 @@ the node is left. The socket's end of file ends a slot that is idle.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import gc
 import marshal
@@ -88,7 +89,12 @@ def _serve_slot(line: socket.socket) -> NoReturn:
         os.setsid()
         os.umask(_UMASK)
         kernel.set_comm(COMM)
-        kernel.set_subreaper()
+        subreaper = True
+        try:
+            kernel.set_subreaper()
+        except OSError:
+            # Without it, what a program leaves behind outlives it.
+            subreaper = False
         while True:
             descriptors = _receive(line, REQUEST_DESCRIPTORS)
             if len(descriptors) < REQUEST_DESCRIPTORS:
@@ -97,7 +103,7 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             while signal.sigtimedwait(PASSED, 0) is not None:
                 continue
             body, lock, end = descriptors
-            _run(_read_launch(body))
+            _run(_read_launch(body), subreaper)
             os.close(lock)
             os.close(end)
         status = 0
@@ -111,28 +117,32 @@ def _read_launch(body: int) -> NodeLaunch:
     return NodeLaunch._make([*fields[:-1], Isolation(*fields[-1])])
 
 
-def _run(launch: NodeLaunch) -> None:
+def _run(launch: NodeLaunch, subreaper: bool) -> None:
     """Run a node from its start to its record."""
     try:
-        pid = _start(launch)
+        pid = _start(launch, subreaper)
     except StartError as error:
         if error.step != gated_child.RECORD_STEP:
-            record_failure(launch.directory, launch.key, error, True)
+            record_failure(launch.directory, launch.key, error, subreaper)
         return
     tree = Tree(pid)
     tree.follow()
     finish(launch.directory, launch.key, tree)
 
 
-def _start(launch: NodeLaunch) -> int:
+def _start(launch: NodeLaunch, subreaper: bool) -> int:
     """Put the start on record, start the program, and add its pid. Raises StartError."""
     try:
-        file = node_records.begin_record(launch.directory, launch.key, node_records.make_record(os.getpid(), 0, True))
+        file = node_records.begin_record(
+            launch.directory, launch.key, node_records.make_record(os.getpid(), 0, subreaper)
+        )
     except OSError as error:
         raise StartError(gated_child.RECORD_STEP, str(error), error.errno or 0) from error
     try:
         pid = _spawn(launch)
-        node_records.update_record(file, node_records.make_record(os.getpid(), pid, True))
+        with contextlib.suppress(OSError):
+            # It overwrites in place, which needs no room; where that fails, the end is reported without the start.
+            node_records.update_record(file, node_records.make_record(os.getpid(), pid, subreaper))
         return pid
     except OSError as error:
         raise StartError("start", str(error), error.errno or 0) from error
@@ -154,7 +164,10 @@ def _spawn(launch: NodeLaunch) -> int:
 
 
 def _spawn_program(path: str, argv: tuple[str, ...], environment: dict[str, str]) -> int:
-    return os.posix_spawn(path, argv, environment, setsid=True, setsigmask=())
+    try:
+        return os.posix_spawn(path, argv, environment, setsid=True, setsigmask=())
+    except NotImplementedError as error:
+        raise StartError("start", f"this node's C library cannot start a session: {error}", errno.ENOSYS) from error
 
 
 def _leave() -> None:

@@ -131,7 +131,7 @@ async def look_everywhere(app: TopApp, pilot: Pilot[int]) -> list[str]:
         if keys == "o":
             await see("slash", *"line", "enter")
         await close()
-    for key in ("2", "4", "5", "6", "7"):
+    for key in ("2", "3", "4", "5", "6", "7"):
         await see(key)
         if key == "2":
             await settle(pilot, lambda: len(app.place.query_one(LineTable).lines) > 2)
@@ -139,9 +139,11 @@ async def look_everywhere(app: TopApp, pilot: Pilot[int]) -> list[str]:
             await see("m", "e")
             await close()
         await see("end")
-        await see("enter")
-        await close()
-        if key == "7":
+        if key != "3":
+            # There it leads to the queue.
+            await see("enter")
+            await close()
+        if key in ("3", "7"):
             await see("D")
             await close()
     await see("1")
