@@ -57,6 +57,8 @@ class Traits:
 
     this_machine: bool = False
     """Launches run on the daemon's machine and see its files; a job gets all it needs at once."""
+    follows_cursors: bool = False
+    """`observe` is given the daemon's own `Cursors`, of which it may ask for the changes, and keeps none of it."""
     warm_nodes: bool = False
     """Its nodes have their set-up, files and image before a job comes: those of a job are left out, with a note."""
     gives_back: bool = False

@@ -8,15 +8,19 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.installation import Installation, processor_seconds, until
+from benchmarks.hyperqueue import time_short_jobs
+from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
 from overspan import Client
 
-POOL = "pool: {{workers: {workers}}}\nresources: {{cpus: 1}}\n"
+POOL = "pool: {{workers: {workers}}}\nresources: {{cpus: {cpus}}}\n"
 JOB = "#!/bin/sh\n#SBATCH --pool={pool} -o /dev/null\n{run}\n"
 RUNS = 15
-SHORT_JOBS = 200
+SHORT_JOBS = 800
+AT_ONCE = 4
+"""Jobs that a worker has at once."""
 WAITING = 1000
+ELEMENTS = 100_000
 IDLE_SECONDS = 20.0
 
 
@@ -24,17 +28,17 @@ def pools() -> list[Row]:
     """A pool of one worker and one of two."""
     with Installation() as span, span.client() as client:
         _make(span, "one", 1)
-        _make(span, "two", 2)
-        rows = [*_time_starts(span, client), *_time_throughput(client), *_time_waiting(span, client)]
+        _make(span, "two", 2, AT_ONCE)
+        rows = [*_time_starts(span, client), *_time_throughput(span, client), *_time_waiting(span, client)]
         for name in ("one", "two"):
             span.run("pool", "delete", name, "--cancel")
         until(lambda: not span.run("pool", "ls", "--json").count('"name"'), 60)
     return rows
 
 
-def _make(span: Installation, name: str, workers: int) -> None:
+def _make(span: Installation, name: str, workers: int, cpus: int = 1) -> None:
     file = span.folder / f"{name}.yaml"
-    file.write_text(POOL.format(workers=workers))
+    file.write_text(POOL.format(workers=workers, cpus=cpus))
     span.run("pool", "apply", "-p", name, str(file))
     until(lambda: json.loads(span.run("pool", "show", name, "--json"))["pools"][0]["state"] == "READY", 60)
 
@@ -57,12 +61,33 @@ def _time_starts(span: Installation, client: Client) -> list[Row]:
     ]
 
 
-def _time_throughput(client: Client) -> list[Row]:
-    begun = time.perf_counter()
+def _time_throughput(span: Installation, client: Client) -> list[Row]:
+    """Short jobs through two workers, what one costs, and as many through HyperQueue's in the same minute."""
+    daemon, workers = _find_daemon(span), _find_workers(span)
+    beside = time_short_jobs(SHORT_JOBS, AT_ONCE)
+    before, begun = (processor_seconds([daemon]), processor_seconds(workers)), time.perf_counter()
     text = JOB.format(pool="two", run="true").replace("-o", f"-a 1-{SHORT_JOBS} -o")
     client.submit(text).wait(300)
     rate = SHORT_JOBS / (time.perf_counter() - begun)
-    return [Row("short jobs through two workers of a pool", rate, Bar(per_start=2), "/s", at_least=True)]
+    used = processor_seconds([daemon]) - before[0], processor_seconds(workers) - before[1]
+    daemon_ms, worker_ms = (each * 1000 / SHORT_JOBS for each in used)
+    rows = [
+        Row("short jobs through two workers of a pool", rate, Bar(per_start=2), "/s", at_least=True),
+        Row("a short job of a pool: the daemon's processor", daemon_ms, Bar(starts=0.5), "ms"),
+        Row("a short job of a pool: its worker's processor", worker_ms, Bar(starts=0.3), "ms"),
+    ]
+    if beside is not None:
+        rows.append(Row("short jobs through two workers of HyperQueue, for comparison", beside, None, "/s"))
+        rows.append(Row("a pool's rate beside that", rate / beside, Bar(size=0.33), "times", at_least=True))
+    return rows
+
+
+def _find_daemon(span: Installation) -> int:
+    return int(json.loads(span.run("ping", "--json"))["pid"])
+
+
+def _find_workers(span: Installation) -> list[int]:
+    return [pid for pid in span.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "span-worker"]
 
 
 def _submit(span: Installation, count: int) -> None:
@@ -79,9 +104,21 @@ def _time_waiting(span: Installation, client: Client) -> list[Row]:
         share.start()
     for share in shares:
         share.join()
-    (daemon,) = [int(json.loads(span.run("ping", "--json"))["pid"])]
+    few = _watch_idle(span)
+    text = JOB.format(pool="one", run="true").replace("-o", f"-a 1-{ELEMENTS} -o")
+    client.submit(text)
+    many, memory = _watch_idle(span), proportional_memory([_find_daemon(span)])
+    return [
+        Row("1,000 jobs that wait in a pool: the daemon's processor", few, Bar(starts=20), "% of a core"),
+        Row("and 100,000 elements of an array: the daemon's processor", many, Bar(starts=14), "% of a core"),
+        Row("and 100,000 elements of an array: the daemon's memory (PSS)", memory, Bar(size=200), "MB"),
+    ]
+
+
+def _watch_idle(span: Installation) -> float:
+    """The share of a core that the daemon takes while nothing happens, per cent."""
+    daemon = _find_daemon(span)
     time.sleep(2)
     before = processor_seconds([daemon])
     time.sleep(IDLE_SECONDS)
-    used = (processor_seconds([daemon]) - before) / IDLE_SECONDS * 100
-    return [Row("1,000 jobs that wait in a pool: the daemon's processor", used, Bar(starts=20), "% of a core")]
+    return (processor_seconds([daemon]) - before) / IDLE_SECONDS * 100

@@ -39,6 +39,7 @@ from overspan.tui.places.evaluations import EvaluationsPlace
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.nodes import NodesPlace
 from overspan.tui.places.place import TopPlace
+from overspan.tui.places.pools import PoolsPlace
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
 from overspan.tui.questions import Questions
@@ -65,6 +66,7 @@ class TopApp(App[int], inherit_bindings=False):
     PLACES: ClassVar[tuple[type[TopPlace], ...]] = (
         QueuePlace,
         EvaluationsPlace,
+        PoolsPlace,
         NodesPlace,
         HistoryPlace,
         ClustersPlace,

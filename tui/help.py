@@ -24,7 +24,7 @@ _LEAST_HELP = 12
 """Cells for what is said about a key, however narrow the screen is."""
 
 
-_FIRST = ("queue", "evaluations", "nodes", "history", "clusters", "schedules", "job", "detail")
+_FIRST = ("queue", "evaluations", "pools", "nodes", "history", "clusters", "schedules", "job", "detail")
 
 
 class HelpEntry(NamedTuple):

@@ -44,6 +44,7 @@ APP: tuple[KeyAction, ...] = (
     KeyAction("app.pause", "p", "pause", "pause", "let the display stand still, or follow again"),
     KeyAction("app.place_1", "1", "place('queue')", "Queue"),
     KeyAction("app.place_2", "2", "place('evaluations')", "Evaluations"),
+    KeyAction("app.place_3", "3", "place('pools')", "Pools"),
     KeyAction("app.place_4", "4", "place('nodes')", "Nodes"),
     KeyAction("app.place_5", "5", "place('history')", "History"),
     KeyAction("app.place_6", "6", "place('clusters')", "Clusters"),
@@ -244,6 +245,10 @@ EVALUATIONS: tuple[KeyAction, ...] = (
     *_of_list("evaluations", "words, `state:failed`, `evaluation:gsm8k`, `job:57`"),
     *_of_tree("evaluations"),
 )
+POOLS: tuple[KeyAction, ...] = (
+    *_of_list("pools", "words, `pool:gpu`, `state:silent`"),
+    KeyAction("pools.drain", "D", "drain", "drain", "no more jobs for a worker, or a pool's; asks first", hint=True),
+)
 NODES: tuple[KeyAction, ...] = (*_of_list("nodes", "words, `state:drain`, `partition:gpu`"), *_of_tree("nodes"))
 HISTORY: tuple[KeyAction, ...] = (
     *_of_list("history", "words, `since:2d`, `user:ana`, `state:f`; Enter asks the daemon for all that match"),
@@ -317,6 +322,7 @@ KEYS = (
     *DETAIL,
     *TEXT,
     *LOGS,
+    *POOLS,
     *NODES,
     *HISTORY,
     *CLUSTERS,
@@ -342,6 +348,7 @@ SCOPES = {
     "text": "Texts of a job",
     "logs": "Logs",
     "evaluations": "Evaluations",
+    "pools": "Pools",
     "nodes": "Nodes",
     "history": "History",
     "clusters": "Clusters",
@@ -362,6 +369,7 @@ TOGETHER = (
     ("app", "detail", "history", "job"),
     ("app", "list", "evaluations", "job"),
     ("app", "detail", "evaluations", "job"),
+    ("app", "list", "pools"),
     ("app", "list", "nodes"),
     ("app", "list", "clusters"),
     ("app", "list", "schedules"),

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, OutputPiece, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerMessage
 from overspan.adapters.bookings import Bookings
 from overspan.adapters.contract import (
     NOT_HERE,
@@ -30,11 +30,12 @@ from overspan.adapters.contract import (
     Report,
     SomeUnanswered,
 )
+from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.ended_runs import forget_runs
 from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
-from overspan.adapters.pool.launches import PoolLaunch, interpret, parse_cursor, project
+from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, interpret, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece
 from overspan.adapters.pool.requests import (
     WorkerSize,
@@ -58,6 +59,9 @@ from overspan.bridge.model.spec import TaskSpec
 
 ANSWER_SECONDS = 1.0
 """How long orders wait for the workers that are to have them; those that are not in contact are asked again later."""
+DROP_SECONDS = 0.25
+"""How long a worker may keep what is only to be tidied away there."""
+_URGENT = ("leases", "orders", "places")
 MARK = "mark"
 """A file by which a worker finds out whether it sees the daemon's folder."""
 
@@ -73,9 +77,15 @@ class PoolCluster:
         self.name = config.name
         self._config = config
         self._root = os.path.abspath(config.state)
-        self.traits = Traits(warm_nodes=True, find_last_number=lambda: find_last_job(self._root), forget=self._forget)
+        self.traits = Traits(
+            warm_nodes=True,
+            follows_cursors=True,
+            find_last_number=lambda: find_last_job(self._root),
+            forget=self._forget,
+        )
         self._life = uuid.uuid4().hex[:8]
         self._launches: dict[str, PoolLaunch] = {}
+        self._leases = LaunchIndex()
         self._queue = PoolQueue()
         self._declared: dict[int, DeclaredWorker] = {}
         self._sizes: tuple[WorkerSize, ...] = ()
@@ -83,6 +93,7 @@ class PoolCluster:
         self._replaced: set[str] = set()
         """Processes of workers whose jobs have started others since: what they say late counts no more."""
         self._followed: dict[str, str] = {}
+        """The cursors of the last question, where these are none that tell what has changed."""
         self._dirty: set[str] = set()
         self._fresh = asyncio.Event()
         self._obeyed = asyncio.Event()
@@ -185,9 +196,9 @@ class PoolCluster:
                 if declared.closed != worker.declared.closed:
                     worker.news.set()
                 worker.declared = declared
-        for launch in list(self._launches.values()):
-            if launch.worker and launch.lost is None and _job_of(launch.worker) not in self._declared:
-                self._lose(launch, f"the worker {launch.node} is gone")
+        for name in self._leases.list_workers():
+            if _job_of(name) not in self._declared:
+                self._lose_all(name, "is gone")
         self._schedule()
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
@@ -196,13 +207,16 @@ class PoolCluster:
         worker = self._meet(message)
         for handle, (offset, text) in message.journals.items():
             self._take_journal(worker, handle, offset, text.encode())
-        deadline = asyncio.get_running_loop().time() + message.wait
+        begun = asyncio.get_running_loop().time()
+        deadline = begun + message.wait
         while True:
             worker.news.clear()
             worker.heard_at = time.time()
-            answer = self._answer(worker, message.held)
+            answer = self._answer(worker, message)
+            if answer["drop"]:
+                deadline = min(deadline, begun + DROP_SECONDS)
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or self._closed or any(answer[part] for part in ("leases", "orders", "places", "drop")):
+            if left <= 0 or self._closed or any(answer[part] for part in _URGENT):
                 return answer
             try:
                 async with asyncio.timeout(left):
@@ -252,17 +266,17 @@ class PoolCluster:
             raise _dismiss(self.name)
         worker = self._workers.get(name)
         if worker is None:
-            for other in [other for other in self._workers.values() if other.declared.job == message.job]:
+            for earlier in [each for each in self._workers.values() if each.declared.job == message.job]:
                 # The job has started its worker anew, so the process before is gone.
-                del self._workers[other.id]
-                self._replaced.add(other.id)
+                del self._workers[earlier.id]
+                self._replaced.add(earlier.id)
             worker = ConnectedWorker(name, declared, Bookings(measure_worker(declared.task)))
             self._workers[name] = worker
-            for launch in self._launches.values():
-                if launch.worker == name:
-                    self._restore(launch, worker)
-                elif launch.worker and launch.lost is None and _job_of(launch.worker) == message.job:
-                    self._lose(launch, f"the worker {launch.node} was started again")
+            for launch in self._leases.of(name):
+                self._restore(launch, worker)
+            for other in self._leases.list_workers():
+                if other != name and _job_of(other) == message.job:
+                    self._lose_all(other, "was started again")
             self._schedule()
         worker.near = message.mark != "" and message.mark == self._mark
         return worker
@@ -277,9 +291,15 @@ class PoolCluster:
         if launch.handle not in worker.room:
             worker.room.restore(launch.handle, launch.booking)
 
-    def _answer(self, worker: ConnectedWorker, held: Mapping[str, HeldLaunch]) -> dict[str, Any]:
-        leases, orders, places, drop = find_owed(worker.id, self._launches.values(), held)
+    def _answer(self, worker: ConnectedWorker, message: WorkerMessage) -> dict[str, Any]:
+        leases, orders, places, drop = find_owed(self._leases.of(worker.id), message.held)
         self._obeyed.set()
+        if message.journals:
+            # The question that waits for news gets them.
+            leases = []
+        if message.wait:
+            # It was asked before what has been told since.
+            places = {}
         plans = {launch.handle: self._make_plan(launch) for launch in leases}
         return {
             "root": self._root,
@@ -308,8 +328,13 @@ class PoolCluster:
             return
         if launch.take_journal(offset, data):
             self._mark_dirty(launch)
-        if launch.journal.endswith(b'{"end":true}\n') and worker.room.release(handle):
+        if launch.ended and worker.room.release(handle):
             self._schedule()
+
+    def _lose_all(self, worker: str, what: str) -> None:
+        for launch in self._leases.of(worker):
+            if launch.lost is None:
+                self._lose(launch, f"the worker {launch.node} {what}")
 
     def _lose(self, launch: PoolLaunch, text: str) -> None:
         """The worker is gone. A lease that was never told costs nothing."""
@@ -369,6 +394,7 @@ class PoolCluster:
 
     def _enter(self, launch: PoolLaunch) -> None:
         self._launches[launch.handle] = launch
+        self._leases.add(launch)
         if launch.waits:
             self._queue.add(launch.queued())
         self._mark_dirty(launch)
@@ -376,6 +402,8 @@ class PoolCluster:
     def _drop(self, launch: PoolLaunch) -> None:
         self._queue.remove(launch.handle)
         self._launches.pop(launch.handle, None)
+        self._leases.remove(launch)
+        self._dirty.discard(launch.handle)
         self._followed.pop(launch.handle, None)
         worker = self._workers.get(launch.worker)
         if worker is not None:
@@ -409,6 +437,7 @@ class PoolCluster:
         worker = self._workers.get(launch.worker)
         if worker is not None:
             worker.room.release(launch.handle)
+        self._leases.remove(launch)
         launch.worker, launch.node, launch.booking = "", "", None
 
     def _schedule(self) -> None:
@@ -424,6 +453,7 @@ class PoolCluster:
             self._queue.remove(one.handle)
             worker.room.restore(one.handle, one.booking)
             launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
+            self._leases.add(launch)
             self._mark_dirty(launch)
 
     # --- reports ------------------------------------------------------------------------------------------------------
@@ -434,14 +464,16 @@ class PoolCluster:
 
     def _collect(self, since: Mapping[str, str]) -> list[Report]:
         """Reports of the launches whose cursors or facts have changed since they were looked at last."""
-        moved = {handle for handle, _ in since.items() - self._followed.items()}
-        self._followed = dict(since)
+        moved = self._find_moved(since)
         for handle in moved:
             launch = self._launches.get(handle)
-            if launch is not None:
+            if launch is not None and handle in since:
                 self._follow_cursor(launch, since[handle])
+            elif launch is not None and launch.worker and launch.ended:
+                # Its end is stored.
+                self._drop(launch)
         reports = []
-        for handle in (self._dirty | moved) & since.keys():
+        for handle in [handle for handle in self._dirty | moved if handle in since]:
             self._dirty.discard(handle)
             launch = self._launches.get(handle)
             if launch is None:
@@ -450,10 +482,17 @@ class PoolCluster:
             events, cursor = project(launch, since[handle], self._life, time.time())
             if events or cursor != since[handle]:
                 # Looked at again until the store has it.
-                self._followed.pop(handle, None)
+                self._dirty.add(handle)
                 launch.told_grant = launch.told_grant or cursor.startswith("w:")
                 reports.append(Report(handle, tuple(events), cursor, native_id=launch.node))
         return reports
+
+    def _find_moved(self, since: Mapping[str, str]) -> set[str]:
+        if isinstance(since, Cursors):
+            return since.take_moved(self, self._fresh.set)
+        moved = {handle for handle, _ in since.items() ^ self._followed.items()}
+        self._followed = dict(since)
+        return moved
 
     def _follow_cursor(self, launch: PoolLaunch, cursor: str) -> None:
         """Note what is stored: a lease may be handed to its worker from then on."""

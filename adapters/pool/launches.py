@@ -39,6 +39,8 @@ from overspan.bridge.model.events import (
 from overspan.bridge.model.ranks import Rank
 
 Line = dict[str, object]
+END_LINE = b'{"end":true}\n'
+"""The last line of a journal."""
 
 
 class LeaseCursor(NamedTuple):
@@ -93,6 +95,11 @@ class PoolLaunch:
     def waits(self) -> bool:
         """Whether it is to be in the queue."""
         return not self.worker and not self.held and not self.left
+
+    @property
+    def ended(self) -> bool:
+        """Whether its journal is whole."""
+        return self.journal.endswith(END_LINE)
 
     @property
     def received(self) -> int:
@@ -152,6 +159,32 @@ class PoolLaunch:
             self.nice = event.nice
         elif isinstance(event, Cancel | Expire | LaunchLost):
             self.left = True
+
+
+class LaunchIndex:
+    """The launches that each worker holds, or is to have."""
+
+    def __init__(self) -> None:
+        self._by_worker: dict[str, dict[str, PoolLaunch]] = {}
+
+    def add(self, launch: PoolLaunch) -> None:
+        """Add a launch that has a worker."""
+        if launch.worker:
+            self._by_worker.setdefault(launch.worker, {})[launch.handle] = launch
+
+    def remove(self, launch: PoolLaunch) -> None:
+        """Remove a launch, if it is there."""
+        launches = self._by_worker.get(launch.worker, {})
+        if launches.pop(launch.handle, None) is not None and not launches:
+            del self._by_worker[launch.worker]
+
+    def of(self, worker: str) -> list[PoolLaunch]:
+        """The launches of a worker."""
+        return list(self._by_worker.get(worker, {}).values())
+
+    def list_workers(self) -> list[str]:
+        """The workers that have any."""
+        return list(self._by_worker)
 
 
 def interpret(launch: PoolLaunch, event: Event) -> Event | None:

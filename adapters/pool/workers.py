@@ -45,10 +45,10 @@ class ConnectedWorker:
 
 
 def find_owed(
-    worker: str, launches: Iterable[PoolLaunch], held: Mapping[str, HeldLaunch]
+    launches: Iterable[PoolLaunch], held: Mapping[str, HeldLaunch]
 ) -> tuple[list[PoolLaunch], dict[str, list[Any]], dict[str, int], list[str]]:
-    """What an answer owes the worker: new leases, orders, places in journals to send from, launches to drop."""
-    own = {launch.handle: launch for launch in launches if launch.worker == worker and launch.lost is None}
+    """What an answer owes a worker with these launches: leases, orders, places in journals, launches to drop."""
+    own = {launch.handle: launch for launch in launches if launch.lost is None}
     leases = [launch for handle, launch in own.items() if launch.leased and handle not in held]
     orders: dict[str, list[Any]] = {}
     places: dict[str, int] = {}

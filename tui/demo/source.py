@@ -33,6 +33,7 @@ from overspan.tui.demo.lab import KEPT_SECONDS, DemoLab
 from overspan.tui.demo.logs import LabLogs
 from overspan.tui.demo.machines import CLUSTERS, DemoCluster, list_machines
 from overspan.tui.demo.orders import LabOrders
+from overspan.tui.demo.pools import DemoPools
 from overspan.tui.demo.records import ME, DemoJob
 from overspan.tui.demo.scenario import SEED, open_lab
 from overspan.tui.demo.schedules import DemoSchedule, make_schedules
@@ -60,6 +61,7 @@ class DemoSource:
         self._orders = LabOrders(self._lab, me)
         self._logs = LabLogs(self._lab)
         self._schedules = make_schedules()
+        self._pools = DemoPools(self._lab.begun_at)
 
     def __call__(self) -> DemoSource:
         """Open it, for a thread."""
@@ -250,6 +252,11 @@ class DemoSource:
             "formats": [1],
         }
 
+    def pools(self, name: str = "") -> list[dict[str, Any]]:
+        """As the client."""
+        with self._lock:
+            return self._pools.describe(self.look().now, name)
+
     def schedules(self) -> list[dict[str, Any]]:
         """As the client."""
         with self._lock:
@@ -336,6 +343,11 @@ class DemoSource:
     def delete_schedule(self, schedule_id: int) -> None:
         """As the client."""
         self._order(lambda: self._schedules.remove(self._find_schedule(schedule_id)))
+
+    def drain_pool(self, name: str, workers: Sequence[int] = ()) -> dict[str, Any]:
+        """As the client."""
+        self._order(lambda: self._pools.drain(name, tuple(workers)))
+        return self.pools(name)[0]
 
     def _find_schedule(self, schedule_id: int) -> DemoSchedule:
         found = next((each for each in self._schedules if each.id == schedule_id), None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL, _EMPTY = "█", "░"
 _ASCII_FULL, _ASCII_EMPTY = "#", "."
+_STEPS, _ASCII_STEPS = "▁▂▃▄▅▆▇█", "_.-=+*#"
 _NEARLY_ALL = 0.9
 """The share in use from which a bar warns."""
 
@@ -38,3 +41,20 @@ def style_use(used: float, total: float) -> str:
     if total <= 0 or used <= 0:
         return "dim"
     return "waiting" if used / total >= _NEARLY_ALL else "good"
+
+
+def draw_history(values: Sequence[int], width: int, ascii_only: bool = False) -> str:
+    """Numbers over time, the latest last, in at most so many cells: each has the largest of its part."""
+    if not values or width <= 0:
+        return ""
+    cells = min(width, len(values))
+    parts = [values[len(values) * at // cells : len(values) * (at + 1) // cells] for at in range(cells)]
+    marks, most = _ASCII_STEPS if ascii_only else _STEPS, max(values)
+    return "".join(marks[_find_step(max(part), most, len(marks))] for part in parts)
+
+
+def _find_step(value: int, most: int, steps: int) -> int:
+    """The lowest step for nothing alone, the highest for the most."""
+    if value <= 0 or most <= 0:
+        return 0
+    return max(1, round(value / most * (steps - 1)))

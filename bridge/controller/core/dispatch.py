@@ -303,9 +303,7 @@ class Dispatcher:
 
     def list_cursors(self, name: str) -> dict[str, str]:
         """The stored cursor of each launch on a cluster that is not over, by its handle."""
-        watched = self.recorder.registry.watched(name)
-        entries = ((handle, self.recorder.registry.get(job_id)) for handle, job_id in watched.items())
-        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
+        return dict(self.recorder.registry.cursors(name))
 
     def find_launch(self, name: str, handle: str) -> Launch | None:
         """The launch of a handle, with the facts that the store has of it; None for one that is over or unknown."""

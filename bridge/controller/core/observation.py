@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 
 from overspan.adapters.contract import Decider, Observation, Report
+from overspan.adapters.cursors import Cursors
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.bids import follow_bid
@@ -83,7 +84,7 @@ class Observer:
         about would look like one of the job's own.
         """
         for cluster in self.clusters:
-            since = self._cursors(cluster)
+            since = dict(self.recorder.registry.cursors(cluster.name))
             if not since or not cluster.opened or self.recorder.outbox.of_queue((cluster.name, ORDER)):
                 continue
             try:
@@ -147,21 +148,21 @@ class Observer:
 
     def _list_cursors(self, cluster: Cluster) -> dict[str, str]:
         """From where the cluster is asked, of the launches that are followed for others too."""
-        found = self._cursors(cluster)
+        cursors = self.recorder.registry.cursors(cluster.name)
+        if cluster.opened and cluster.traits.follows_cursors and not cluster.subscriptions:
+            return cursors
+        found = dict(cursors)
         for subscription in cluster.subscriptions.values():
             found |= subscription.list_cursors()
         return found
-
-    def _cursors(self, cluster: Cluster) -> dict[str, str]:
-        registry = self.recorder.registry
-        entries = ((handle, registry.get(job_id)) for handle, job_id in registry.watched(cluster.name).items())
-        return {handle: entry.cursor_of(handle) for handle, entry in entries if entry is not None}
 
     async def _ask(self, cluster: Cluster, since: dict[str, str], more: asyncio.Future[bool]) -> Observation | None:
         """The cluster's reports; None if another launch to watch (`more`) comes first."""
         call = asyncio.ensure_future(self._observe(cluster, since))
         try:
-            await asyncio.wait((call, more), return_when=asyncio.FIRST_COMPLETED)
+            # Who follows the daemon's own cursors sees the other launch without a new question.
+            others = () if isinstance(since, Cursors) else (more,)
+            await asyncio.wait((call, *others), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 # Every call passes the cursors, so an abandoned one loses nothing.
                 await asyncio.wait((call,), timeout=GRACE)

@@ -347,8 +347,9 @@ class Recorder:
             entry.retry_at = None
         known = {bid.handle for bid in entry.job.bids}
         self.registry.put(entry, unit.job)
-        # Encoded at each change, so that a listing of the queue need not encode all rows at once.
-        job_row(entry)
+        if not unit.job.over:
+            # Encoded at each change, so that a listing of the queue need not encode all rows at once. Few are over.
+            job_row(entry)
         if entry.watched and not watched:
             self.changes.watched.publish(entry.cluster)
         for bid in entry.job.bids:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from overspan.adapters.abilities import Written
+from overspan.adapters.cursors import Cursors
 from overspan.bridge.controller.core.listing_changes import ListingChanges
 from overspan.bridge.lifecycle.bids import find_bid
 from overspan.bridge.lifecycle.stages import find_ended
@@ -140,6 +141,7 @@ class Registry:
         self._entries: dict[int, JobEntry] = {}
         self._finished: deque[tuple[float, int]] = deque()
         self._watched: dict[str, dict[str, int]] = {}
+        self._cursors: dict[str, Cursors] = {}
         self._owners: dict[int, int] = {}
         self._elements: dict[int, dict[int, JobEntry]] = {}
         self._locks: dict[int, JobLock] = {}
@@ -245,6 +247,10 @@ class Registry:
         """Job ids by handle of every launch and bid on the cluster that is not over."""
         return self._watched.get(cluster, {})
 
+    def cursors(self, cluster: str) -> Cursors:
+        """The stored cursors of all that is watched on the cluster, kept up to date."""
+        return self._cursors.setdefault(cluster, Cursors())
+
     def watched_clusters(self) -> list[str]:
         """The clusters that have any."""
         return [cluster for cluster, handles in self._watched.items() if handles]
@@ -300,12 +306,16 @@ class Registry:
             handles = self._watched.setdefault(entry.cluster, {})
             if watched:
                 handles[entry.handle] = entry.job.id
+                self.cursors(entry.cluster).put(entry.handle, entry.cursor)
             else:
                 handles.pop(entry.handle, None)
+                self.cursors(entry.cluster).leave(entry.handle)
 
     def _index_bids(self, entry: JobEntry, watched: bool) -> None:
         for bid in entry.job.bids:
             if bid.handle and watched:
                 self._watched.setdefault(bid.cluster, {})[bid.handle] = entry.job.id
+                self.cursors(bid.cluster).put(bid.handle, bid.cursor)
             elif bid.handle:
                 self.watched(bid.cluster).pop(bid.handle, None)
+                self.cursors(bid.cluster).leave(bid.handle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 
 from overspan.adapters.abilities import Cleanup
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.2
 """Seconds for which ends are collected before one call releases them."""
+GATHER_TIMES = 20
+"""How many times as long as the last release took: with many jobs it may not take all of the processor."""
 _OWED = "owed"
 MOST_LAUNCHES = 200
 """The most launches assumed of a job whose record cannot be read."""
@@ -97,16 +100,16 @@ class LaunchReleases:
 
         The cluster is found each time, since a pool may be another one of the same name by now.
         """
-        wakeup, failures, seen = self._wakeups[name], 0, 0
+        wakeup, failures, seen, took = self._wakeups[name], 0, 0, 0.0
         while True:
             if not failures:
                 await wakeup.wait(seen=seen)
-                await asyncio.sleep(GATHER_SECONDS)
-            seen = wakeup.count
+                await asyncio.sleep(max(GATHER_SECONDS, GATHER_TIMES * took))
+            seen, begun = wakeup.count, time.thread_time()
             try:
                 if (cluster := self.clusters.find(name)) is not None:
                     await self._release(cluster)
-                failures = 0
+                failures, took = 0, time.thread_time() - begun
             except OverspanError as error:
                 log.info(
                     "cluster %s: ended launches are released later: %s",

@@ -47,7 +47,7 @@ def say_end(job: Job, task: str, attempt: int, cause: str, directory: RunDirecto
             file.write(reason)
         path = _find_error(directory, task, attempt)
         # A file system that hangs must not hang the end of the job.
-        if path and is_near(path, directory.path):
+        if path and is_near(path, directory.outputs):
             _append(path, line.encode("utf-8", "backslashreplace"))
     except OSError:
         # A full disk: the job's state still shows the end.

@@ -11,13 +11,15 @@ import errno
 import os
 import signal
 import time
-from typing import NoReturn, Optional
+from typing import Callable, NoReturn, Optional, TypeVar
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import isolation as names
 from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_records import NodeRecord
+
+Started = TypeVar("Started")
 
 READY = b"R"
 GO = b"G"
@@ -79,7 +81,7 @@ def run_child(launch: NodeLaunch, gate: StartGate) -> NoReturn:
     try:
         try:
             os.setsid()
-            _prepare(launch)
+            prepare(launch)
             environment = names.extend_environment(launch.isolation, launch.env)
             if "SLURM_JOB_ID" in environment:
                 environment["SLURM_TASK_PID"] = str(os.getpid())
@@ -91,7 +93,7 @@ def run_child(launch: NodeLaunch, gate: StartGate) -> NoReturn:
             _pass_gate(gate)
             # Nothing after this line is undone by the shim: the start is on record.
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            _execute(launch.argv, environment)
+            start_program(launch.argv, environment, os.execve)
         except StartError as error:
             failure = error
         except OSError as error:
@@ -128,11 +130,15 @@ def _begin_record(launch: NodeLaunch, record: NodeRecord) -> None:
 
 
 def _report_failure(report: int, error: StartError) -> None:
-    if error.step == "exec":
-        # Where the user looks first; the words of slurmstepd.
-        os.write(2, f"span: error: {error.text}\n".encode("utf-8", "backslashreplace"))
+    say_failure(error)
     text = f"{error.step}\0{error.number}\0{error.text}"
     os.write(report, text.encode("utf-8", "surrogateescape"))
+
+
+def say_failure(error: StartError) -> None:
+    """Say a failed exec where the user looks first; the words of slurmstepd."""
+    if error.step == "exec":
+        os.write(2, f"span: error: {error.text}\n".encode("utf-8", "backslashreplace"))
 
 
 def _record_failure(launch: NodeLaunch, record: NodeRecord, failure: StartError) -> None:
@@ -158,7 +164,8 @@ def parse_failure(report: bytes, status: int) -> StartError:
     return StartError("start", f"killed before its start (wait status {status})", 0)
 
 
-def _prepare(launch: NodeLaunch) -> None:
+def prepare(launch: NodeLaunch) -> None:
+    """Enter the folder, the files and the names of a node run. Raises StartError."""
     if launch.umask is not None:
         os.umask(launch.umask)
     try:
@@ -206,8 +213,11 @@ def _await_folder(folder: str, seconds: float) -> None:
         time.sleep(_FOLDER_PAUSE)
 
 
-def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
-    """Become the program, found by the PATH of its own environment as a shell finds it (execvp(3))."""
+def start_program(argv: tuple[str, ...], environment: dict[str, str], start: Callable[..., Started]) -> Started:
+    """Start the program, found by the PATH of its own environment as a shell finds it (execvp(3)).
+
+    `start` takes a path, words and an environment as execve(2) does, and fails as it does. Raises StartError.
+    """
     if not argv or not argv[0]:
         raise StartError("exec", "the command is empty", errno.ENOENT)
     name = argv[0]
@@ -216,7 +226,7 @@ def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
     number = errno.ENOENT
     for candidate in candidates:
         try:
-            os.execve(candidate, argv, environment)
+            return start(candidate, argv, environment)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) or len(candidates) == 1:
                 number = error.errno or 0

@@ -88,7 +88,7 @@ class LogTimes:
             data = file.read()
         size = data.rfind(b"\n") + 1
         self._read += size
-        self._files += [found for found in read_streams(data[:size]) if is_near(found.path, self._directory.path)]
+        self._files += [found for found in read_streams(data[:size]) if is_near(found.path, self._directory.outputs)]
 
     def _measure(self, job: Job) -> dict[str, int]:
         """The sizes of the files that have grown, or begun anew; those of ended runs are forgotten."""
@@ -112,7 +112,7 @@ class LogTimes:
         return grown
 
     def _shorten(self, path: str) -> str:
-        folder = self._directory.path + os.sep
+        folder = self._directory.outputs + os.sep
         return path[len(folder) :] if path.startswith(folder) else path
 
     def _note(self, now: float, sizes: dict[str, int]) -> None:

@@ -68,11 +68,11 @@ def prepare_folder(
 ) -> str:
     """The working directory of a node run, with the task's links; `storage` as of `link_mounts`. Raises OSError."""
     spec = job.spec_of(key.task)
-    cwd = spec.workdir or job.spec.origin.directory or directory.path
-    root = os.path.dirname(os.path.dirname(directory.path))
+    cwd = spec.workdir or job.spec.origin.directory or directory.outputs
+    root = os.path.dirname(os.path.dirname(directory.outputs))
     # Only the local cluster has tickets, so only there can unused links be found and removed.
     here = os.path.isdir(os.path.join(root, TICKETS))
-    records = LinkRecords(root, f"{os.path.basename(directory.path)}.{directory.launch}") if here else LinkRecords()
+    records = LinkRecords(root, f"{os.path.basename(directory.outputs)}.{directory.launch}") if here else LinkRecords()
     link_mounts(spec, cwd, os.path.join(root, "volumes"), records, storage)
     return cwd
 

@@ -53,14 +53,17 @@ class RunDirectory:
     """Paths of one launch of one job.
 
     Where several supervisors share the directory, `part` is the folder in it that has the files of this one alone, in
-    one that has those of its task.
+    one that has those of its task. `outputs` is where logs and their lists are, if not in the directory itself: one
+    that ends with its launch cannot have them.
     """
 
-    def __init__(self, path: str, launch: int, part: str = "") -> None:
+    def __init__(self, path: str, launch: int, part: str = "", outputs: str = "") -> None:
         self.path = os.path.abspath(path)
         self.launch = launch
         self.own = os.path.join(self.path, part) if part else self.path
-        self.streams = os.path.join(os.path.dirname(self.own) if part else self.path, "streams.jsonl")
+        self.outputs = os.path.abspath(outputs) if outputs else self.path
+        """The folder of the logs."""
+        self.streams = os.path.join(os.path.dirname(self.own) if part else self.outputs, "streams.jsonl")
         """The list of where node runs write."""
         self.times = os.path.join(os.path.dirname(self.streams), "times.jsonl")
         """When what they write has grown."""
@@ -73,6 +76,12 @@ class RunDirectory:
     def folder(self, name: str) -> str:
         """A folder of the run directory, made where it is missing."""
         path = os.path.join(self.path, name)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def logs(self) -> str:
+        """The folder of the files that node runs write where the job names none, made where it is missing."""
+        path = os.path.join(self.outputs, "logs")
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 

@@ -39,8 +39,8 @@ UNKILLABLE_TIMEOUT = 60.0
 _WRITE_INTERVAL = 0.5
 _WRITE_TIMEOUT = 60.0
 ALL_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
-_PASSED = (*shim_control.FORWARDED, shim_control.KILL_ORDER)
-_WATCHED = (*_PASSED, int(signal.SIGCHLD))
+PASSED = (*shim_control.FORWARDED, shim_control.KILL_ORDER)
+_WATCHED = (*PASSED, int(signal.SIGCHLD))
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -126,7 +126,7 @@ def _serve(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], laun
         pid, report, release = fork_child(lock, start, subreaper)
     except OSError as error:
         failure = StartError("start", f"cannot fork: {os.strerror(error.errno or 0)}", error.errno or 0)
-        return _record_failure(claim, failure, subreaper)
+        return record_failure(*node_records.split_claim(claim), failure, subreaper)
     if launch >= 0:
         os.close(launch)
     told = os.read(report, 1)
@@ -138,7 +138,7 @@ def _serve(claim: bytes, lock: int, start: Callable[[StartGate], NoReturn], laun
     failure = gated_child.parse_failure(told, status)
     if failure.step == gated_child.RECORD_STEP:
         return failure.number or errno.EIO
-    return _record_failure(claim, failure, subreaper)
+    return record_failure(*node_records.split_claim(claim), failure, subreaper)
 
 
 def fork_child(lock: int, start: Callable[[StartGate], NoReturn], subreaper: bool) -> tuple[int, int, int]:
@@ -164,8 +164,8 @@ def fork_child(lock: int, start: Callable[[StartGate], NoReturn], subreaper: boo
     return pid, report_reading, release_writing
 
 
-def _record_failure(claim: bytes, failure: StartError, subreaper: bool) -> int:
-    directory, key = node_records.split_claim(claim)
+def record_failure(directory: str, key: str, failure: StartError, subreaper: bool) -> int:
+    """Put on record that a node could not be started; an errno, or 0."""
     record = node_records.make_record(os.getpid(), 0, subreaper)
     ended = gated_child.add_failure(record._replace(ended_at=round(time.time(), 6)), failure)
     try:
@@ -187,15 +187,19 @@ def _watch(claim: bytes, pid: int, report: int, release: int) -> int:
     tree = _sleep(pid, release)
     tree.follow()
     told = kernel.read_descriptor(report)
-    directory, key = node_records.split_claim(claim)
+    return finish(*node_records.split_claim(claim), tree, gated_child.parse_failure(told, 0) if told else None)
+
+
+def finish(directory: str, key: str, tree: Tree, failure: Optional[StartError] = None) -> int:
+    """Complete the record of a node whose main process has ended, and end what is left; an errno, or 0."""
     try:
         file, ended = _complete(directory, key, tree)
     except OSError as error:
         # The record cannot be reached any more; nothing is left behind all the same.
         tree.clear()
         return error.errno or errno.EIO
-    if told:
-        ended = gated_child.add_failure(ended, gated_child.parse_failure(told, 0))
+    if failure is not None:
+        ended = gated_child.add_failure(ended, failure)
     written = _try_update(file, ended)
     killed, left = tree.clear()
     number = 0
@@ -210,11 +214,11 @@ def _sleep(pid: int, release: int) -> Tree:
     """Let the child go, and wait for the first signal with as little memory as can be."""
     tree: Optional[Tree] = None
     # A signal that came this early is for the child alone: what the program starts at once could be missed.
-    early = signal.sigtimedwait(_PASSED, 0)
+    early = signal.sigtimedwait(PASSED, 0)
     while early is not None:
         tree = tree or Tree(pid)
         tree.obey(early.si_signo)
-        early = signal.sigtimedwait(_PASSED, 0)
+        early = signal.sigtimedwait(PASSED, 0)
     try:
         os.write(release, gated_child.GO)
     except OSError:

@@ -55,12 +55,16 @@ POLL_INTERVAL = 0.1
 
 
 class Shim(NamedTuple):
-    """A node's shim as the supervisor holds it; `pid` 0 while not known, `pidfd` None where there is none."""
+    """A node's shim as the supervisor holds it; `pid` 0 while not known, `pidfd` None where there is none.
+
+    `end` is a descriptor that is closed at the other end with the node's own end, of a shim that outlives its nodes.
+    """
 
     directory: str
     key: str
     pid: int
     pidfd: Optional[int]
+    end: Optional[int] = None
 
 
 class NodeStatus(NamedTuple):
@@ -108,8 +112,9 @@ def release(shim: Shim) -> NodeStatus:
     STARTING is possible for a moment, when the shim was killed just after it forked: watch its node again then.
     """
     reap(shim.pid)
-    if shim.pidfd is not None:
-        os.close(shim.pidfd)
+    for fd in (shim.pidfd, shim.end):
+        if fd is not None:
+            os.close(fd)
     return adopt(shim.directory, shim.key)
 
 
@@ -312,11 +317,12 @@ class EndWatch:
 
     def add(self, shim: Shim) -> None:
         """Watch a shim until ended() has named it."""
-        if shim.pidfd is None:
+        fd = shim.pidfd if shim.end is None else shim.end
+        if fd is None:
             self._polled.append(shim)
         else:
-            self._by_fd[shim.pidfd] = shim
-            self._poller.register(shim.pidfd, select.POLLIN)
+            self._by_fd[fd] = shim
+            self._poller.register(fd, select.POLLIN)
 
     @property
     def timeout(self) -> Optional[float]:

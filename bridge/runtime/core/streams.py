@@ -72,7 +72,7 @@ def choose_paths(job: Job, key: NodeKey, directory: RunDirectory, cwd: str, host
         output = resolve(streams.output or (BATCH_DEFAULT if job.element is None else ARRAY_DEFAULT))
         awaited = names_folder(streams.output) or names_folder(streams.error)
         return StreamPaths(source, output, resolve(streams.error) if streams.error else output, again, awaited)
-    stem = os.path.join(directory.folder("logs"), str(key))
+    stem = os.path.join(directory.logs(), str(key))
     return StreamPaths(source, f"{stem}.out", resolve(streams.error) if streams.error else f"{stem}.err", again)
 
 
@@ -86,7 +86,7 @@ def names_folder(pattern: str) -> bool:
 
 def daemon_paths(key: NodeKey, directory: RunDirectory) -> StreamPaths:
     """The file of a step daemon's complaints; it is not among the job's streams."""
-    path = os.path.join(directory.folder("logs"), f"{key}.stepd")
+    path = os.path.join(directory.logs(), f"{key}.stepd")
     return StreamPaths("", path, path, True)
 
 

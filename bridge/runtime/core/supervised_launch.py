@@ -268,7 +268,7 @@ class SupervisedLaunch:
             return
         place = NodeRunContext(name, 0, number, 0, self.directory.path, self._plan.cluster, self._plan.environment)
         environment = build_environment(self.job, place)
-        cwd = spec.workdir or self.job.spec.origin.directory or self.directory.path
+        cwd = spec.workdir or self.job.spec.origin.directory or self.directory.outputs
         target = ProbeTarget(spec.ready, environment["OVERSPAN_ADDR"], cwd, environment)
         probe = self.job.task(name).probe
         tries = probe.tries if probe is not None and probe.attempt == number else 0

@@ -71,7 +71,7 @@ class LocalNodeRuns:
         self._starting: dict[NodeKey, float] = {}
         self._lost: list[NodeKey] = []
         directory = setting.directory
-        root = os.path.dirname(os.path.dirname(directory.path))
+        root = os.path.dirname(os.path.dirname(directory.outputs))
         self._data = MovedData(directory, root, ShimMover(directory, setting.spawn))
         self._settle_at = 0.0
         self._look_at: Optional[float] = None

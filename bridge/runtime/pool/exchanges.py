@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from overspan.bridge.runtime.pool.connection import DaemonAddress, DaemonConnection, Dismissed
 
@@ -19,6 +19,8 @@ END_LINE = b'{"end":true}\n'
 """The last line of a journal."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
+Growth = tuple[int, bytes]
+"""What a journal has got, and where that begins in it."""
 Held = Mapping[str, tuple[int, int]]
 """For each launch how many bytes of its journal were sent, and how many orders are here."""
 
@@ -32,7 +34,7 @@ class Exchanges:
         self._wake = wake
         self._lock = threading.Condition()
         self._held: Held = {}
-        self._journals: dict[str, tuple[int, bytes]] = {}
+        self._journals: dict[str, Growth] = {}
         self._answers: list[dict[str, Any]] = []
         self._taken = 0
         self._given = 0
@@ -69,8 +71,7 @@ class Exchanges:
             self._taken = self._given
             if not self._stopped:
                 for handle, (offset, data) in journals.items():
-                    before, known = self._journals.get(handle, (offset, b""))
-                    self._journals[handle] = (before, known + data) if before + len(known) == offset else (offset, data)
+                    self._journals[handle] = _join(self._journals.get(handle), (offset, data))
             self._lock.notify_all()
 
     def _ask(self, connection: DaemonConnection) -> None:
@@ -88,7 +89,9 @@ class Exchanges:
                 self._rest(pause)
                 pause, wait = min(pause * 2, _LONGEST_PAUSE), 0.0
                 continue
-            pause, wait = _FIRST_PAUSE, WAIT_SECONDS
+            # A question that does not wait is told too what of the journals is missing there; one after each silence.
+            news = any(answer[part] for part in ("leases", "orders", "places", "drop"))
+            pause, wait = _FIRST_PAUSE, WAIT_SECONDS if news or not wait else 0.0
             self._receive(answer)
 
     def _tell(self, connection: DaemonConnection) -> None:
@@ -110,12 +113,19 @@ class Exchanges:
                 self._end(str(error))
                 return
             except (OSError, ValueError):
-                # The daemon's next answer names the place from which it wants them.
+                self._put_back(journals)
                 self._rest(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
             self._receive(answer)
+
+    def _put_back(self, journals: Mapping[str, Growth]) -> None:
+        """Tell again what may not have been heard, before what has come since."""
+        with self._lock:
+            for handle, growth in journals.items():
+                later = self._journals.get(handle)
+                self._journals[handle] = growth if later is None else _join(growth, later)
 
     def _has_end(self) -> bool:
         return any(data.endswith(END_LINE) for _, data in self._journals.values())
@@ -148,3 +158,10 @@ class Exchanges:
     @property
     def _over(self) -> bool:
         return self._stopped or bool(self.dismissed)
+
+
+def _join(known: Optional[Growth], more: Growth) -> Growth:
+    """Two growths of one journal as one; the later alone where they do not meet."""
+    if known is None or known[0] + len(known[1]) != more[0]:
+        return more
+    return known[0], known[1] + more[1]

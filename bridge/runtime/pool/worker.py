@@ -21,10 +21,10 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.events import Cancel, Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.forker import Forker
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
@@ -34,6 +34,8 @@ from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
 from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import Exchanges
 from overspan.bridge.runtime.pool.outputs import OutputCopies
+from overspan.bridge.runtime.pool.private_folder import PrivateFolder
+from overspan.bridge.runtime.pool.slots import Slots
 from overspan.bridge.runtime.pool.unshared import move_here
 
 COMM = "span-worker"
@@ -44,7 +46,7 @@ MOST_BYTES = 1 << 20
 SHORT_PAUSE = 0.5
 END_SECONDS = 30.0
 """How long a worker that is to end waits for the processes of its launches."""
-_TEMPORARY = ("nodes", "scripts", "steps")
+_STEPS = "steps"
 _NODE_ENDED = b'"NodeEnded"'
 
 
@@ -93,8 +95,8 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(self, address: DaemonAddress, job: int, forker: Forker) -> None:
-        self._forker = forker
+    def __init__(self, address: DaemonAddress, job: int, slots: Slots) -> None:
+        self._slots = slots
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -102,6 +104,8 @@ class Worker:
         self._held: dict[str, LeasedLaunch] = {}
         self._looked_at = 0.0
         self._folder = ""
+        """Where outputs are kept: the daemon's folder, or one of this node."""
+        self._private = PrivateFolder()
         self._leaving = False
         self._services = Services(_refuse_grant, self._open_nodes, lambda name: None)
         self._address = address
@@ -140,6 +144,8 @@ class Worker:
         if self._copies is not None:
             self._copies.stop()
             shutil.rmtree(self._folder, ignore_errors=True)
+        self._private.remove()
+        self._slots.close()
         return 0
 
     # --- what the daemon says -----------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ class Worker:
             self._drop(handle, now)
 
     def _choose_folder(self, root: str) -> None:
-        """Work in the daemon's folder where it is seen here, else in one of this node."""
+        """Keep outputs in the daemon's folder where it is seen here, else in one of this node."""
         try:
             with open(os.path.join(root, MARK), encoding="ascii") as file:
                 self._exchanges.say_mark(file.read())
@@ -181,13 +187,14 @@ class Worker:
         job, _, launch = handle.partition(".")
         path = os.path.join(self._folder, "runs", job)
         os.makedirs(path, mode=0o700, exist_ok=True)
-        directory = RunDirectory(path, int(launch))
-        document = {"format": FORMAT, **plan, "job": _map_devices(plan["job"])}
+        directory = RunDirectory(self._private.make(handle), int(launch), outputs=path)
+        document = {"format": FORMAT, **plan, "job": _map_devices(plan["job"]), "decider": Decider.SUPERVISOR.value}
         if self._copies is not None:
             document["job"] = move_here(document["job"], path, os.environ, os.getcwd())
             # What is told there leads to the daemon's socket.
             document["environment"] = {}
             self._copies.follow(handle, directory)
+        _link_steps(directory)
         with open(os.open(directory.file("plan.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(document, file)
         with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -216,16 +223,9 @@ class Worker:
         held = self._held.pop(handle)
         if self._copies is not None:
             self._copies.forget(handle)
-        names = ("plan.json", "grant.json", "orders.jsonl", "journal.jsonl")
-        for path in map(held.directory.file, names):
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
-        others = {os.path.dirname(other.directory.file("plan.json")) for other in self._held.values()}
-        if held.directory.path not in others:
-            for name in _TEMPORARY:
-                shutil.rmtree(os.path.join(held.directory.path, name), ignore_errors=True)
+        shutil.rmtree(held.directory.path, ignore_errors=True)
+        if not any(other.directory.outputs == held.directory.outputs for other in self._held.values()):
+            _unlink(os.path.join(held.directory.outputs, _STEPS))
 
     # --- launches -----------------------------------------------------------------------------------------------------
 
@@ -234,6 +234,7 @@ class Worker:
         if look:
             self._looked_at = now
         by_folder: dict[str, list[Shim]] = {}
+        self._slots.take_back(ended)
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for handle, held in list(self._held.items()):
@@ -311,7 +312,7 @@ class Worker:
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         return LocalNodeRuns(
-            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._forker.spawn, self._ends.add)
+            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._slots.spawn, self._ends.add)
         )
 
     def _end_all(self) -> None:
@@ -342,6 +343,24 @@ def _map_devices(job: dict[str, Any]) -> dict[str, Any]:
     return {**job, "placements": places}
 
 
+def _link_steps(directory: RunDirectory) -> None:
+    """Have the job's steps found by its number too, as clients do that clear their environment."""
+    place = os.path.join(directory.outputs, _STEPS)
+    _unlink(place)
+    try:
+        os.symlink(os.path.join(directory.path, _STEPS), place)
+    except OSError:
+        # The environment of the job names them.
+        pass
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
 def _drain(fd: int) -> None:
     try:
         while os.read(fd, 65536):
@@ -359,8 +378,8 @@ def main(words: Sequence[str]) -> int:
     except OSError:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
-    forker = Forker()
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), forker)
+    slots = Slots()
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots)
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:

@@ -33,7 +33,7 @@ PLACES = [
     ("forker.node_records", "take_claim", "EMFILE"),
     ("shim", "fork_child", "EAGAIN"),
     ("gated_child", "_open_files", "ENFILE"),
-    ("gated_child", "_execute", "ENOMEM"),
+    ("gated_child", "start_program", "ENOMEM"),
 ]
 
 

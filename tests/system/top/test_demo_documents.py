@@ -24,6 +24,7 @@ name: rollout
 resources: {cpus: 0.1}
 run: sleep 600
 """
+POOL = "pool: {workers: 1}\nresources: {cpus: 1}\n"
 NIGHTLY = "name: nightly\ncron: 0 3 * * *\nrun: 'true'\n"
 MAPS = ("options", "fields", "states", "values")
 """Keys whose values are of no fixed shape."""
@@ -79,6 +80,8 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
     span.submit(write_watch("save 1; save 2"))
     (span.folder / "nightly.yaml").write_text(NIGHTLY)
     span.run("submit", str(span.folder / "nightly.yaml"))
+    (span.folder / "pool.yaml").write_text(POOL)
+    span.run("pool", "apply", "-p", "warm", str(span.folder / "pool.yaml"))
     with Client(environment=span.environment, autostart=False) as client:
         wait_until(lambda: client.show(group)["state"] == "RUNNING", 30)
         wait_until(lambda: client.show(failed)["state"] == "FAILED", 30)
@@ -103,6 +106,8 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
         check_same(client.nodes(), demo.nodes())
         check_same(client.clusters(), demo.clusters())
         check_same(client.schedules(), demo.schedules())
+        span.wait_until(lambda: client.pools()[0]["state"] == "READY", 30, "a worker")
+        check_same(client.pools(), demo.pools())
         span.wait_until(lambda: client.watches() and client.watches()[0]["best_score"], 30, "a score")
         check_same(client.watches(), demo.watches())
         check_same(client.evals(str(client.watches()[0]["job"])), demo.evals(str(demo.watches()[0]["job"])))
@@ -110,3 +115,4 @@ def test_documents_have_the_keys_of_a_real_daemons(span: Any, wait_until: Callab
         check_same(client.check("local"), demo.check("local"))
         check_same(client.login("local"), demo.login("local"))
     span.run("scancel", group, array)
+    span.run("pool", "delete", "warm", "--cancel")

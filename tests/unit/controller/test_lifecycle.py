@@ -235,7 +235,7 @@ def test_a_launch_that_comes_while_the_observer_turns_round_is_seen(monkeypatch:
         await start_job(bench)
         await turn()
         observer = bench.controller.observer
-        ask = observer._cursors
+        ask = observer._list_cursors
         count: list[bool] = []
 
         def look_away(cluster: Cluster) -> dict[str, str]:
@@ -245,7 +245,7 @@ def test_a_launch_that_comes_while_the_observer_turns_round_is_seen(monkeypatch:
                 observer.wake(cluster.name)
             return since
 
-        monkeypatch.setattr(observer, "_cursors", look_away)
+        monkeypatch.setattr(observer, "_list_cursors", look_away)
         bench.cluster.tell("1.0", events.TaskReady(bench.clock.now, "one", 0))
         await until(lambda: bool(count))
         asked = bench.cluster.asked

@@ -144,6 +144,7 @@ class FakeSource:
         self.evaluations_of: dict[str, list[dict[str, Any]]] = {}
         """The watches of jobs, by job."""
         self.schedule_list: list[dict[str, Any]] = []
+        self.pool_list: list[dict[str, Any]] = []
         self.past: list[JobRow] = []
         self.put(*rows)
 
@@ -291,6 +292,15 @@ class FakeSource:
     def ping(self) -> dict[str, Any]:
         """As the client."""
         return {"version": "0.1.0", "problems": []}
+
+    def pools(self, name: str = "") -> list[dict[str, Any]]:
+        """As the client."""
+        return [pool for pool in self.pool_list if name in ("", pool["name"])]
+
+    def drain_pool(self, name: str, workers: Sequence[int] = ()) -> dict[str, Any]:
+        """As the client."""
+        self._order("drain_pool", (name, tuple(workers)))
+        return self.pools(name)[0]
 
     def schedules(self) -> list[dict[str, Any]]:
         """As the client."""

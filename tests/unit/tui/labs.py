@@ -38,6 +38,20 @@ def schedule(number: int, name: str = "nightly", **more: Any) -> dict[str, Any]:
     return {"id": number, "name": name, **facts, **times, **counts, **last, **more}
 
 
+def pool(name: str, *workers: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A pool of one to four workers with seven jobs that wait."""
+    sizes = {"min_workers": 1, "max_workers": 4, "wanted": len(workers), "generation": 1}
+    counts = {"waiting": 7, "running": sum(len(worker["jobs"]) for worker in workers)}
+    rest = {"user": "ana", "state": "READY", "message": "", "created_at": NOW - 90000}
+    return {"name": name, "workers": list(workers), **sizes, **counts, **rest, **more}
+
+
+def worker(pool: str, job: int, *jobs: int, **more: Any) -> dict[str, Any]:
+    """A worker that has been ready for an hour and holds these jobs."""
+    place = {"cluster": "leo", "node": "n1", "generation": 1, "since": NOW - 3600, "ends_at": None, "reason": ""}
+    return {"job": job, "name": f"{pool}-{job}", "state": "READY", "jobs": list(jobs), **place, **more}
+
+
 def select(rows: Sequence[JobRow], wanted: JobFilter) -> list[JobRow]:
     """What the daemon selects of a history: what was submitted in time, the newest by id, in the order of listings."""
     chosen = [
@@ -168,6 +182,15 @@ def make_lab() -> Lab:
     source.schedule_list = [
         schedule(3, missed_runs=2, owed_runs=1, skipped_runs=1, message="2 runs were missed", message_at=NOW - 100),
         schedule(4, "weekly", paused=True, next_due=None, last_job=None, last_state="", last_run_at=None, runs=0),
+    ]
+    source.pool_list = [
+        pool(
+            "gpu",
+            worker("gpu", 41, 57, 58, ends_at=NOW + 7300),
+            worker("gpu", 42, state="SILENT", cluster="kube", node="k1"),
+            worker("gpu", 43, state="PENDING", node="", reason="Priority"),
+        ),
+        pool("bare", state="FAILED", waiting=0, message="worker 9 ended as FAILED before it was ready"),
     ]
     source.evaluations_of = {"1": make_watches()}
     source.past = [

@@ -79,6 +79,7 @@ def make_hostile(text: str) -> Lab:
     source.cluster_list = spoil(source.cluster_list, text)
     source.evaluations_of = spoil(source.evaluations_of, text)
     source.schedule_list = spoil(source.schedule_list, text)
+    source.pool_list = spoil(source.pool_list, text)
     source.silent = {f"kube{text}": text}
     source.findings = {f"leo{text}": spoil(source.findings["leo"], text)}
     facts = {"id": 1, "name": text, "user": text, "cluster": text, "command": text, "work_dir": text, "comment": text}
@@ -130,7 +131,7 @@ async def look_everywhere(app: TopApp, pilot: Pilot[int]) -> list[str]:
         if keys == "o":
             await see("slash", *"line", "enter")
         await close()
-    for key in ("2", "4", "5", "6", "7"):
+    for key in ("2", "3", "4", "5", "6", "7"):
         await see(key)
         if key == "2":
             await settle(pilot, lambda: len(app.place.query_one(LineTable).lines) > 2)
@@ -138,9 +139,11 @@ async def look_everywhere(app: TopApp, pilot: Pilot[int]) -> list[str]:
             await see("m", "e")
             await close()
         await see("end")
-        await see("enter")
-        await close()
-        if key == "7":
+        if key != "3":
+            # There it leads to the queue.
+            await see("enter")
+            await close()
+        if key in ("3", "7"):
             await see("D")
             await close()
     await see("1")
@@ -168,7 +171,7 @@ def test_no_text_from_outside_reaches_the_terminal_as_it_came(name: str, leaks: 
             return seen, "".join(driver.data)
 
     seen, written = asyncio.run(run())
-    assert {"queue", "evaluations", "nodes", "history", "clusters", "schedules"} <= set(seen)
+    assert {"queue", "evaluations", "pools", "nodes", "history", "clusters", "schedules"} <= set(seen)
     assert {"OrderDialog", "LogScreen", "TextScreen", "HelpScreen", "Palette", "CheckScreen"} <= set(seen), seen
     screen = Screen(*SIZE)
     screen.feed(written.encode())

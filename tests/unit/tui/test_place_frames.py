@@ -15,7 +15,14 @@ from tests.unit.tui.stories import settle
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.places.list_place import ListPlace
 
-PLACES = {"evaluations": ("2", 14), "nodes": ("4", 8), "history": ("5", 6), "clusters": ("6", 3), "schedules": ("7", 2)}
+PLACES = {
+    "evaluations": ("2", 14),
+    "pools": ("3", 5),
+    "nodes": ("4", 8),
+    "history": ("5", 6),
+    "clusters": ("6", 3),
+    "schedules": ("7", 2),
+}
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry
         "wanted": facts.wanted,
         "generation": facts.generation,
         "waiting": count_waiting(jobs, entry.name),
-        "running": sum(each.job.live for each in jobs),
+        "running": sum(each.job.live and each.job.array is None for each in jobs),
         "message": facts.message,
         "created_at": facts.created_at,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,8 @@ SETUP_SECONDS = 1200.0
 """How long a worker may take from its start until it is ready; then it is ended."""
 _LOOK_SECONDS = 0.2
 """Seconds between two looks at a pool whose jobs change all the time."""
+_LOOK_TIMES = 20
+"""How many times as long as the last look took the next is away: one at 100,000 jobs takes a while."""
 _DRAIN_SECONDS = 2.0
 """Seconds between two looks at a pool with closed workers that hold jobs."""
 _AGAIN_SECONDS = 5.0
@@ -72,6 +75,9 @@ class Pools:
         self._pools: dict[str, PoolEntry] = {}
         self._started = False
         self._look_at: dict[str, float] = {}
+        self._look_took: dict[str, float] = {}
+        self._workers: dict[str, dict[int, JobEntry]] = {}
+        """The workers of each pool that are not over."""
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -87,6 +93,8 @@ class Pools:
     def start(self) -> None:
         """Look after the pools; the jobs are loaded by now."""
         self._started = True
+        for job in self.recorder.registry:
+            self._note_worker(job)
         for entry in self._pools.values():
             self._declare(entry)
             self._look_soon(entry.name)
@@ -104,7 +112,7 @@ class Pools:
         chosen = [self._find(name)] if name else [self._pools[each] for each in sorted(self._pools)]
         now, jobs = self.recorder.clock(), list(self.recorder.registry)
         return [
-            describe_pool(entry, list_workers(jobs, entry.name), [j for j in jobs if j.cluster == entry.name], now)
+            describe_pool(entry, self._list_workers(entry.name), [j for j in jobs if j.cluster == entry.name], now)
             for entry in chosen
         ]
 
@@ -166,7 +174,7 @@ class Pools:
     async def drain(self, name: str, workers: list[int]) -> dict[str, Any]:
         """Give workers no more jobs, and end each when it holds none; others take their places. Without any: all."""
         entry = self._find(name)
-        known = [each.job.id for each in list_workers(self.recorder.registry, name)]
+        known = [each.job.id for each in self._list_workers(name)]
         for worker in workers:
             if worker not in known:
                 raise NotFound(
@@ -260,16 +268,31 @@ class Pools:
     def follow(self, before: Job | None, entry: JobEntry) -> None:
         """A job has changed: a worker, or one that is in a pool."""
         worker = entry.job.spec.worker
+        if worker is not None:
+            self._note_worker(entry)
         if not self._started or (worker is None and entry.cluster not in self._pools):
             return
         if worker is None:
-            self._look_soon(entry.cluster)
+            self._look_soon(entry.cluster, max(_LOOK_SECONDS, _LOOK_TIMES * self._look_took.get(entry.cluster, 0.0)))
         elif worker.pool in self._pools:
             pool = self._pools[worker.pool]
             if entry.job.over and (before is None or not before.over):
                 self._declare(pool)
                 self.recorder.spawn(self._note_end(pool, entry.job), f"the end of a worker of {worker.pool}")
             self._look_soon(worker.pool)
+
+    def _note_worker(self, entry: JobEntry) -> None:
+        worker = entry.job.spec.worker
+        if worker is None:
+            return
+        workers = self._workers.setdefault(worker.pool, {})
+        if entry.job.over:
+            workers.pop(entry.job.id, None)
+        else:
+            workers[entry.job.id] = entry
+
+    def _list_workers(self, pool: str) -> list[JobEntry]:
+        return list_workers(self._workers.get(pool, {}).values(), pool)
 
     async def _note_end(self, pool: PoolEntry, job: Job) -> None:
         """Count a worker that ended before it was ready, by itself."""
@@ -305,12 +328,13 @@ class Pools:
             self._look_soon(name, max(_LOOK_SECONDS, wake_at - self.recorder.clock()))
 
     async def _carry_out(self, entry: PoolEntry) -> float | None:
-        now, jobs = self.recorder.clock(), list(self.recorder.registry)
-        workers = list_workers(jobs, entry.name)
+        now, jobs, begun = self.recorder.clock(), list(self.recorder.registry), time.thread_time()
+        workers = self._list_workers(entry.name)
         if entry.facts.ending and not workers and not any(j.cluster == entry.name and not j.job.over for j in jobs):
             await self._remove(entry)
             return None
         view = view_pool(entry, workers, count_waiting(jobs, entry.name), now)
+        self._look_took[entry.name] = time.thread_time() - begun
         plan = plan_workers(view, now)
         await self._store_plan(entry, plan)
         self._declare(entry)
@@ -350,7 +374,7 @@ class Pools:
 
     def _declare(self, entry: PoolEntry) -> None:
         """Tell the adapter which workers there are."""
-        facts, found, now = entry.facts, list_workers(self.recorder.registry, entry.name), self.recorder.clock()
+        facts, found, now = entry.facts, self._list_workers(entry.name), self.recorder.clock()
         declared = []
         for each in found:
             worker = each.job.spec.worker

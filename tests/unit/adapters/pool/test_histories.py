@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order, Report, SomeUnanswered
+from overspan.adapters.cursors import Cursors
 from overspan.adapters.pool import cluster
 from overspan.adapters.pool.cluster import PoolCluster
 from overspan.bridge.model.errors import Denied
@@ -69,6 +70,8 @@ class Histories(RuleBasedStateMachine):
     """The machine; each rule is one step of somebody."""
 
     folder: Path
+    live = True
+    """Whether the pool is given cursors that tell what has moved, as by the daemon."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,6 +81,7 @@ class Histories(RuleBasedStateMachine):
         self.runs: list[str] = []
         """Every launch that any worker has ever begun."""
         self.number = 100
+        self.cursors = Cursors()
         self.pool = self.open()
 
     def open(self) -> PoolCluster:
@@ -90,6 +94,14 @@ class Histories(RuleBasedStateMachine):
 
     def list_cursors(self) -> dict[str, str]:
         return {name(each.job): each.cursor for each in self.jobs.values() if each.accepted and not each.over}
+
+    def note_cursors(self) -> dict[str, str]:
+        stored = self.list_cursors()
+        for handle, cursor in stored.items():
+            self.cursors.put(handle, cursor)
+        for handle in self.cursors.keys() - stored.keys():
+            self.cursors.leave(handle)
+        return self.cursors if self.live else stored
 
     def find_launch(self, handle: str) -> Launch | None:
         stored = self.jobs.get(int(handle.partition(".")[0]))
@@ -126,7 +138,7 @@ class Histories(RuleBasedStateMachine):
     @rule(stored=st.booleans())
     def observe(self, stored: bool) -> None:
         """Read the reports; where the store fails, nothing is kept of them."""
-        found = self.call(lambda: self.pool.observe(self.list_cursors(), 0))
+        found = self.call(lambda: self.pool.observe(self.note_cursors(), 0))
         for report in found.reports if stored else ():
             self.keep(report)
 
@@ -343,9 +355,10 @@ def line(kind: str) -> str:
     return json.dumps(documents[kind]) + "\n"
 
 
-def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("live", [False, True], ids=["cursors", "what has moved"])
+def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.0)
-    kind: Any = type("Machine", (Histories,), {"folder": tmp_path})
+    kind: Any = type("Machine", (Histories,), {"folder": tmp_path, "live": live})
     machine = kind.TestCase
     machine.settings = settings(
         max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]

@@ -1,0 +1,91 @@
+"""The folder of a worker for what ends with it: plans, journals and records of its launches, in memory where it can be.
+
+Nothing there has to survive the machine, and a file in memory costs a hundredth of one on a disk. A worker holds the
+lock of its folder while it lives; what a killed one has left is removed by the next that starts on the node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+
+MEMORY = "/dev/shm"
+LEAST_BYTES = 256 << 20
+"""Free bytes without which the file system in memory is left to the jobs."""
+_PREFIX = "span-pool-"
+_LOCK = "lock"
+
+
+class PrivateFolder:
+    """One folder in memory and one on the disk, each made when it is first used; removed by `remove`."""
+
+    def __init__(self, memory: str = MEMORY) -> None:
+        self._memory = memory
+        self._folders: dict[str, tuple[str, int]] = {}
+
+    def make(self, handle: str) -> str:
+        """A new folder for a launch, in memory while there is room. Raises OSError."""
+        root = self._memory if has_room(self._memory) else tempfile.gettempdir()
+        if root not in self._folders:
+            sweep(root)
+            self._folders[root] = _create(root)
+        path = os.path.join(self._folders[root][0], handle)
+        shutil.rmtree(path, ignore_errors=True)
+        os.mkdir(path, 0o700)
+        return path
+
+    def remove(self) -> None:
+        """Remove all."""
+        for path, lock in self._folders.values():
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+        self._folders.clear()
+
+
+def has_room(folder: str) -> bool:
+    """Whether a file system has room, and lets programs be started: scripts of jobs are there."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    usable = os.access(folder, os.W_OK) and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY)
+    return usable and found.f_bavail * found.f_frsize >= LEAST_BYTES and found.f_favail > 0
+
+
+def sweep(root: str) -> None:
+    """Remove the folders of workers that live no more. Never fails."""
+    for name in _list(root):
+        path = os.path.join(root, name)
+        try:
+            if os.lstat(path).st_uid != os.getuid():
+                continue
+            lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            # Its worker lives.
+            pass
+        finally:
+            os.close(lock)
+
+
+def _list(root: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(root) if name.startswith(_PREFIX)]
+    except OSError:
+        return []
+
+
+def _create(root: str) -> tuple[str, int]:
+    """A folder that has its lock before others may find it by its name."""
+    path = tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=root)
+    lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    shown = os.path.join(root, os.path.basename(path)[1:])
+    os.rename(path, shown)
+    return shown, lock

@@ -1,0 +1,74 @@
+"""The private folder of a worker: where it is, and what becomes of those that killed workers have left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from overspan.bridge.runtime.pool import private_folder
+from overspan.bridge.runtime.pool.private_folder import PrivateFolder, has_room, sweep
+
+
+@pytest.fixture(autouse=True)
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for what is not in memory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(private_folder, "LEAST_BYTES", 1)
+    return folder
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    return folder
+
+
+def test_each_launch_has_a_new_folder_and_all_are_removed(memory: Path) -> None:
+    private = PrivateFolder(str(memory))
+    first, second = private.make("7.0"), private.make("7.1")
+    assert os.path.dirname(first) == os.path.dirname(second) and os.stat(first).st_mode & 0o777 == 0o700
+    Path(first, "plan").write_text("secret")
+    assert os.listdir(private.make("7.0")) == []
+    private.remove()
+    assert os.listdir(memory) == []
+
+
+def test_a_launch_goes_to_the_disk_while_there_is_no_room_in_memory(
+    memory: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = PrivateFolder(str(memory))
+    assert private.make("1.0").startswith(str(memory))
+    monkeypatch.setattr(private_folder, "LEAST_BYTES", 1 << 62)
+    assert private.make("2.0").startswith(str(disk))
+    private.remove()
+    assert os.listdir(memory) == os.listdir(disk) == []
+    assert not has_room(str(memory / "missing"))
+
+
+def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_has_is_not(memory: Path) -> None:
+    living, killed = PrivateFolder(str(memory)), PrivateFolder(str(memory))
+    kept, left = living.make("1.0"), killed.make("2.0")
+    for _, lock in killed._folders.values():
+        os.close(lock)
+    (memory / "span-pool-of-nobody").mkdir()
+    sweep(str(memory))
+    assert os.path.isdir(kept) and not os.path.exists(left)
+    assert (memory / "span-pool-of-nobody").is_dir()
+    living.remove()
+
+
+def test_the_next_worker_removes_it(memory: Path) -> None:
+    killed = PrivateFolder(str(memory))
+    left = killed.make("2.0")
+    for _, lock in killed._folders.values():
+        os.close(lock)
+    other = PrivateFolder(str(memory))
+    other.make("3.0")
+    assert not os.path.exists(left)
+    other.remove()
