@@ -95,7 +95,7 @@ def run_trial(client: Client, clusters: Sequence[str], options: Mapping[str, Any
         raise TrialFailed(late, remedy="--timeout waits longer; the trial is cancelled")
     found = client.reach.conclude(ref)
     if outcome.state != "COMPLETED":
-        remedy = "pods need an image with python3: --image IMAGE" if outcome.exit_code == NOT_FOUND else ""
+        remedy = "both sides need python3; --image IMAGE names an image for pods" if outcome.exit_code == NOT_FOUND else ""
         raise TrialFailed(f"the trial failed: {explain_end(client, ref, outcome)}", remedy=remedy)
     works = bool(found["findings"]) and not found["gaps"] and all(each["works"] for each in found["findings"])
     return {
