@@ -18,8 +18,9 @@ from overspan.bridge.client.submission import make_submission
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError, Rejected
 
 SECONDS = 300
-NOT_FOUND = 127
+_NO_PROGRAM = 127
 """What a shell exits with where a program is not there (POSIX, 2.8.2)."""
+_NO_PYTHON = "both sides need python3; --image IMAGE names an image for pods"
 _MOST_PORTS = 32
 _HOST_NETWORK = "`kubernetes: {host_network: true}`"
 
@@ -95,7 +96,7 @@ def run_trial(client: Client, clusters: Sequence[str], options: Mapping[str, Any
         raise TrialFailed(late, remedy="--timeout waits longer; the trial is cancelled")
     found = client.reach.conclude(ref)
     if outcome.state != "COMPLETED":
-        remedy = "pods need an image with python3: --image IMAGE" if outcome.exit_code == NOT_FOUND else ""
+        remedy = _NO_PYTHON if outcome.exit_code == _NO_PROGRAM else ""
         raise TrialFailed(f"the trial failed: {explain_end(client, ref, outcome)}", remedy=remedy)
     works = bool(found["findings"]) and not found["gaps"] and all(each["works"] for each in found["findings"])
     return {
