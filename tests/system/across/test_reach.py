@@ -85,7 +85,7 @@ def test_both_ways_are_tried_and_plans_show_what_is_known(lab: Lab) -> None:
     lines = check(lab).splitlines()
     assert [line.split("  ")[1:2] for line in lines[:2]] == [[" leo to kube, port 7001"], [" kube to leo, port 7001"]]
     assert lines[2:] == ["Groups over leo and kube reach each other as they are."]
-    lab.kill_daemon()
+    lab.run("shutdown")
     plan = lab.run("plan", str(group))
     assert "# reach: leo reaches kube on port 7001 (node1 to 10.214." in plan.stdout
     assert "not known" not in plan.stdout + plan.stderr

@@ -17,6 +17,8 @@ DEFAULT_PORTS = (29500,)
 LISTEN_SECONDS = 15
 """How long each side tries; both begin within seconds of each other."""
 TASK_SECONDS = 120
+SLACK_SECONDS = 60
+"""By which the job's own deadline comes after that of whoever waits for it."""
 _ASKED = {"cpus": 1, "memory": "100M"}
 _ASKED_OF_PODS = {"cpus": 0.1, "memory": "100M"}
 
@@ -40,8 +42,8 @@ def write_trial(request: TrialRequest, pod_clusters: Collection[str]) -> str:
     header = {
         "name": "reach-{id}",
         "execution": "parallel",
-        # Whoever waits for it may be killed.
-        "deadline": f"now+{request.seconds + TASK_SECONDS}seconds",
+        # Whoever waits for it may be killed, and otherwise cancels it first.
+        "deadline": f"now+{request.seconds + TASK_SECONDS + SLACK_SECONDS}seconds",
     }
     tasks = []
     for name, peer, cluster in zip(TASKS, reversed(TASKS), request.clusters, strict=True):
