@@ -259,7 +259,7 @@ def list_files(top: str, below: str = "", *, fresh: bool = False) -> Iterator[tu
                 continue
 
 
-def _ask(entry: "os.DirEntry[str]") -> os.stat_result:
+def _ask(entry: os.DirEntry[str]) -> os.stat_result:
     """What the server of a file says of it; what is known here where it may not be read. Raises OSError."""
     try:
         fd = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
