@@ -89,6 +89,12 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
 def list_members(launch: Launch) -> list[PartLaunch]:
     """The native jobs that a set begins with. Raises InvalidRequest for a group that has to be one allocation."""
     for task in launch.job.spec.tasks:
+        if task.storage:
+            raise InvalidRequest(
+                f"the task {task.name!r} mounts object stores, which is done in one allocation, and this group has one "
+                "for each task",
+                remedy="have all tasks ask for nodes of one kind, or mount a volume",
+            )
         if task.share:
             raise InvalidRequest(
                 f"the task {task.name!r} shares the nodes of {task.share!r}, which are another job's in a set",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.model.spec import Form, JobSpec, RestartScope, TaskSpec
 
 
 def is_group(job: Job) -> bool:
@@ -36,13 +36,14 @@ def _needs_supervisor(task: TaskSpec) -> bool:
 def find_mount_obstacle(spec: JobSpec) -> str:
     """Why a job with this specification can have no object stores; empty where it can.
 
-    The data mover is on the allocation's first node, and elsewhere it would see what is written too late.
+    One data mover, on the allocation's first node, moves the data of all nodes. The parts of a set have an allocation
+    each, and one run directory.
     """
-    if len(spec.tasks) > 1 or spec.group or spec.across:
-        return "object stores are mounted there for jobs of one task"
-    if spec.tasks[0].num_nodes > 1:
-        return "object stores are mounted there for tasks of one node"
-    if spec.tasks[0].image:
+    if spec.across:
+        return "object stores are not mounted there for jobs across clusters"
+    if len(spec.tasks) > 1 and RestartScope.TASK in (spec.restart, *(task.restart for task in spec.tasks)):
+        return "object stores are not mounted there where tasks restart by themselves (`restart: task`)"
+    if any(task.image and task.storage for task in spec.tasks):
         return "object stores are not mounted in images there"
     return ""
 

@@ -23,9 +23,10 @@ def check_storage(spec: JobSpec, clusters: Sequence[Cluster], stores: Mapping[st
     """
     faults: list[InvalidRequest] = []
     tasks = []
+    spec = _settle_modes(spec, clusters)
     for task in spec.tasks:
         mounts = []
-        for mount in (_settle_mode(each, clusters) for each in task.storage):
+        for mount in task.storage:
             try:
                 for cluster in clusters:
                     _check_mode(mount, cluster)
@@ -53,6 +54,15 @@ def note_storage(wanted: JobSpec, checked: JobSpec) -> tuple[str, ...]:
         for before, after in pairs
         if before.mode is not after.mode
     )
+
+
+def _settle_modes(spec: JobSpec, clusters: Sequence[Cluster]) -> JobSpec:
+    """The spec with the modes that mounts are carried out in, by which obstacles are found."""
+    tasks = (
+        replace(task, storage=tuple(_settle_mode(mount, clusters) for mount in task.storage)) if task.storage else task
+        for task in spec.tasks
+    )
+    return replace(spec, tasks=tuple(tasks))
 
 
 def _settle_mode(mount: StorageMount, clusters: Sequence[Cluster]) -> StorageMount:

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from overspan.bridge.model.spec import TaskSpec
 
 FOLDER = "mounts"
 TICKETS = "tickets"
+_LOOK = 0.2
 _STORAGE = re.compile(r"/data/[0-9]+/[0-9a-f]{16}/files$")
 
 
@@ -90,6 +92,23 @@ def remove_links(links: Mapping[str, str]) -> None:
         with suppress(OSError):
             if os.readlink(target) == source:
                 os.unlink(target)
+
+
+def await_links(links: Mapping[str, str], seconds: float) -> None:
+    """Wait so long until links that another machine has made are seen here. Raises OSError with a sentence."""
+    deadline = time.monotonic() + seconds
+    for target, source in links.items():
+        # A network file system may remember for a while that there was nothing.
+        while not os.path.exists(source) or os.path.realpath(target) != os.path.realpath(source):
+            if time.monotonic() > deadline:
+                raise OSError(
+                    errno.ENOENT,
+                    "what was brought from the store is not seen here; mount it in a shared folder",
+                    target,
+                )
+            with suppress(OSError):
+                os.scandir(os.path.dirname(target)).close()
+            time.sleep(_LOOK)
 
 
 def _remove_dangling(target: str) -> None:

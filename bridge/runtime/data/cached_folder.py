@@ -18,7 +18,14 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
-from overspan.bridge.runtime.data.publication import SendStep, UnsentFile, is_marker, order_removals, plan_steps
+from overspan.bridge.runtime.data.publication import (
+    SendStep,
+    UnsentFile,
+    is_marker,
+    name_covered,
+    order_removals,
+    plan_steps,
+)
 from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
@@ -27,6 +34,10 @@ PART_ENDING = ".overspan-part"
 """The end of the names of files that are being fetched."""
 PATIENCE = 10.0
 """Seconds without a write after which a file is sent although somebody has it open, such as a log."""
+
+
+SKEW = 5.0
+"""Seconds that the clocks of machines which write one folder may be apart."""
 
 
 class SeenFile(NamedTuple):
@@ -44,7 +55,11 @@ class Senders(NamedTuple):
 
 
 class CachedFolder:
-    """The uploader of one folder; used by one thread."""
+    """The uploader of one folder; used by one thread.
+
+    Programs of other machines write to a `shared` one, on a network file system: what this machine remembers of files
+    there may be old, and their times are of several clocks.
+    """
 
     def __init__(
         self,
@@ -56,7 +71,9 @@ class CachedFolder:
         markers: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
         peers: Optional[Peers] = None,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._peers = peers
         self.path = path
         self.state = state
@@ -67,11 +84,14 @@ class CachedFolder:
         self._clock = clock
         self._folder = _identify(path)
 
-    def scan(self) -> dict[str, SeenFile]:
-        """All files as they are now. Raises OSError where the folder itself is gone: then nothing is concluded."""
+    def scan(self, *, ended: bool = False) -> dict[str, SeenFile]:
+        """All files as they are now, also on other machines where who wrote them has `ended`.
+
+        Raises OSError where the folder itself is gone: then nothing is concluded.
+        """
         if _identify(self.path) != self._folder:
             raise FileNotFoundError(errno.ENOENT, "the folder was removed or replaced", self.path)
-        return dict(list_files(self.path))
+        return dict(list_files(self.path, fresh=ended and self._shared))
 
     def list_unsent(self, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Those of them that the store does not have as they are."""
@@ -93,7 +113,8 @@ class CachedFolder:
             UnsentFile(name, file.size, file.written, self._is_settled(name, file, now, ended))
             for name, file in waiting.items()
         ]
-        refused = self._send_steps(plan_steps(unsent, self._markers), seen, ended, going_on)
+        steps = plan_steps(unsent, self._markers, int(SKEW * 1e9) if self._shared else 0)
+        refused = self._send_steps(steps, seen, ended, going_on)
         if not going_on():
             return
         for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
@@ -138,11 +159,20 @@ class CachedFolder:
         return {name: file for name, file in files.items() if not is_marker(name, self._markers)}
 
     def _agree(self, names: Sequence[str], seen: Mapping[str, SeenFile], ended: bool) -> bool:
-        """Whether the nodes that write the folder too have sent what markers among these files speak of."""
-        peers = self._peers
-        return peers is None or all(
-            peers.agree(name, seen[name], ended=ended) for name in names if is_marker(name, self._markers)
-        )
+        """Whether all that markers among these files speak of is sent, as far as other machines have written it."""
+        peers, marks = self._peers, [name for name in names if is_marker(name, self._markers)]
+        if self._shared and not all(self._knows_all(name, seen) for name in marks):
+            return False
+        return peers is None or all(peers.agree(name, seen[name], ended=ended) for name in marks)
+
+    def _knows_all(self, marker: str, seen: Mapping[str, SeenFile]) -> bool:
+        """Whether this look saw all that other machines had written before a marker, as it is; else the next one does.
+
+        To ask the server for each file at each look would cost too much.
+        """
+        until = seen[marker].written + int(SKEW * 1e9)
+        files = list_files(self.path, name_covered(marker), fresh=True)
+        return all(seen.get(name) == file for name, file in files if name == marker or file.written <= until)
 
     def _send_file(self, name: str) -> bool:
         """Send a file; False where it changes meanwhile, and is not in the store as it is now."""
@@ -204,9 +234,13 @@ def _identify(path: str) -> Optional[tuple[int, int]]:
     return status.st_dev, status.st_ino
 
 
-def list_files(top: str) -> Iterator[tuple[str, SeenFile]]:
-    """All files below a folder, by their names there. Links to files are files; links to folders are not followed."""
-    folders = [""]
+def list_files(top: str, below: str = "", *, fresh: bool = False) -> Iterator[tuple[str, SeenFile]]:
+    """All files below a folder, by their names there. Links to files are files; links to folders are not followed.
+
+    `below` is a part of it, with a slash at its end. `fresh`: each file is opened, so that a network file system asks
+    its server how it is (nfs(5), close-to-open cache consistency). Folders are opened in any case.
+    """
+    folders = [below]
     while folders:
         folder = folders.pop()
         try:
@@ -219,7 +253,19 @@ def list_files(top: str) -> Iterator[tuple[str, SeenFile]]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{name}/")
                 elif entry.is_file() and not name.endswith(PART_ENDING):
-                    status = entry.stat()
+                    status = _ask(entry) if fresh else entry.stat()
                     yield name, SeenFile(status.st_size, status.st_mtime_ns)
             except FileNotFoundError:
                 continue
+
+
+def _ask(entry: os.DirEntry[str]) -> os.stat_result:
+    """What the server of a file says of it; what is known here where it may not be read. Raises OSError."""
+    try:
+        fd = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        return entry.stat()
+    try:
+        return os.fstat(fd)
+    finally:
+        os.close(fd)

@@ -72,6 +72,8 @@ class Mover:
         self._root = root
         self._private = root == directory.path
         """Whether nobody else uses the root: then nothing is kept there after the end."""
+        self._shared = self._private and (len(job.spec.tasks) > 1 or job.spec.tasks[0].num_nodes > 1)
+        """Whether programs of several machines write the folders."""
         self._job = job
         self._senders = Senders(ThreadPoolExecutor(_FILES_AT_ONCE), ThreadPoolExecutor(_PARTS_AT_ONCE))
         self._uploaders: dict[str, Uploader] = {}
@@ -169,8 +171,16 @@ class Mover:
 
     def _start_uploader(self, folder: MountFolder, store: ObjectStore, place: FetchPlace) -> None:
         peers = None if self._place is None else Peers(store, self._place, os.path.basename(folder.path))
-        markers = folder.mount.markers
-        cached = CachedFolder(folder.files, store, folder.url.key, place.state, self._senders, markers, peers=peers)
+        cached = CachedFolder(
+            folder.files,
+            store,
+            folder.url.key,
+            place.state,
+            self._senders,
+            folder.mount.markers,
+            peers=peers,
+            shared=self._shared,
+        )
         uploader = Uploader(cached, self._collect, self.log)
         self._uploaders[folder.path] = uploader
         uploader.start()

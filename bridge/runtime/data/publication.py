@@ -36,17 +36,21 @@ class SendStep(NamedTuple):
     names: tuple[str, ...]
 
 
-def plan_steps(files: Iterable[UnsentFile], markers: Collection[str] = ()) -> list[SendStep]:
+def plan_steps(files: Iterable[UnsentFile], markers: Collection[str] = (), skew: int = 0) -> list[SendStep]:
     """The steps that can be taken now, in order. Files that are being written are left for later, and so is a marker
     that comes after one of them.
+
+    `skew` is how far the clocks that the times are of may be apart, in nanoseconds: what was written so soon after a
+    marker may have been written before it.
     """
-    return _Planner(files, frozenset(markers)).plan()
+    return _Planner(files, frozenset(markers), skew).plan()
 
 
 class _Planner:
     """Makes the steps of one look at a folder."""
 
-    def __init__(self, files: Iterable[UnsentFile], markers: frozenset[str]) -> None:
+    def __init__(self, files: Iterable[UnsentFile], markers: frozenset[str], skew: int) -> None:
+        self._skew = skew
         self._files = sorted(files, key=lambda file: (file.written, file.name))
         self._named = markers
         # The inner one first: what two of them speak of is for that one.
@@ -94,10 +98,16 @@ class _Planner:
 
         Of two markers, the one in the inner folder, or the earlier one, comes first.
         """
-        folder = marker.name[: marker.name.rfind("/") + 1]
-        if file.name == marker.name or not file.name.startswith(folder) or file.written > marker.written:
+        if file.name == marker.name or not file.name.startswith(name_covered(marker.name)):
             return False
-        return not self._is_marker(file) or _rank(file) < _rank(marker)
+        if self._is_marker(file):
+            return file.written <= marker.written and _rank(file) < _rank(marker)
+        return file.written <= marker.written + self._skew
+
+
+def name_covered(marker: str) -> str:
+    """The folder that a marker speaks of, with a slash at its end; empty where that is the whole."""
+    return marker[: marker.rfind("/") + 1]
 
 
 def _rank(marker: UnsentFile) -> tuple[int, int, str]:

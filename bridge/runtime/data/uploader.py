@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Callable, Optional
 
 from overspan.bridge.model.records import NamedTuple
@@ -77,7 +77,7 @@ class Uploader:
         self._wake.set()
         self._thread.join()
         try:
-            return count_bytes(self._folder.list_unsent(self._folder.scan()))
+            return count_bytes(self._folder.list_unsent(self._folder.scan(ended=True)))
         except OSError:
             return 0
 
@@ -115,8 +115,11 @@ class Uploader:
         """Send what can be sent; whether that failed."""
         failure: Optional[Exception] = None
         try:
-            seen = self._folder.scan()
-            self._take_tickets(self._folder.list_unsent(seen))
+            with self._lock:
+                # Before the scan, which then has all that was written when they were asked for.
+                asked = tuple(self._new)
+            seen = self._folder.scan(ended=bool(asked))
+            self._take_tickets(asked, self._folder.list_unsent(seen))
             self._folder.send(seen, ended=bool(self._tickets), going_on=lambda: not self._stopped)
         except (ObjectStoreError, OSError, PeersLost) as error:
             failure = error
@@ -124,10 +127,11 @@ class Uploader:
         self._settle(failure)
         return failure is not None
 
-    def _take_tickets(self, unsent: Mapping[str, SeenFile]) -> None:
+    def _take_tickets(self, asked: Collection[DataRequest], unsent: Mapping[str, SeenFile]) -> None:
         with self._lock:
-            self._tickets += [_Ticket(request, unsent) for request in self._new]
-            self._new = []
+            # Without those that were abandoned meanwhile.
+            self._tickets += [_Ticket(request, unsent) for request in asked if request in self._new]
+            self._new = [request for request in self._new if request not in asked]
 
     def _note(self, failure: Optional[Exception]) -> None:
         text = "" if failure is None else str(failure)

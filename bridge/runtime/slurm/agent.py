@@ -34,6 +34,7 @@ from overspan.bridge.runtime.slurm.variables import merge_variables, pin_steps, 
 _COMM = "span-agent"
 _GUARD_COMM = "span-guard"
 _READ_SIZE = 1 << 16
+_LINK_SECONDS = 15.0
 # Slurm signals the processes of a step one after the other: a program may end by it before the agent has it.
 _SIGNAL_WINDOW = 0.005
 
@@ -77,9 +78,14 @@ class Agent:
 
     def _stage(self, launch: RemoteLaunch, folder: str) -> tuple[RemoteLaunch, Optional[NodeRecord]]:
         """The launch by this node's paths, and a record where that cannot be."""
-        if not launch.streamed:
-            return launch, None
         try:
+            if launch.links:
+                # Of few: jobs without storage load nothing for it.
+                from overspan.bridge.runtime.core.mounts import await_links
+
+                await_links(launch.links, _LINK_SECONDS)
+            if not launch.streamed:
+                return launch, None
             launch = node_staging.stage_launch(launch, folder)
         except OSError as error:
             return launch, _fail(StartError("isolation", f"cannot prepare this node: {error}", error.errno or 0))

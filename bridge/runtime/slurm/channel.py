@@ -35,7 +35,8 @@ class RemoteLaunch(NamedTuple):
     `environment` is the task's; with `bare` the submitter's own part of it did not travel, and the node's counts.
     `nodes` are those of the task, in the order of its members. `marker` is the file that a failed set-up leaves.
     `grace` is the seconds between TERM and KILL when the supervisor is gone. `image` are the words that run a program
-    in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own.
+    in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own. `links` are those
+    to what was brought from object stores, which have to be seen on the node.
 
     Where the nodes share no folder, the agent writes `files` into its folder, and unpacks the `parcel` of inline files
     below it; `node_staging.FOLDER_PLACEHOLDER` stands for that folder in paths. `mounts` are links to make, by their
@@ -67,6 +68,7 @@ class RemoteLaunch(NamedTuple):
     parcel: str = ""
     awaited: str = ""
     period: float = 0.5
+    links: Mapping[str, str] = {}
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:

@@ -75,7 +75,8 @@ class SharedFiles:
     def prepare(self, job: Job, key: NodeKey, host: str, image: Sequence[str], storage: Mapping[str, str]) -> NodeWork:
         """Make the folder with its links, scripts and list of streams."""
         cwd = prepare_folder(job, key, self.directory, storage)
-        self._links.update(list_storage_links(cwd, storage))
+        links = list_storage_links(cwd, storage)
+        self._links.update(links)
         command, paths = prepare_work(job, key, self.directory, cwd, host)
         fields = {
             "argv": command.argv,
@@ -86,6 +87,7 @@ class SharedFiles:
             "append": paths.append,
             "folders_awaited": paths.folders_awaited,
             "marker": command.setup_marker,
+            "links": links,
         }
         return NodeWork(self.directory.path, fields)
 

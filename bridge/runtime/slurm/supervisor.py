@@ -236,8 +236,7 @@ def log(text: str) -> None:
 def _open_data(directory: RunDirectory, job: Job) -> NodeData:
     """Who moves the data of the launch's storage.
 
-    The allocations of jobs with storage have one node, so the mover is where the work is. Data and credentials are in
-    the run directory, which no other job has.
+    Data and credentials are in the run directory, which all nodes see and no other job has, so one mover is enough.
     """
     if not any(spec.storage for spec in job.spec.tasks):
         return NoData()

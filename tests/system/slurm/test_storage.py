@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -53,6 +54,18 @@ def find_secret(site: Site) -> list[str]:
     """The user's files on the cluster that hold the secret, with their rights."""
     words = ["sh", "-c", f"grep -rlF {SECRET} /home/researcher /tmp 2>/dev/null | xargs -r stat -c '%a %n'"]
     return site.rig.run(words, user="root").stdout.splitlines()
+
+
+@contextlib.contextmanager
+def without_node(site: Site, node: str) -> Iterator[None]:
+    """Slurm takes a node for down meanwhile."""
+    update = ["scontrol", "update", f"NodeName={node}"]
+    assert site.rig.run([*update, "State=DOWN", "Reason=test"], user="root").rc == 0
+    try:
+        yield
+    finally:
+        # It may have come back by itself.
+        site.rig.run([*update, "State=RESUME"], user="root")
 
 
 def find_left(site: Site, job: int) -> list[str]:
@@ -135,11 +148,78 @@ class TestEnds:
         assert store.texts("lab")["run/a"] == b"1234567\n"
 
 
+SHARDS = """
+num_nodes: 2
+resources: {cpus: 1, memory: 100M}
+file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}
+run: |
+  echo $SLURMD_NODENAME
+  mkdir -p out/step_1
+  if [ -e out/step_1/.metadata ]; then ls out/step_1; exit 0; fi
+  # The second one is slow, and the first waits for it as at a barrier.
+  [ $OVERSPAN_NODE_INDEX = 0 ] || sleep 4
+  head -c 3000000 /dev/urandom > out/step_1/part
+  mv out/step_1/part out/step_1/shard$OVERSPAN_NODE_INDEX
+  until [ -e out/step_1/shard0 ] && [ -e out/step_1/shard1 ]; do sleep 0.1; done
+  [ $OVERSPAN_NODE_INDEX = 1 ] || touch out/step_1/.metadata
+  while :; do sleep 1; done
+"""
+
+
+class TestNodes:
+    @pytest.mark.parametrize("lost", [0, 1])
+    def test_a_checkpoint_of_two_nodes_is_whole_or_not_there_and_found_by_the_next_attempt(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil, lost: int
+    ) -> None:
+        """DT10: a marker comes after the shards of both nodes; one that is gone costs an attempt, which has all of it."""
+        job = start(lab, SHARDS)
+        seen: list[set[str]] = []
+
+        def look() -> bool:
+            seen.append({name.rpartition("/")[2] for name in store.texts("lab", "run/")})
+            return ".metadata" in seen[-1]
+
+        wait_until(look, 90, "the checkpoint in the store")
+        assert all({"shard0", "shard1"} <= names for names in seen if ".metadata" in names)
+        with without_node(site, lab.look("logs", str(job), "--node", str(lost)).split()[0]):
+            lab.until(job, "COMPLETED", timeout=120)
+        assert [attempt["state"] for attempt in lab.job(job)["tasks"][0]["attempts"]] == ["NODE_FAIL", "COMPLETED"]
+        for number in (0, 1):
+            assert lab.look("logs", str(job), "--node", str(number)).split()[-2:] == ["shard0", "shard1"]
+        assert find_left(site, job) == []
+        assert find_secret(site) == []
+
+    def test_two_tasks_write_one_folder(self, lab: Span, site: Site, store: TestStore) -> None:
+        """Each on a node of its own; the one that ends first does not end the sending for the other."""
+        texts = [
+            f"name: {name}\nworkdir: /home/researcher\nresources: {{cpus: 3, memory: 100M}}\n"
+            "file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\n"
+            f"run: echo early > out/{name}1; sleep {seconds}; head -c 9M /dev/urandom > out/{name}2; hostname\n"
+            for name, seconds in (("a", 1), ("b", 4))
+        ]
+        job = lab.submit("---\n".join(["name: g\nexecution: parallel\n", *texts]), "-M", "rig")
+        lab.until(job, "COMPLETED", timeout=90)
+        found = store.texts("lab", "run/")
+        assert {name: len(data) for name, data in found.items()} == {
+            "run/a1": 6,
+            "run/a2": 9 << 20,
+            "run/b1": 6,
+            "run/b2": 9 << 20,
+        }
+        assert lab.log(job, "a") != lab.log(job, "b")
+        assert find_left(site, job) == []
+
+    def test_a_folder_that_one_node_alone_sees_is_no_place_to_mount_at(self, lab: Span, store: TestStore) -> None:
+        mount = "file_mounts: {/tmp/out: {source: s3://lab/run, mode: MOUNT_CACHED}}\nrun: touch /tmp/out/a\n"
+        job = start(lab, f"num_nodes: 2\nresources: {{cpus: 1, memory: 100M}}\n{mount}")
+        lab.until(job, "FAILED", timeout=90)
+        assert "mount it in a shared folder" in lab.look("show", str(job))
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "why"),
         [
-            ("num_nodes: 2\n", "tasks of one node"),
             ("resources: {image_id: 'docker:busybox'}\n", "not mounted in images"),
         ],
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.runtime.core.mounts import LinkRecords, link_mounts, sweep_links
+from overspan.bridge.runtime.core.mounts import LinkRecords, await_links, link_mounts, sweep_links
 
 
 class Cluster:
@@ -76,3 +76,13 @@ def test_what_somebody_put_there_instead_stays(cluster: Cluster) -> None:
     assert (cluster.work / "in").read_text() == "mine"
     with pytest.raises(OSError, match="there is something else"):
         cluster.start("2.0", "two")
+
+
+def test_a_link_that_another_machine_makes_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    with pytest.raises(OSError, match="mount it in a shared folder"):
+        await_links({str(tmp_path / "out"): str(tmp_path / "files")}, 0.0)
+    (tmp_path / "out").symlink_to(tmp_path / "files")
+    await_links({str(tmp_path / "out"): str(tmp_path / "files")}, 0.0)
+    with pytest.raises(OSError, match="is not seen here"):
+        await_links({str(tmp_path / "out"): str(tmp_path / "gone")}, 0.0)

@@ -15,7 +15,7 @@ from overspan.adapters.slurm.groups.packing import NodeSize
 from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, member_of, narrow, split_token
 from overspan.adapters.slurm.groups.placement import plan_group
 from overspan.adapters.slurm.groups.rendering import read_launch_file
-from overspan.adapters.slurm.rendering.forms import is_group
+from overspan.adapters.slurm.rendering.forms import find_mount_obstacle, is_group
 from overspan.adapters.slurm.rendering.renderer import Rendered, Renderer, name_run
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.settings import Settings
@@ -54,6 +54,17 @@ def test_a_set_is_asked_for(header: str, task: str, wanted: bool) -> None:
 
 def test_a_task_alone_is_no_set() -> None:
     assert not is_set(read_file("name: a\nnum_nodes: 2\nrestart: task\nrun: x\n"))
+
+
+def test_a_set_mounts_no_object_stores() -> None:
+    """Not even where Slurm has no heterogeneous jobs and the group becomes one only then."""
+    mounted = TEXT.replace("run: s\n", "file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}\nrun: s\n")
+    job = read_file(mounted)
+    assert "restart: task" in find_mount_obstacle(job.spec)
+    with pytest.raises(InvalidRequest, match="mounts object stores"):
+        list_members(Launch("inst-7-0", job))
+    one = read_file(mounted.replace("restart: task\n", ""))
+    assert find_mount_obstacle(one.spec) == ""
 
 
 @pytest.mark.parametrize(

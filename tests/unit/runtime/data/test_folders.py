@@ -47,10 +47,10 @@ Open = Callable[..., CachedFolder]
 def open_folder(bucket: S3Store, senders: Senders, tmp_path: Path) -> Open:
     """Opens the uploader of the folder `out`, as after each start of it."""
 
-    def open_it(markers: tuple[str, ...] = ()) -> CachedFolder:
+    def open_it(markers: tuple[str, ...] = (), shared: bool = False) -> CachedFolder:
         (tmp_path / "out").mkdir(exist_ok=True)
         state = FolderState(str(tmp_path / "sent.jsonl"))
-        return CachedFolder(str(tmp_path / "out"), bucket, "run", state, senders, markers)
+        return CachedFolder(str(tmp_path / "out"), bucket, "run", state, senders, markers, shared=shared)
 
     return open_it
 
@@ -240,6 +240,59 @@ class TestSending:
             ["run/2/part0", "run/2/part1", "run/2/part2"],
             "run/2/.metadata",
         ]
+
+
+class TestSharedFolders:
+    """Those that several machines write, of whose files this one remembers what may be old."""
+
+    @pytest.mark.parametrize("name", ["a", "b", "in/c"])
+    def test_a_marker_waits_for_what_a_look_did_not_see(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore, name: str
+    ) -> None:
+        folder = open_folder(shared=True)
+        write(tmp_path / "out/1/a", b"1", ago=60)
+        write(tmp_path / "out/1/.metadata", b"m", ago=50)
+        seen = folder.scan()
+        write(tmp_path / "out/1" / name, b"more", ago=48)
+        folder.send(seen)
+        assert "run/1/.metadata" not in whole.texts(BUCKET)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET)["run/1/.metadata"] == b"m"
+        assert whole.texts(BUCKET)[f"run/1/{name}"] == b"more"
+
+    def test_what_is_written_long_after_a_marker_does_not_keep_it(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder(shared=True)
+        write(tmp_path / "out/1/.metadata", b"m", ago=50)
+        seen = folder.scan()
+        write(tmp_path / "out/1/events", b"e", ago=40)
+        folder.send(seen)
+        assert set(whole.texts(BUCKET)) == {"run/1/.metadata"}
+
+    def test_after_the_end_the_server_is_asked_for_each_file(
+        self, open_folder: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "out/a", b"1234")
+        write(tmp_path / "out/secret", b"12")
+        asked: list[str] = []
+        real = os.open
+
+        def open_file(path: str, flags: int) -> int:
+            asked.append(os.path.basename(path))
+            if asked[-1] == "secret":
+                raise PermissionError
+            return real(path, flags)
+
+        monkeypatch.setattr(os, "open", open_file)
+        assert {name: file.size for name, file in open_folder(shared=True).scan(ended=True).items()} == {
+            "a": 4,
+            "secret": 2,
+        }
+        assert sorted(asked) == ["a", "secret"]
+        open_folder().scan(ended=True)
+        open_folder(shared=True).scan()
+        assert len(asked) == 2
 
 
 class TestFetching:
