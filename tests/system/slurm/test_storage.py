@@ -171,7 +171,7 @@ class TestNodes:
     def test_a_checkpoint_of_two_nodes_is_whole_or_not_there_and_found_by_the_next_attempt(
         self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil, lost: int
     ) -> None:
-        """DT10: a marker comes after the shards of both nodes; one that is gone costs an attempt, which has all of it."""
+        """DT10: a marker comes after the shards of both nodes; one that goes costs an attempt, which has all of it."""
         job = start(lab, SHARDS)
         seen: list[set[str]] = []
 
