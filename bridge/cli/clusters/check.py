@@ -27,7 +27,10 @@ def run(call: Invocation) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document")
     chosen = parser.parse_args(call.words)
     if (chosen.cluster is None) == (chosen.across is None):
-        raise InvalidRequest("one cluster is checked, or the ways between two", remedy="`span check leo --help`")
+        raise InvalidRequest(
+            "one CLUSTER is checked, or the ways between two",
+            remedy="`span check leo`, or `span check --across leo kube`",
+        )
     if chosen.across:
         return check_reach(call, chosen)
     given = [name for name in _ACROSS if getattr(chosen, name) is not None]

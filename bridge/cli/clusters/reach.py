@@ -15,7 +15,7 @@ from overspan.bridge.cli.jobs.exit_status import explain_end
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.client import CancelOrder, Client, Outcome
 from overspan.bridge.client.submission import make_submission
-from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError, Rejected
+from overspan.bridge.model.errors import ExitCode, InvalidRequest, Rejected
 
 SECONDS = 300
 _NO_PROGRAM = 127
@@ -23,10 +23,6 @@ _NO_PROGRAM = 127
 _NO_PYTHON = "both sides need python3; --image IMAGE names an image for pods"
 _MOST_PORTS = 32
 _HOST_NETWORK = "`kubernetes: {host_network: true}`"
-
-
-class TrialFailed(OverspanError):
-    """A trial did not come to its end, so nothing is known."""
 
 
 def check_reach(call: Invocation, chosen: argparse.Namespace) -> int:
@@ -41,7 +37,7 @@ def check_reach(call: Invocation, chosen: argparse.Namespace) -> int:
         for host_network in (False, True):
             try:
                 trial = run_trial(client, chosen.across, {**options, "host_network": host_network})
-            except (TrialFailed, Rejected) as error:
+            except Rejected as error:
                 if not host_network:
                     raise
                 # Where pods may not be on the host network, what the first trial found still holds.
@@ -78,7 +74,8 @@ def parse_ports(text: str) -> list[int]:
 def run_trial(client: Client, clusters: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Run one trial: its findings and gaps, its job, and whether both ways work on all ports.
 
-    The job is cancelled where this does not see its end. Raises TrialFailed, and as a submission does.
+    The job is cancelled where this does not see its end. Raises Rejected where it failed or came to no end, and as a
+    submission does.
     """
     prepared = client.reach.prepare(clusters, **options)
     accepted = client.send(make_submission(prepared["text"], {}))
@@ -93,11 +90,11 @@ def run_trial(client: Client, clusters: Sequence[str], options: Mapping[str, Any
             late = _explain_wait(client, ref, options["seconds"])
             client.cancel(CancelOrder(refs=(ref,)))
     if not outcome.over:
-        raise TrialFailed(late, remedy="--timeout waits longer; the trial is cancelled")
+        raise Rejected(late, remedy="--timeout waits longer; the trial is cancelled")
     found = client.reach.conclude(ref)
     if outcome.state != "COMPLETED":
         remedy = _NO_PYTHON if outcome.exit_code == _NO_PROGRAM else ""
-        raise TrialFailed(f"the trial failed: {explain_end(client, ref, outcome)}", remedy=remedy)
+        raise Rejected(f"the trial failed: {explain_end(client, ref, outcome)}", remedy=remedy)
     works = bool(found["findings"]) and not found["gaps"] and all(each["works"] for each in found["findings"])
     return {
         "host_network": options["host_network"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overspan.bridge.cli.clusters import check, reach
-from overspan.bridge.cli.clusters.reach import TrialFailed, parse_ports, run_trial
+from overspan.bridge.cli.clusters.reach import parse_ports, run_trial
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.client import Accepted, CancelOrder, Outcome
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected
@@ -124,7 +124,7 @@ def test_a_trial_that_does_not_end_is_cancelled(interrupt: bool) -> None:
     daemon: Any = FakeDaemon(outcome=WAITS, interrupt=interrupt)
     options = {"host_network": False, "seconds": 5}
     words = None if interrupt else r"the trial, job 7, is PENDING after 5 s \(Resources: kube\)"
-    with pytest.raises(KeyboardInterrupt if interrupt else TrialFailed, match=words):
+    with pytest.raises(KeyboardInterrupt if interrupt else Rejected, match=words):
         run_trial(daemon, ("leo", "kube"), options)
     assert daemon.cancelled == [("7",)] and daemon.closed
 

@@ -34,6 +34,8 @@ from overspan.bridge.model.spec import (
     TaskSpec,
 )
 
+UNDER_WAY = 60.0
+"""Seconds for which orders that are under way are waited for at the end; a killed daemon carries out none."""
 ENOUGH = 50_000.0
 """Seconds in which every job comes to its end by itself."""
 
@@ -110,6 +112,8 @@ class Story:
         self.random = Random(seed)
         self.cancelled = cancelled
         """Whether it ends by a cancel, on a cluster that starts nothing any more; else it is left alone."""
+        self.asking: list[asyncio.Future[None]] = []
+        """Orders that nobody has waited for."""
         self.clock = VirtualClock()
         self.bench = Bench()
         self.bench.clock = self.clock
@@ -192,6 +196,8 @@ class Story:
         asking = asyncio.ensure_future(give())
         if self.random.random() < 0.7:
             await asking
+        else:
+            self.asking.append(asking)
 
     async def _lose(self) -> None:
         world = self.random.choice(self.worlds)
@@ -206,6 +212,9 @@ class Story:
         for world in self.worlds:
             world.trouble, world.full = 0.0, self.cancelled
         self.bench.repository.broken = False
+        if self.asking:
+            # A hold that is still under way would come after the release.
+            await asyncio.wait(self.asking, timeout=UNDER_WAY)
         orders = self.bench.controller.orders
         for job in self.jobs:
             with suppress(OverspanError):

@@ -419,9 +419,9 @@ def test_the_head_has_the_places_that_there_are_and_clicks_go_there() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot, 1)
         assert app.query_one(Head).text.startswith(
-            "1 Queue  2 Evaluations  4 Nodes  5 History  6 Clusters  7 Schedules"
+            "1 Queue  2 Evaluations  3 Pools  4 Nodes  5 History  6 Clusters  7 Schedules"
         )
-        await pilot.click("#head-places", offset=(26, 0))
+        await pilot.click("#head-places", offset=(35, 0))
         await pilot.pause()
         assert app.place.name_of_place == "nodes"
         await press(pilot, "1")

@@ -232,12 +232,13 @@ class AcrossCluster:
             refusal = await self._tell_members(order, handle, names[0])
             if refusal is not None:
                 return refusal
-        calls = {
-            name: self._clusters[name].adapter.order([replace(order, handle=handle.parts[name])]) for name in names
-        }
-        answers = await _gather({name: _named(name, call) for name, call in calls.items()})
-        refusals = [answer for (answer,) in answers.values() if answer is not None]
+        answers = await _gather({name: self._order_part(name, order, handle.parts[name]) for name in names})
+        refusals = [answer for answer in answers.values() if answer is not None]
         return next((each for each in refusals if not each.transient), refusals[0] if refusals else None)
+
+    async def _order_part(self, name: str, order: Order, handle: str) -> Refusal | None:
+        (answer,) = await _named(name, self._clusters[name].adapter.order([replace(order, handle=handle)]))
+        return answer
 
     async def _tell_members(self, order: Order, handle: LaunchHandle, name: str) -> Refusal | None:
         """Tell a cluster where the members elsewhere are, before it starts something that looks for them."""
