@@ -93,6 +93,8 @@ def test_a_side_whose_link_is_cut_in_the_middle_keeps_running_and_the_other_reco
     text = GROUP.format(wait=gate.wait).replace("cluster: kube\n", "cluster: kube\non_failure: restart\n")
     job = lab.submit(text)
     lab.wait_until(lambda: all("begun" in lab.log(job, task) for task in ("trainer", "server")), 60, "both sides")
+    for task in ("trainer", "server"):
+        lab.until(job, "RUNNING", task=task)
     lab.site.rig.run(["pkill", "sshd"], user="root")
     try:
         lab.wait_until(lambda: "cluster leo has not answered since" in lab.look("show", str(job)), 20, "a stale part")
