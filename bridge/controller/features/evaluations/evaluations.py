@@ -473,18 +473,15 @@ class Evaluations:
         source, succeeded = watch.spec.result, job.state is State.COMPLETED
         if source.kind is ResultKind.EXIT:
             return read_result(source, "", job.exit_code, succeeded=succeeded)
-        delays = iter((*LATE_SECONDS, *PARTIAL_SECONDS))
-        tries = 0
-        while True:
+        text = ""
+        for tries, delay in enumerate((*LATE_SECONDS, *PARTIAL_SECONDS, None)):
             try:
                 text, partial = await self._read_tail(job.id)
             except Unreachable as error:
                 return Result(trouble=f"its output cannot be read: {error.message}")
             enough = not partial and tries >= len(LATE_SECONDS)
-            delay = None if enough or not succeeded or has_result(source, text) else next(delays, None)
-            if delay is None:
+            if delay is None or enough or not succeeded or has_result(source, text):
                 break
-            tries += 1
             await asyncio.sleep(delay)
         return read_result(source, text, job.exit_code, succeeded=succeeded)
 

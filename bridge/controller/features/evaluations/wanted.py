@@ -16,8 +16,10 @@ def asks_for_watches(job: Job) -> bool:
 
 def list_watches(job: Job) -> tuple[EvaluationSpec, ...]:
     """The watches of a job; those of an element with the numbers in their paths (`%a`, `%A`, `%j`)."""
-    if not asks_for_watches(job) or job.element is None:
-        return job.spec.on_checkpoint if job.array is None else ()
+    if job.array is not None:
+        return ()
+    if job.element is None:
+        return job.spec.on_checkpoint
     fields = FilenameFields(
         job.id,
         name=job.spec.name,
