@@ -37,10 +37,9 @@ from overspan.bridge.model.events import (
     event_to_document,
 )
 from overspan.bridge.model.ranks import Rank
+from overspan.bridge.runtime.pool.exchanges import END_LINE
 
 Line = dict[str, object]
-END_LINE = b'{"end":true}\n'
-"""The last line of a journal."""
 
 
 class LeaseCursor(NamedTuple):

@@ -221,6 +221,11 @@ class Element:
     array: int
     index: int
 
+    @property
+    def ref(self) -> str:
+        """As users write it: `42_3`."""
+        return f"{self.array}_{self.index}"
+
 
 class Resolution(NamedTuple):
     """A need of the dependency, by its place, that is known to be met since `at`; None: it never can be."""

@@ -190,7 +190,7 @@ def _leave_partition(spec: JobSpec) -> tuple[JobSpec, str]:
 def _name_source(job: Job, wanted: Ranges | None, array: ArraySpec | None) -> str:
     """What was submitted again, as users write it."""
     if job.element is not None:
-        return f"{job.element.array}_{job.element.index}"
+        return job.element.ref
     if array is not None and job.spec.array is not None and array.ranges != job.spec.array.ranges:
         return f"{job.id}_[{format_array_indices(array.ranges)}]"
     return str(job.id)

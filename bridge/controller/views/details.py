@@ -70,7 +70,7 @@ def describe_job(entry: JobEntry, joined: Sequence[int] = (), waiting: Sequence[
         "parent": spec.parent,
         "joined": list(joined),
         "array": _describe_array(entry, waiting),
-        "element": None if job.element is None else f"{job.element.array}_{job.element.index}",
+        "element": None if job.element is None else job.element.ref,
         "submitted_at": job.submitted_at,
         "begin": job.begin,
         "started_at": job.started_at,

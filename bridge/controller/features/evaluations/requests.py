@@ -35,9 +35,7 @@ class EvaluationRequests:
         elements = {each.job.id: each.job.element for each in found}
         documents = await self._evaluations.describe(*elements)
         return [
-            {**each, "element": f"{element.array}_{element.index}"}
-            for each in documents
-            if (element := elements[each["job"]]) is not None
+            {**each, "element": element.ref} for each in documents if (element := elements[each["job"]]) is not None
         ]
 
     async def sum_up(self, user: str = "") -> list[dict[str, Any]]:
