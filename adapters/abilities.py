@@ -144,11 +144,13 @@ class StepEntrance:
     """What to run for a step: `words` are its srun, whose exit code and streams are the step's.
 
     `guard` is a command to run beside it. It passes srun the signals whose names it reads, one a line. When its
-    standard input ends, it ends srun if that still runs, and removes what was prepared.
+    standard input ends, it ends srun if that still runs, and removes what was prepared. `last_line` is a regular
+    expression for what the program that connects prints of itself at the end, on standard error; empty: nothing.
     """
 
     words: tuple[str, ...]
     guard: tuple[str, ...]
+    last_line: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, Trace
+from overspan.adapters.abilities import Entrance, Finding, KeptForm, ShellRequest, StepEntrance, StepRequest, Trace
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import (
     Accepted,
@@ -71,9 +71,10 @@ from overspan.adapters.kubernetes.observation.records import PodRecord
 from overspan.adapters.kubernetes.planning import list_notes, render_kept, render_plan
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
+from overspan.adapters.kubernetes.steps import StepSource, prepare_step
 from overspan.adapters.traits import Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
-from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.storage import MountMode
@@ -130,6 +131,7 @@ class KubernetesCluster:
             longest_time=self.longest_time,
             mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
             find_mount_obstacle=find_mount_obstacle,
+            prepare_step=self.prepare_step,
             volumes=ClaimKeeper(self._connection),
         )
         self._backend: GangBackend | None = None
@@ -341,6 +343,17 @@ class KubernetesCluster:
         watched = await self.launches.find(parse_handle(request.handle))
         pods = self.launches.pods(watched) if watched is not None else []
         return enter_pod(request, pods, self._settings)
+
+    async def prepare_step(self, request: StepRequest) -> StepEntrance:
+        """What starts a step in a batch script's pods, or in an allocation's: kubectl's exec of a prepared program."""
+        self._check_open()
+        watched = await self.launches.find(parse_handle(request.handle))
+        plan = await self.launches.read_plan(watched) if watched is not None else None
+        if watched is None or plan is None:
+            raise Conflict("the job's pods are gone")
+        settings = settle_partition(self._settings, plan.job.spec.partition)
+        source = StepSource(plan.job, self.launches.pods(watched), settings)
+        return await prepare_step(request, source, self._connection)
 
     async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
         """What is in folders on volumes of pods where checkpoints appear."""

@@ -51,6 +51,6 @@ def build_allocation_routes(allocations: Allocations) -> APIRouter:
             tuple(body.words), body.environment, body.directory, body.umask, body.own, body.terminal, body.alone
         )
         found = await allocations.prepare_step(ref, parameters)
-        return answer(words=list(found.words), guard=list(found.guard))
+        return answer(words=list(found.words), guard=list(found.guard), last_line=found.last_line)
 
     return router

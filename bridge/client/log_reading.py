@@ -112,7 +112,8 @@ def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
     chosen = [
         stream
         for stream in streams
-        if wish.task in ("", stream.task)
+        if not stream.trouble
+        and wish.task in ("", stream.task)
         and wish.node in (None, stream.node)
         and wish.stream in ("", stream.stream)
         and wish.attempt in (None, ALL, stream.attempt)

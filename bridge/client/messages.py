@@ -113,6 +113,7 @@ class Stream(NamedTuple):
     """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read.
 
     `marks` are (time, size) pairs: it had at least so many bytes then. None where nobody noted that, or was asked.
+    `trouble` is why it cannot be read now; empty where it can.
     """
 
     task: str
@@ -123,6 +124,7 @@ class Stream(NamedTuple):
     size: int = 0
     job: str = ""
     marks: Optional[tuple[tuple[float, int], ...]] = None
+    trouble: str = ""
 
 
 def stream_from_document(document: Mapping[str, Any]) -> Stream:

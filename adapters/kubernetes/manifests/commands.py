@@ -24,6 +24,7 @@ from overspan.adapters.kubernetes.manifests.scripts import BASE, COMMANDS_DIR, R
 from overspan.adapters.kubernetes.manifests.services import MAX_DATA
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts
 from overspan.adapters.kubernetes.settings import ALWAYS, Settings
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -96,6 +97,7 @@ BODY = f"""\
 if [ $# -gt 0 ] && [ "$OVERSPAN_NODE_INDEX" = 0 ]; then exec "$@"; fi
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && {_START} stepd
 echo 'span: no step runs here: this image has no python3 of 3.9 or newer' >&2
+trap '' HUP INT QUIT USR1 USR2 ALRM
 exec sleep 2147483647
 """
 """What the pods of a batch script of several nodes run; the arguments are the script's words, none in a component
@@ -104,7 +106,7 @@ that has no script."""
 
 def has_commands(task: TaskSpec, settings: Settings) -> bool:
     """Whether the pods of a task get the commands."""
-    if settings.commands == ALWAYS or task.workdir or task.file_mounts:
+    if settings.commands == ALWAYS or task.workdir or task.file_mounts or is_allocation(task):
         return True
     return any(map(_NAMED.search, (task.run, task.setup, *task.args)))
 

@@ -14,6 +14,7 @@ from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain
 from overspan.adapters.kubernetes.manifests.resources import Needs
 from overspan.adapters.kubernetes.manifests.scripts import (
+    HOLD_PODS,
     MAX_TEXT,
     OPENED,
     POD_DIR,
@@ -28,6 +29,7 @@ from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts
 from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, MEMBERS, NOTICE
 from overspan.adapters.kubernetes.settings import Settings
+from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, Ready, ReadyKind, TaskSpec
@@ -111,6 +113,11 @@ def needs_script(task: TaskSpec) -> bool:
 def name_script(task: TaskSpec) -> str:
     """The entry of the anchor that has the text."""
     return f"script.{task.name}"
+
+
+def choose_script(task: TaskSpec) -> str:
+    """The text of that entry."""
+    return HOLD_PODS if is_allocation(task) else task.run
 
 
 def make_work(parts: Parts) -> Work:

@@ -18,6 +18,7 @@ from overspan.adapters.kubernetes.settings import FULL, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.model.srun_options import parse_words
 
 Document = dict[str, Any]
 
@@ -49,6 +50,9 @@ CLUSTER = (
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_*", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
 )
 """Those that the cluster, its device plug-ins and Overspan give to a pod; they travel only by their names."""
+
+_ALLOCATION = ("SLURM_CLUSTER", "SLURM_CONF", "SLURM_JOB", "SLURM_NODELIST", "SLURM_STEP", "SLURM_SUBMIT", "SALLOC_")
+"""Beginnings of the names that describe the submitter's own allocation; a pod has its own."""
 
 MAX_EXPORTED = 512 << 10
 """Bytes of the variables of a task: Kubernetes takes 1 MiB in a Secret."""
@@ -109,6 +113,22 @@ def choose_exported(task: TaskSpec, spec: JobSpec, settings: Settings) -> Export
             left.append(f"{name} ({obstacle})")
     _check_size(task, values)
     return Exported(values, tuple(left))
+
+
+def choose_step_variables(environment: Mapping[str, str], words: Sequence[str], settings: Settings) -> dict[str, str]:
+    """The user's variables for the srun of a step in a pod, in addition to the container's own.
+
+    The same ones as for a script, without what describes the submitter's allocation. `words` are srun's: those that
+    its --export names travel in any case. Functions of bash stay.
+    """
+    named = {word.partition("=")[0].strip() for word in parse_words("srun", words)[0].last("export").split(",")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if _VARIABLE.fullmatch(name)
+        and not name.startswith(_ALLOCATION)
+        and (name in named or not _stays(name, value, settings))
+    }
 
 
 def _list_named(task: TaskSpec, command: Sequence[str]) -> set[str]:

@@ -11,7 +11,7 @@ from overspan.adapters.kubernetes.manifests.resources import note_needs
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
 from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.settings import DAY, Settings
-from overspan.bridge.model.allocations import is_allocation
+from overspan.bridge.model.allocations import is_allocation, is_held
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -28,16 +28,6 @@ def check_job(job: Job) -> None:
     for task in job.spec.tasks:
         _check_text(task)
         _check_labels(task)
-        if task.form is Form.BATCH:
-            _check_script(task)
-
-
-def _check_script(task: TaskSpec) -> None:
-    if is_allocation(task):
-        raise InvalidRequest(
-            "an allocation without a script takes steps from this machine, which does not reach into pods",
-            remedy="submit what is to run: `span sbatch`, or a job file",
-        )
 
 
 def _check_text(task: TaskSpec) -> None:
@@ -78,7 +68,8 @@ def note_job(job: Job, settings: Settings, choice: BackendChoice) -> tuple[str, 
 def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
     notes = []
     changed = job.task(task.name).time
-    if not (task.time if changed is None else changed):
+    # One that is held ends with its command, which comes long before.
+    if not (task.time if changed is None else changed) and not is_held(task):
         days = settings.default_time / DAY
         notes.append(f"{task.name}: without a time limit its pods end after {days:g} days (`default_time`)")
     if runs_script(job, task):
@@ -92,9 +83,10 @@ def _note_script(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
     """What of a script's folder, files and environment its pods do not have."""
     notes = []
     if not task.chdir and find_shared(task.workdir, settings) is None:
+        who = "its steps work" if is_allocation(task) else "the script works"
         notes.append(
             f"{task.name}: {task.workdir} is on no volume that pods and this machine share (`volumes` with `shared`), "
-            f"so the script works in {RUN_DIR}, and what it writes there goes with its pod"
+            f"so {who} in {RUN_DIR}, and what it writes there goes with its pod"
         )
     files = choose_outputs(job, task, settings)
     if files.joined:

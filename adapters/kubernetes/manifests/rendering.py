@@ -21,7 +21,7 @@ from overspan.adapters.kubernetes.launches.gang import (
     render_group,
 )
 from overspan.adapters.kubernetes.manifests.commands import draw_key, list_access, render_commands
-from overspan.adapters.kubernetes.manifests.containers import name_script, needs_script
+from overspan.adapters.kubernetes.manifests.containers import choose_script, name_script, needs_script
 from overspan.adapters.kubernetes.manifests.environment import check_variables
 from overspan.adapters.kubernetes.manifests.exporting import render_exported
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan, PodSelection, make_plan, read_plan
@@ -119,7 +119,7 @@ def render(
     settings = settle_partition(settings, plan.job.spec.partition)
     templates = _make_pod_templates(plan, settings)
     texts = {key: text for template in templates for key, text in template.variables.texts.items()}
-    texts.update({name_script(task): task.run for task in plan.job.spec.tasks if needs_script(task)})
+    texts.update({name_script(task): choose_script(task) for task in plan.job.spec.tasks if needs_script(task)})
     nodes = (0,) if trial else None
     objects = Objects(
         anchor=render_anchor(plan, texts, settings.namespace),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.adapters.kubernetes.observation.evidence import NOT_BEGUN, NOT_STARTED, SETUP_FAILED
+from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 
 BASE = "/overspan"
 RUN_DIR = f"{BASE}/run"
@@ -33,6 +34,9 @@ END_VARIABLE = "OVERSPAN_END_MARK"
 END_WORD = "overspan-end"
 END_OCTAL = "036"
 """Before that word, as an octal escape: the character RS, which texts do not have."""
+
+STEP_CODE = f"{RUN_DIR}/.step_code"
+"""The highest exit code of the steps that were started from outside; no file where all ended with 0."""
 
 MAX_TEXT = 100 * 1024
 """Bytes of one argument or variable: Linux's MAX_ARG_STRLEN is 128 KiB."""
@@ -203,6 +207,16 @@ WORK = (
 last words are a command), the task's name, PLACE and the fields of a Place (or
 one that is empty), how many links follow and where each leads and is below
 the home, and the last words."""
+
+
+HOLD_PODS = (
+    "#!/bin/sh\n"
+    f"# Holds the pods of an allocation that has no script until it is given back: by {GIVE_BACK} with 0, by\n"
+    f"# {GIVE_BACK_AS_STEPS} with the highest exit code of its steps.\n"
+    f"trap 'exit 0' {GIVE_BACK}\n"
+    f"trap '_code=0; [ ! -s {STEP_CODE} ] || read -r _code <{STEP_CODE}; exit $_code' {GIVE_BACK_AS_STEPS}\n"
+    "while :; do sleep 3600 & wait $!; done\n"
+)
 
 
 class ScriptContext(NamedTuple):

@@ -29,6 +29,9 @@ _EXAMPLES = """\
   span logs -t --since 10m 42  what came in the last ten minutes, each line behind its time
 """
 
+_LEFT_OUT = ("job", "marks", "trouble")
+"""Keys of a listed log that are left out where they are empty."""
+
 
 def run(call: Invocation) -> int:
     """Print logs."""
@@ -123,6 +126,7 @@ class Printed:
         single = bool(wish.task) or (len(tasks) == 1 and tasks[0].get("nodes", 1) == 1)
         alone = not isinstance(self._source, ArrayLogs) and len(prefixes) < 2 and (single or not wish.follow)
         self._tell_undated(chosen)
+        self._tell_troubles()
         if alone and not self._timestamps:
             for part in _mark_attempts(self._call, read_parts(self._source, self._job, wish)):
                 _write(part.data)
@@ -135,6 +139,12 @@ class Printed:
         for part in _mark_attempts(self._call, read_parts(self._source, self._job, wish, printer.pause)):
             printer.feed(part.stream, part.data, part.at)
         printer.close()
+
+    def _tell_troubles(self) -> None:
+        """Say which of the logs cannot be read now."""
+        for stream in self._present:
+            if stream.trouble and self._wish.task in ("", stream.task):
+                say(self._call, f"{prefix(stream)}: its log cannot be read now: {stream.trouble}")
 
     def _tell_undated(self, chosen: Sequence[Stream]) -> None:
         """Where a time or timestamps were asked for, say which logs have no record of when they grew."""
@@ -191,9 +201,11 @@ def _print_list(streams: list[Stream], as_json: bool) -> None:
     if as_json:
         rows = [stream._asdict() for stream in streams]
         write_json(
-            {"format": 1, "streams": [{k: v for k, v in row.items() if v or k not in ("job", "marks")} for row in rows]}
+            {"format": 1, "streams": [{k: v for k, v in row.items() if v or k not in _LEFT_OUT} for row in rows]}
         )
         return
     for s in streams:
         element = f"{s.job:<16} " if s.job else ""
-        sys.stdout.write(f"{element}{s.task:<16} {s.node:>4} {s.attempt:>4} {s.stream:<6} {s.size:>10} {s.path}\n")
+        sys.stdout.write(
+            f"{element}{s.task:<16} {s.node:>4} {s.attempt:>4} {s.stream:<6} {s.size:>10} {s.trouble or s.path}\n"
+        )

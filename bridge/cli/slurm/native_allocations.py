@@ -1,6 +1,6 @@
-"""salloc and srun outside of a job on a Slurm cluster: the daemon holds a native job for as long as this process lives.
+"""salloc and srun outside of a job on a cluster: the daemon holds a native job for as long as this process lives.
 
-Steps are Slurm's own srun's on the login node; see `native_steps`.
+Steps are started on the cluster, by Slurm's own srun on the login node or ours in a pod; see `native_steps`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from overspan.bridge.client import Client
     from overspan.bridge.client.allocation_hold import AllocationHold
 
-NATIVE = "slurm"
-"""The kind of clusters whose own srun runs steps."""
+NATIVE = ("slurm", "kubernetes")
+"""The kinds of clusters where an allocation is theirs, and steps start there."""
 _END_SECONDS = 5.0
 """How long to wait for an allocation to end."""
 
 
 def list_natives(client: Client) -> frozenset[str]:
     """The clusters where allocations are native jobs."""
-    return frozenset(str(found["name"]) for found in client.clusters() if found["kind"] == NATIVE)
+    return frozenset(str(found["name"]) for found in client.clusters() if found["kind"] in NATIVE)
 
 
 def hold_native(call: Invocation, job: str) -> AllocationHold:
@@ -48,8 +48,13 @@ def run_native(
     """Run the step of srun, or the command of salloc, and give the allocation back; gives its exit code."""
     job = str(facts["id"])
     if call.verb == "srun":
-        with call.client() as client:
-            code = _run_step(call, client, job, own=True)
+        try:
+            with call.client() as client:
+                code = _run_step(call, client, job, own=True)
+        except (OSError, OverspanError):
+            # No step began, so there is no exit code to end with.
+            _give_back(call, job, "")
+            raise
         _give_back(call, job, GIVE_BACK_AS_STEPS if code else GIVE_BACK)
         return code
     code = _run_command(command, make_environment(call.environment, part, facts), hold, job)
@@ -60,7 +65,7 @@ def run_native(
 
 
 def step_in(call: Invocation, job: str) -> int | None:
-    """Run a step in a job of a Slurm cluster; gives its exit code, or None where no daemon knows such a running job."""
+    """Run a step in a job of a cluster; gives its exit code, or None where no daemon knows such a running job."""
     from overspan.bridge.client import Client
     from overspan.bridge.model.errors import Conflict, NotFound, Unreachable
 
@@ -127,12 +132,12 @@ def _run_command(command: Sequence[str], environment: Mapping[str, str], hold: A
 
 
 def _give_back(call: Invocation, job: str, name: str) -> None:
-    """End the allocation. If its cluster does not answer now, the daemon ends it later."""
+    """End the allocation by a signal, or cancel it. If its cluster does not answer now, the daemon ends it later."""
     from overspan.bridge.client import CancelOrder
 
     try:
         with call.client() as client:
-            done = client.cancel(CancelOrder(refs=(job,), signal=name, batch_only=True))
+            done = client.cancel(CancelOrder(refs=(job,), signal=name, batch_only=bool(name)))
             for line in done.note.splitlines():
                 print(f"{call.verb}: {line}", file=sys.stderr)
             if not (done.note or done.errors):

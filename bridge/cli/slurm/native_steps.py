@@ -1,11 +1,13 @@
-"""A step whose srun runs on a cluster's login node, with this process's streams and signals."""
+"""A step whose srun runs on a cluster's login node or in a pod, with this process's streams and signals."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -53,10 +55,46 @@ def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
     assert guard.stdin is not None
     try:
         # A session of its own: signals of the terminal go to srun, and must not end the connection to it.
-        step = subprocess.Popen(found["words"], stdin=_find_input(), env=dict(environment), start_new_session=True)
-        return _Watch(step, guard.stdin).wait()
+        last_line = str(found.get("last_line", ""))
+        errors = subprocess.PIPE if last_line else None
+        step = subprocess.Popen(
+            found["words"], stdin=_find_input(), stderr=errors, env=dict(environment), start_new_session=True
+        )
+        copy = _copy_errors(step.stderr, last_line) if step.stderr is not None else None
+        code = _Watch(step, guard.stdin).wait()
+        if copy is not None:
+            copy.join(_LOOK_SECONDS)
+        return code
     finally:
         _close(guard)
+
+
+def _copy_errors(source: IO[bytes], last_line: str) -> threading.Thread:
+    """Pass standard error on as it comes, without the last line that matches."""
+    own = re.compile(last_line.encode())
+
+    def copy() -> None:
+        kept = b""
+        while piece := os.read(source.fileno(), 1 << 16):
+            kept += piece
+            start = kept.rfind(b"\n", 0, -1) + 1
+            if not own.fullmatch(kept, start):
+                start = len(kept)
+            _write(kept[:start])
+            kept = kept[start:]
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
+
+
+def _write(data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        # Nobody reads it; the step goes on.
+        pass
 
 
 def _close(guard: subprocess.Popen[bytes]) -> None:

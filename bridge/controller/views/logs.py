@@ -91,13 +91,14 @@ class Logs:
     async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
         """Every stream that can be read, by task, attempt and node. Raises why where none can.
 
-        With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now.
+        With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now. A node whose
+        logs cannot be read has a row with the `trouble`.
         """
         target = await self.directory.find(ref)
         if not target.entry.handle:
             return []
         rows: list[dict[str, Any]] = []
-        trouble, until = None, time.monotonic() + LIST_SECONDS
+        trouble, readable, until = None, False, time.monotonic() + LIST_SECONDS
         for task, attempt, node in _runs(target):
             number = attempt.number
             output = ""
@@ -111,17 +112,19 @@ class Logs:
                 except OverspanError as error:
                     # A node that does not answer hides no other's output.
                     trouble = error
+                    row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
+                    rows.append({**row, "path": "", "size": 0, "over": False, "trouble": error.message})
                     break
                 if stream == "error" and part.path and part.path == output:
                     continue
-                output = part.path
+                output, readable = part.path, True
                 over = is_over(target.entry, task, number)
                 row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
                 row |= {"path": part.path, "size": part.size, "over": over}
                 rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
             if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
                 break
-        if trouble is not None and not rows:
+        if trouble is not None and not readable:
             raise trouble
         return rows
 

@@ -403,6 +403,19 @@ def test_the_next_attempt_is_told_where_it_begins(daemon: Any, capfdbinary: pyte
     assert capfdbinary.readouterr() == (b"hi\nhi\n", b"span: main-0: attempt 1 begins\n")
 
 
+def test_a_log_that_cannot_be_read_now_is_said(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    row = {"node": 0, "attempt": 0, "stream": "output"}
+    rows = [{**row, "task": "a", "size": 3}, {**row, "task": "b", "size": 0, "trouble": "node2 does not answer"}]
+    daemon.routes["GET /v1/jobs/7"] = lambda request: {"job": {"id": 7, "tasks": [{"name": "a"}, {"name": "b"}]}}
+    daemon.routes["GET /v1/jobs/7/streams"] = lambda request: {"streams": rows}
+    daemon.routes["GET /v1/jobs/7/logs"] = lambda request: (200, b"hi\n"[int(request["query"]["offset"]) :], {})
+    assert main(["logs", "7"]) == 0
+    data, talk = capfdbinary.readouterr()
+    assert (data, talk) == (b"hi\n", b"span: b-0: its log cannot be read now: node2 does not answer\n")
+    assert main(["logs", "--list", "7"]) == 0
+    assert b"node2 does not answer" in capfdbinary.readouterr().out
+
+
 def test_lines_of_a_group_are_merged_by_time(daemon: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     texts = {"a": b"a1\na2\na3\n", "b": b"b1\nb2\n"}
     marks = {"a": [[10, 3], [30, 6], [50, 9]], "b": [[20, 3], [40, 6]]}

@@ -114,7 +114,12 @@ def test_a_stream_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyP
             return await answers(request)
 
         monkeypatch.setattr(bench.cluster, "logs", read)
-        assert [row["task"] for row in await bench.controller.logs.list("1")] == ["c"]
+        told = await bench.controller.logs.list("1")
+        assert [(row["task"], row.get("trouble", "")) for row in told] == [
+            ("a", "the node of a does not answer"),
+            ("b", "the node of b does not answer"),
+            ("c", ""),
+        ]
         silent.add("c")
         with pytest.raises(Unreachable, match="does not answer"):
             await bench.controller.logs.list("1")

@@ -34,6 +34,7 @@ from overspan.adapters.kubernetes.manifests.rendering import (
     render,
     render_pods,
 )
+from overspan.adapters.kubernetes.manifests.scripts import COMMANDS_DIR, HOLD_PODS
 from overspan.adapters.kubernetes.manifests.services import PLAN
 from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
 from overspan.adapters.kubernetes.planning import list_notes, render_plan
@@ -458,10 +459,13 @@ def test_a_pod_needs_an_image() -> None:
 
 
 @pytest.mark.parametrize("text", [HOLD_SCRIPT, KEEP_SCRIPT])
-def test_an_allocation_without_a_script_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="does not reach into pods") as caught:
-        plan_launch(make_launch(read_script(text)), configure(), GangBackend.SOFT)
-    assert "span sbatch" in caught.value.remedy
+def test_an_allocation_without_a_script_has_srun_and_what_holds_it(text: str) -> None:
+    launch, settings = make_launch(read_script(text)), configure()
+    objects = render(launch, plan_launch(launch, settings, GangBackend.SOFT), settings)
+    texts = objects.anchor["data"].values()
+    assert HOLD_PODS in texts and text not in texts
+    (pod,) = objects.pods
+    assert COMMANDS_DIR in [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
 
 
 def test_text_that_is_no_utf_8_or_too_much() -> None:
@@ -482,4 +486,5 @@ def test_what_is_accepted_without_effect_is_noted() -> None:
         assert any(words in note for note in notes)
     assert list_notes(read_file("name: one\ntime: 1h\nrun: echo\n"), configure()) == ()
     assert list_notes(read_file("name: one\ntime: 1h\nstart_timeout: 5m\nrun: echo\n"), configure()) == ()
-    assert list_notes(read_script(HOLD_SCRIPT), configure()) == ()
+    (note,) = list_notes(read_script(HOLD_SCRIPT), configure())
+    assert "so its steps work in" in note
