@@ -220,7 +220,7 @@ class LocalNodeRuns:
         return bool(self._lost)
 
     def _word_damage(self, key: NodeKey, node: shim_control.NodeStatus) -> OSError:
-        """The error for a program that has started, and of which its files tell no more: a second start may run it twice."""
+        """The error for a program that has started and has no record any more: started again, it might run twice."""
         suffix = "claim" if node.state == shim_control.ABSENT else "start"
         path = os.path.join(self._folder, f"{key}.{suffix}")
         return OSError(errno.EBADMSG, "the record of a program that has started is damaged or gone", path)
