@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 
 from overspan.adapters.bookings import Capacity as Capacity
 from overspan.adapters.local.settings import Settings
@@ -56,21 +57,23 @@ def parse_meminfo(text: str) -> int:
 
 
 def list_gpus() -> tuple[str, ...]:
-    """The kind of each NVIDIA GPU in nvidia-smi's order; none without nvidia-smi, or if it fails."""
+    """The kind of each NVIDIA GPU in nvidia-smi's order; none without nvidia-smi, or if it fails or hangs."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
+    words, null = [program, "--query-gpu=name", "--format=csv,noheader"], subprocess.DEVNULL
     try:
-        answer = subprocess.run(
-            [program, "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_TIMEOUT,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        process = subprocess.Popen(words, stdin=null, stdout=subprocess.PIPE, stderr=null, text=True)
+    except OSError:
         return ()
-    return parse_gpu_names(answer.stdout)
+    try:
+        answer, _ = process.communicate(timeout=_NVIDIA_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        # One that hangs in the driver outlives its kill, and the cluster does not wait for it.
+        threading.Thread(target=process.communicate, name="nvidia-smi", daemon=True).start()
+        return ()
+    return parse_gpu_names(answer) if process.returncode == 0 else ()
 
 
 def parse_gpu_names(text: str) -> tuple[str, ...]:

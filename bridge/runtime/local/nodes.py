@@ -104,11 +104,9 @@ class LocalNodeRuns:
     def adopt(self, job: Job, key: NodeKey, now: float) -> list[Event]:
         """Take over a node run that an earlier supervisor began, or begin it; the reports of what it missed."""
         node = shim_control.adopt(self._folder, str(key))
+        if node.record is None and _is_started(job, key):
+            raise self._word_damage(key, node)
         if node.state == shim_control.ABSENT:
-            if _is_started(job, key):
-                # Starting it again would run it twice.
-                claim = os.path.join(self._folder, f"{key}.claim")
-                raise FileNotFoundError(errno.ENOENT, "the claim of a program that has started is gone", claim)
             return self.start(job, key, now)
         if node.shim is not None:
             self._watch(key, node.shim)
@@ -156,6 +154,8 @@ class LocalNodeRuns:
                 os.close(node.shim.pidfd)
             self._watch(key, node.shim._replace(pidfd=None))
             return []
+        if node.record is None and key not in self._starting:
+            raise self._word_damage(key, node)
         del self._shims[key]
         reports: list[Event] = []
         if self._starting.pop(key, None) is not None and node.record is not None and _has_started(node.record):
@@ -218,6 +218,12 @@ class LocalNodeRuns:
     def unsettled(self) -> bool:
         """Whether processes of a killed shim are still being ended."""
         return bool(self._lost)
+
+    def _word_damage(self, key: NodeKey, node: shim_control.NodeStatus) -> OSError:
+        """The error for a program that has started and has no record any more: started again, it might run twice."""
+        suffix = "claim" if node.state == shim_control.ABSENT else "start"
+        path = os.path.join(self._folder, f"{key}.{suffix}")
+        return OSError(errno.EBADMSG, "the record of a program that has started is damaged or gone", path)
 
     def _watch(self, key: NodeKey, shim: Shim) -> None:
         self._shims[key] = shim

@@ -77,6 +77,11 @@ def remove_the_claims(run: Path) -> None:
     shutil.rmtree(run / "nodes")
 
 
+def damage_the_records(run: Path) -> None:
+    for record in (run / "nodes").glob("*.start"):
+        record.write_text("GARBAGE {{{\n")
+
+
 def make_orders_a_folder(run: Path) -> None:
     (run / "orders.0.jsonl").mkdir()
 
@@ -99,6 +104,7 @@ DEAD = [
     damage_the_plan,
     damage_the_grant,
     remove_the_claims,
+    damage_the_records,
     make_orders_a_folder,
     remove_everything,
     put_a_file_there,
@@ -171,6 +177,18 @@ def test_a_run_whose_folder_is_damaged_below_its_living_supervisor_ends(
     async def story(cluster: LocalCluster) -> None:
         follower = await begin(cluster, root, group=False)
         damage(root / "runs" / "1")
+        await follower.until_state("1.0", State.FAILED)
+        await see_the_end(cluster, follower, root)
+
+    play(open_on(root, cpus=2, python=hasty), story)
+
+
+def test_a_program_whose_shim_dies_without_a_record_is_ended_and_not_started_again(root: Path, hasty: str) -> None:
+    async def story(cluster: LocalCluster) -> None:
+        follower = await begin(cluster, root, group=False)
+        damage_the_records(root / "runs" / "1")
+        for shim in find_live_processes(str(root / "runs" / "1")).shims:
+            assert kernel.signal_process(shim, signal.SIGKILL)
         await follower.until_state("1.0", State.FAILED)
         await see_the_end(cluster, follower, root)
 

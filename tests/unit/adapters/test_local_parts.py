@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import threading
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.local import open_cluster
+from overspan.adapters.local import capacity, open_cluster
 from overspan.adapters.local.addresses import Addresses
 from overspan.adapters.local.admission import (
     MEMORY_NEVER_FITS,
@@ -87,6 +92,34 @@ def test_what_the_machine_says_is_read() -> None:
     assert parse_meminfo("MemFree: 1 kB\nMemTotal:  2048 kB\n") == 2
     assert parse_meminfo("") == 0
     assert parse_gpu_names("NVIDIA A100-SXM4-80GB\nTesla T4\n") == ("A100-SXM4-80GB", "Tesla-T4")
+
+
+@pytest.mark.parametrize(
+    ("does", "found"), [("echo Tesla T4", ("Tesla-T4",)), ("echo No devices were found; exit 6", ()), ("sleep 600", ())]
+)
+def test_gpus_are_asked_for_and_a_driver_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, found: tuple[str, ...]
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nexec 2>&1\n{does.replace('sleep', 'exec sleep')}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    hung: list[subprocess.Popen[str]] = []
+    # As one that waits inside the driver: no signal ends it.
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: hung.append(process))
+    monkeypatch.setattr(capacity, "_NVIDIA_TIMEOUT", 0.2 if "sleep" in does else 60)
+    kinds: list[tuple[str, ...]] = []
+    asking = threading.Thread(target=lambda: kinds.append(capacity.list_gpus()))
+    asking.start()
+    try:
+        asking.join(30)
+        assert kinds == [found]
+    finally:
+        for process in hung:
+            process.send_signal(signal.SIGKILL)
+        for thread in threading.enumerate():
+            if thread is asking or thread.name == "nvidia-smi":
+                thread.join(30)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.sampled_from("ab"), st.integers(0, 9)), max_size=40))

@@ -20,6 +20,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 from tests.unit.controller.fakes import Bench, begin, end, play, until
 
+from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.bridge.api.app import build_app
 from overspan.bridge.api.authorization import RIGHTS, Authenticator, JobAuthenticator
 from overspan.bridge.api.certificates import open_certificate
@@ -73,6 +74,26 @@ def test_a_token_is_of_its_job_alone() -> None:
     assert ACCESS.draw_token(42) == token != JobAccess(b"other", "certificate", {}, 0).draw_token(42)
     forged = (f"43{token[2:]}", token[:-1], f"0{token}", f"{token} ", "", ".", "42", "٤٢" + token[2:], "9" * 99 + ".0")
     assert [ACCESS.find_job(text) for text in forged] == [None] * len(forged)
+
+
+def test_a_launch_carries_the_token_of_its_own_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    access, carried = JobAccess(b"secret", "certificate", {"local": "login1"}, 7000), dict[int, str]()
+
+    async def scene(bench: Bench) -> None:
+        take = bench.cluster._take
+
+        def note(launch: Launch) -> Accepted | Refusal:
+            carried[launch.job.id] = launch.access
+            return take(launch)
+
+        monkeypatch.setattr(bench.cluster, "_take", note)
+        bench.controller.dispatcher.access = access
+        numbers = [await bench.submit("one"), await bench.submit("two")]
+        await until(lambda: carried.keys() == set(numbers))
+        for number in numbers:
+            assert f'"{access.draw_token(number)}"' in carried[number] and '"host":"login1"' in carried[number]
+
+    play(scene)
 
 
 def test_a_token_reaches_its_own_job_and_what_was_submitted_from_inside_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, give_ord
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
+from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.lifecycle.stages import carry
+from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.model.spec import Need, NeedKind, Start
@@ -84,6 +87,20 @@ def test_a_cluster_is_handed_one_stage_after_the_other() -> None:
         assert [(one.tasks, one.handle) for one in ended] == [(("fit",), f"{number}.0")]
         await end_stage(bench, number, bench.cluster)
         assert bench.state(number) == "COMPLETED"
+
+    play(scene, prepare=prepare())
+
+
+def test_the_tasks_are_listed_by_their_names_with_what_they_wait_for() -> None:
+    async def scene(bench: Bench) -> None:
+        number = await bench.submit("fit judge")
+        await run_stage(bench, number, bench.cluster)
+        rows = list_queue(bench.controller.recorder.registry, Selection(tasks=True), bench.clock.now)
+        listed = [JobRow(*json.loads(row)) for row in rows]
+        assert [(row.name, row.state, row.reason) for row in listed] == [
+            ("fit", "RUNNING", "None"),
+            ("judge", "PENDING", "Dependency"),
+        ]
 
     play(scene, prepare=prepare())
 

@@ -28,7 +28,8 @@ from overspan.adapters.kubernetes.manifests.commands import (
     pack_program,
     render_commands,
 )
-from overspan.adapters.kubernetes.manifests.rendering import plan_launch
+from overspan.adapters.kubernetes.manifests.launch_plans import PodSelection, read_plan, write_plan
+from overspan.adapters.kubernetes.manifests.rendering import plan_launch, render, render_pods
 from overspan.adapters.kubernetes.manifests.scripts import COMMANDS_DIR, WORK, Work
 from overspan.adapters.kubernetes.planning import render_plan
 from overspan.bridge.model.errors import InvalidRequest
@@ -150,6 +151,26 @@ def test_the_key_is_in_the_secret_alone_and_new_each_time() -> None:
     assert again is not None and again["data"] != objects.secret["data"]
     volumes = volumes_of(objects.pods[0])
     assert volumes["overspan-key"]["secret"]["optional"] and volumes["overspan-commands"]["configMap"]["optional"]
+
+
+@pytest.mark.parametrize("access", ["", '{"token": "of-the-job"}'])
+def test_the_way_to_the_daemon_is_in_the_secret_alone_and_beside_the_commands(access: str) -> None:
+    launch = replace(make_launch(read_file("name: watcher\nrun: sbatch judge.sh\n")), access=access)
+    plan = plan_launch(launch, configure(), GangBackend.SOFT)
+    objects = render(launch, plan, configure())
+    kept = {} if objects.secret is None else objects.secret["data"]
+    assert {name: base64.b64decode(value).decode() for name, value in kept.items()} == (
+        {"job.access": access} if access else {}
+    )
+    assert "of-the-job" not in json.dumps([objects.anchor, *objects.configs, *objects.pods])
+    # A pod that is made later, from the kept plan, has it too.
+    (later,) = render_pods(read_plan(write_plan(plan)), configure(), PodSelection("watcher", 0))
+    for pod in (*objects.pods, later):
+        volumes = volumes_of(pod)
+        verbs = {item["path"] for item in volumes["overspan-commands"]["configMap"]["items"]}
+        mounted = [item["path"] for item in volumes.get("overspan-key", {}).get("secret", {}).get("items", [])]
+        assert {"sbatch", "squeue", "scancel"} <= verbs
+        assert (mounted, "span" in verbs) == ((["access"], True) if access else ([], False))
 
 
 @pytest.mark.parametrize("text", ["name: one\nnum_nodes: 2\nrun: srun hostname\n", "name: one\nrun: srun hostname\n"])

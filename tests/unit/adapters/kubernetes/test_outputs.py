@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.adapters.kubernetes.pods import pod, running
+from tests.unit.adapters.kubernetes.pods import ended, pod, running
 from tests.unit.adapters.kubernetes.samples import configure, make_launch, read_script, render_job, variables_of
 
 from overspan.adapters.contract import LogPart, LogRequest
@@ -245,5 +245,23 @@ def test_a_log_is_read_from_the_file_that_its_pod_writes(tmp_path: Path) -> None
             await logs.read(LogRequest("", "batch", attempt=1), launch.token, [pod("batch", attempt=1)])
         (tmp_path / "out").write_text("its own\n")
         assert await read(running("batch", token=launch.token)) == await read() == b"its own\n"
+
+    asyncio.run(story())
+
+
+def test_what_is_taken_of_a_log_is_in_the_file_that_the_submitter_looks_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        lines = [b"2026-01-01T00:00:01.000000000Z one\n"]
+        connection: Any = SimpleNamespace(read=lambda path, query: b"".join(lines))
+        live: Any = SimpleNamespace(goes_on=lambda uid: False, is_whole=lambda uid: False, forget=lambda uid: None)
+        launch = make_launch(script("-o", f"{tmp_path}/out"))
+        files = OutputFiles(str(tmp_path / "logs"))
+        files.note(launch, configure())
+        logs = Logs(connection, str(tmp_path / "logs"), live, files)
+        assert not await logs.capture(running("batch", token=launch.token))
+        assert (tmp_path / "out").read_bytes() == b"one\n"
+        lines.append(b"2026-01-01T00:00:02.000000000Z two\n")
+        assert await logs.capture(ended("batch", token=launch.token))
+        assert (tmp_path / "out").read_bytes() == b"one\ntwo\n"
 
     asyncio.run(story())

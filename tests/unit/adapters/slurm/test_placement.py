@@ -157,9 +157,13 @@ def test_nodes_that_are_not_there_yet_hold_nothing() -> None:
         plan_on_nodes(group(task("a", 4, 2)), [up, replace(up, name="n2", state="future")])
 
 
-def test_what_fits_on_the_nodes_of_today_waits_for_no_other() -> None:
+AWAY = "down drained draining fail failing maint powering_up powered_down reboot unknown no_respond perfctrs"
+
+
+@pytest.mark.parametrize("state", AWAY.split())
+def test_what_fits_on_the_nodes_of_today_waits_for_no_other(state: str) -> None:
     small = [Node(f"s{number}", "main", "idle", 4, 0, 4000, 0) for number in range(4)]
-    large = Node("l", "main", "down", 64, 0, 64_000, 0)
+    large = Node("l", "main", state, 64, 0, 64_000, 0)
     parts = group(*(task(f"t{number}", 4) for number in range(4)))
     assert plan_on_nodes(parts, [*small, replace(large, state="idle")]).nodes == 1
     assert plan_on_nodes(parts, [*small, large]).nodes == 4

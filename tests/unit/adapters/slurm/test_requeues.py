@@ -102,6 +102,10 @@ class TestSuccessor:
         found = find_successor([(1, two)])
         assert found is not None and found.record.raw == 2
 
+    def test_one_that_is_ending_may_come_back_and_is_waited_for(self) -> None:
+        found = find_successor([(1, [record(1, "inst-7-0", "COMPLETING", 0)])])
+        assert found is not None and (found.record.raw, found.run) == (1, None)
+
     def test_nothing_lives_and_nothing_was_missed(self) -> None:
         assert find_successor([(2, [record(1, "inst-7-0", "COMPLETED", 1)])]) is None
 
