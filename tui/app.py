@@ -50,6 +50,7 @@ from overspan.tui.source import OpenSource
 from overspan.tui.terminal import Colours
 from overspan.tui.themes import NAMES, OWN, SHORT, find_theme
 from overspan.tui.typed_keys import TypedKeys
+from overspan.tui.widgets.top_screen import TopScreen
 
 TROUBLE_SECONDS = 20.0
 """How long the note about a wrong configuration stands; help has it too."""
@@ -96,6 +97,10 @@ class TopApp(App[int], inherit_bindings=False):
         self.acted_at = 0.0
         """When the user pressed or clicked what is being done, by the monotonic clock."""
         self._making = asyncio.Lock()
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The screen of the places."""
+        return TopScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -190,7 +195,8 @@ class TopApp(App[int], inherit_bindings=False):
     def _lose(self, lost: Lost) -> None:
         known = self.lost is not None and self.lost.why == lost.why
         self.lost = lost
-        if lost.present and not known:
+        told_below = lost.starting and self.queue.counts is not None
+        if (lost.present or told_below) and not known:
             # The line of troubles has no room for what helps.
             text = clean_text(word_error(lost.why, lost.remedy))
             self.notify(text, severity="error", timeout=TROUBLE_SECONDS, markup=False)

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from overspan.bridge.client.terminal_texts import clean_text
@@ -22,6 +21,7 @@ from overspan.tui.keys import bind
 from overspan.tui.logs.deadline import TooSlow, deadline
 from overspan.tui.logs.view import LogView
 from overspan.tui.widgets.text_inputs import TextInput
+from overspan.tui.widgets.top_screen import TopScreen
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -30,7 +30,7 @@ SEARCH_SECONDS = 2.0
 """A pattern that takes longer is given up."""
 
 
-class TextScreen(Screen[None]):
+class TextScreen(TopScreen[None]):
     """What a job was sent as, its variables, and what was submitted; each is asked for when it is looked at."""
 
     DEFAULT_CSS = """

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from overspan.bridge.cli.jobs.logs import read_since
@@ -39,6 +38,7 @@ from overspan.tui.logs.session import LogSession, format_mark, read_percent, sug
 from overspan.tui.logs.status import LogPlaceFacts, describe_place, describe_search, format_bytes
 from overspan.tui.logs.view import LogView
 from overspan.tui.widgets.text_inputs import TextInput
+from overspan.tui.widgets.top_screen import TopScreen
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp
@@ -57,7 +57,7 @@ _EXAMPLES = {
 }
 
 
-class LogScreen(Screen[None]):
+class LogScreen(TopScreen[None]):
     """What a job prints: any task, node, attempt and stream."""
 
     DEFAULT_CSS = """

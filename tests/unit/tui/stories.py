@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.unit.tui.fake_source import FakeSource
+from tests.unit.tui.queue_frames import read_screen
 from textual.css.query import NoMatches
 from textual.pilot import Pilot
 
@@ -32,7 +33,7 @@ async def settle(pilot: Pilot[int], holds: Callable[[], object]) -> None:
     """Wait until something holds."""
     end = time.monotonic() + SETTLE_SECONDS
     while not _holds(holds):
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, f"it did not happen; the screen:\n{read_screen(pilot.app)}"
         await pilot.pause(0.01)
 
 

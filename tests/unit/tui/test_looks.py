@@ -23,8 +23,10 @@ from overspan.tui.hints import list_hints
 from overspan.tui.history.columns import make_columns
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.clusters import ClustersPlace
+from overspan.tui.places.history import HistoryPlace
 from overspan.tui.terminal import Colours, TerminalTraits
 from overspan.tui.themes import TERMINAL
+from overspan.tui.widgets.filter_box import FilterInput
 from overspan.tui.widgets.line_table import share_width
 
 DETAILS = {"name": "fit", "partition": "gpu", "tasks": [{"time_limit": 3600}]}
@@ -232,3 +234,21 @@ def test_the_history_takes_other_columns_when_the_details_come() -> None:
         assert " EXIT" in read_frame(app.place).splitlines()[1]
 
     play(source, story, (140, 40))
+
+
+def test_a_list_is_told_of_its_width_where_somebody_asked_for_the_layout_before() -> None:
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await settle(pilot, lambda: "2027-01-15T" in read_frame(app.place))
+        place = app.place
+        assert isinstance(place, HistoryPlace)
+        layout = app.screen._compositor
+        # What is out of sight is painted anew, and the mouse moves before the details are there: Textual computes a
+        # layout then, and compares the next one with that.
+        layout.update_widgets({place.query_one(FilterInput)})
+        place.action_describe()
+        width = layout.full_map[place.table].region.width
+        assert width < 140
+        await settle(pilot, lambda: sum(size + 1 for _, size in place.table._layout) == width)
+
+    play(make_lab(), story, (140, 40))
