@@ -51,7 +51,7 @@ def test_orders_to_what_runs(span: Span) -> None:
         # No is the answer of whoever only presses Enter.
         await live.pilot.press("c")
         await live.until(lambda: len(live.app.screen_stack) == 2)
-        assert f"local:{job} fit" in read_frame(live.app.screen)
+        await live.until(lambda: f"local:{job} fit" in read_frame(live.app.screen))
         await live.pilot.press("enter")
         await live.until(lambda: len(live.app.screen_stack) == 1)
         assert span.job(job)["state"] == "RUNNING"

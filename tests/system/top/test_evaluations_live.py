@@ -42,7 +42,7 @@ def test_scores_come_while_one_looks_and_a_checkpoint_is_evaluated_again(span: S
         place = live.app.query_one(EvaluationsPlace)
         plot = place.query_one(PlotPane)
         await live.until(lambda: list_checkpoints(place) == [("step_2", "FAILED", None), ("step_1", "COMPLETED", 0.1)])
-        assert "NonZeroExitCode" in read_frame(place) and "★ best 0.1 at step_1" in plot.text
+        await live.until(lambda: "NonZeroExitCode" in read_frame(place) and "★ best 0.1 at step_1" in plot.text)
         (span.folder / "go").touch()
         await live.until(lambda: list_checkpoints(place)[0] == ("step_3", "COMPLETED", 0.3))
         await live.until(lambda: "★ best 0.3 at step_3" in plot.text and "quality of train" in plot.text)

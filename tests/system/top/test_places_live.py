@@ -53,7 +53,7 @@ def test_the_history_is_asked_by_its_filter_and_takes_orders(span: Span) -> None
         await live.until(lambda: len(live.app.screen_stack) == 1)
         await live.pilot.press("L")
         await live.until(lambda: isinstance(live.app.screen, OrderLogScreen))
-        assert f"local:{old} old: submitted again" in read_frame(live.app.screen)
+        await live.until(lambda: f"local:{old} old: submitted again" in read_frame(live.app.screen))
 
     play_live(span, story, size=(140, 40))
 

@@ -28,7 +28,7 @@ def test_workers_hold_jobs_and_the_queue_goes_while_one_looks(span: Span) -> Non
         await live.until(lambda: [line.jobs for line in place.table.lines] == [2, 1, 1])
         await live.until(lambda: "4 wait" in place.sum_up())
         worker = place.table.lines[1]
-        assert str(worker.worker["jobs"][0]) in read_frame(place) and "READY" in read_frame(place)
+        await live.until(lambda: str(worker.worker["jobs"][0]) in read_frame(place) and "READY" in read_frame(place))
         place.table.move_to(worker.key)
         await live.pilot.press("D", "tab", "enter")
         await live.until(lambda: "DRAINING" in read_frame(place))

@@ -144,7 +144,7 @@ def test_filter_order_marks_and_palette(span: Span) -> None:
         # The order is about what is marked, shown or not, and says so.
         await pilot.press("c")
         await settle(pilot, lambda: f"local:{held['gamma']} gamma" in read_screen(app))
-        assert "not shown now" in read_screen(app)
+        await settle(pilot, lambda: "not shown now" in read_screen(app))
         await pilot.press("y")
         await settle(pilot, lambda: span.job(held["gamma"])["state"] == "CANCELLED")
         assert span.job(there)["state"] == "PENDING"

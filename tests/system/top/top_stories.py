@@ -72,7 +72,7 @@ def play_day(span: Span, submit: Callable[[str], int], sent: str) -> None:
         await live.go_to(job)
         await live.pilot.press("c")
         await live.until(lambda: len(live.app.screen_stack) == 2)
-        assert f":{job} rl" in read_frame(live.app.screen)
+        await live.until(lambda: f":{job} rl" in read_frame(live.app.screen))
         await live.pilot.press("enter")
         await live.until(lambda: len(live.app.screen_stack) == 1)
         assert await live.order(job, "c", "y") == "cancelled"

@@ -47,7 +47,8 @@ def test_the_default_is_no() -> None:
         await begin(app, pilot)
         for keys in (["escape"], ["tab", "enter"], ["y", "n", "q", "enter", "escape"]):
             area = await open_file(app, pilot)
-            assert "leo:7 fit" in read_frame(app.screen) and area.text.startswith("# only lines that you change")
+            await settle(pilot, lambda: "leo:7 fit" in read_frame(app.screen))
+            assert area.text.startswith("# only lines that you change")
             await pilot.press(*keys)
             await settle(pilot, lambda: len(app.screen_stack) == 1)
         assert source.orders == [] and len(app.order_log) == 0
@@ -123,8 +124,8 @@ def test_of_several_those_that_failed_stay_in_the_dialog_and_keep_their_marks() 
         await settle(pilot, lambda: len(app.order_log) == 3 and "this job?" in read_frame(app.screen))
         assert sorted(source.orders) == [("resubmit", (ref, False, {"mem": "4G"})) for ref in "13"]
         assert list_marked(app) == {2}
-        frame = read_frame(app.screen)
-        assert "leo:2 fit" in frame and "leo:1 fit" not in frame
+        await settle(pilot, lambda: "leo:2 fit" in read_frame(app.screen))
+        assert "leo:1 fit" not in read_frame(app.screen)
         await pilot.press("escape")
         assert list_marked(app) == {2}
 

@@ -52,7 +52,7 @@ def test_the_plot_follows_the_cursor_and_marks_the_best_score() -> None:
         await pilot.press("asterisk")
         await go_to(place, pilot, "step_220")
         assert "held-out of rl-math, lower is better" in plot.text and "★ best 0.7 at step_230" in plot.text
-        assert "0.7" in read_frame(place) and "lower is better" in read_frame(place)
+        await settle(pilot, lambda: "0.7" in read_frame(place) and "lower is better" in read_frame(place))
 
     play(make_lab(), story)
 
@@ -284,7 +284,7 @@ def test_a_job_of_the_queue_leads_to_its_evaluations_and_back() -> None:
         await settle(pilot, lambda: isinstance(app.place, EvaluationsPlace))
         place = app.query_one(EvaluationsPlace)
         await settle(pilot, lambda: len(list_names(place)) == 17)
-        assert "/job:^1$" in read_frame(place)
+        await settle(pilot, lambda: "/job:^1$" in read_frame(place))
         await pilot.press("1")
         app.queue.table.move_to(LineKey(3, "job"))
         await pilot.press("v")
@@ -356,8 +356,8 @@ def test_a_hostile_name_reaches_neither_dialog_nor_note_nor_plot() -> None:
         source.refusal = Conflict(HOSTILE)
         await settle(pilot, lambda: isinstance(app.screen, OrderDialog))
         for widget in (app.screen, place):
-            text = read_frame(widget).replace("\n", "")
-            assert not UNSAFE.search(text) and "[bold]" in text
+            await settle(pilot, lambda widget=widget: "[bold]" in read_frame(widget))  # type: ignore[misc]
+            assert not UNSAFE.search(read_frame(widget).replace("\n", ""))
         await answer(pilot, "y")
         await settle(pilot, lambda: "[bold]" in read_notes(app))
         assert not UNSAFE.search(read_notes(app).replace("\n", ""))

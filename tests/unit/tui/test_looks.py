@@ -231,7 +231,7 @@ def test_the_history_takes_other_columns_when_the_details_come() -> None:
         await settle(pilot, lambda: "2027-01-15T" in read_frame(app.place))
         await pilot.press("d")
         await settle(pilot, lambda: "EXIT" in read_frame(app.place) and "PARTITION" not in read_frame(app.place))
-        assert " EXIT" in read_frame(app.place).splitlines()[1]
+        await settle(pilot, lambda: " EXIT" in read_frame(app.place).splitlines()[1])
 
     play(source, story, (140, 40))
 

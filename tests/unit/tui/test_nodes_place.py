@@ -93,7 +93,7 @@ def test_a_slow_cluster_delays_no_other_and_is_not_asked_twice() -> None:
         await pilot.press("r", "r")
         await settle(pilot, lambda: source.asked.count(("nodes", ("leo",))) >= 2)
         assert source.asked.count(("nodes", ("kube",))) == 1
-        assert "asking..." in read_frame(place)
+        await settle(pilot, lambda: "asking..." in read_frame(place))
         gate.set()
         await settle(pilot, lambda: "no route" in read_frame(place))
 
@@ -174,7 +174,7 @@ def test_the_filter_narrows_and_escape_drops_it() -> None:
         await pilot.press("escape")
         assert len(place.table.lines) == 8
         await pilot.press("slash", *"nothing", "enter")
-        assert "nothing matches the filter" in read_frame(place)
+        await settle(pilot, lambda: "nothing matches the filter" in read_frame(place))
         await pilot.press("escape", "escape")
         assert app.place is app.queue
 
@@ -191,7 +191,7 @@ def test_hostile_names_reach_no_widget() -> None:
         place = await open_nodes(app, pilot, 3)
         for _ in range(3):
             await pilot.press("down")
-            text = read_frame(place)
-            assert not UNSAFE.search(text.replace("\n", "")) and "[bold]" in text
+            await settle(pilot, lambda: "[bold]" in read_frame(place))
+            assert not UNSAFE.search(read_frame(place).replace("\n", ""))
 
     play(source, story)

@@ -122,7 +122,7 @@ def test_a_job_that_ended_while_the_dialog_was_open_is_left_out_and_told() -> No
         source.put(job(2, state="COMPLETED", ended_at=NOW))
         source.drop(3)
         await settle(pilot, lambda: len(app.queue.jobs) == 2 and app.queue.jobs.count_states()["COMPLETED"] == 1)
-        assert "leo:3 fit" in read_frame(app.screen)
+        await settle(pilot, lambda: "leo:3 fit" in read_frame(app.screen))
         await answer(pilot, "y")
         await settle(pilot, lambda: len(app.order_log) == 3)
         assert source.orders == [("cancel", CancelOrder(refs=("1",)))]
@@ -156,7 +156,7 @@ def test_marks_that_the_filter_hides_are_counted_and_named() -> None:
         await settle(pilot, lambda: len(app.queue.table.lines) == 1)
         await pilot.press("c")
         await settle(pilot, lambda: "2 of them are marked but not shown now" in read_frame(app.screen))
-        assert "leo:2 eval" in read_frame(app.screen)
+        await settle(pilot, lambda: "leo:2 eval" in read_frame(app.screen))
         await answer(pilot, "n")
         assert source.orders == []
 
@@ -178,6 +178,6 @@ def test_a_long_list_scrolls_in_80_by_24_and_the_buttons_stay(key: str, page: st
         assert last not in read_frame(app.screen)
         await answer(pilot, *[page] * 15)
         await settle(pilot, lambda: last in read_frame(app.screen))
-        assert "No" in read_frame(app.screen)
+        await settle(pilot, lambda: "No" in read_frame(app.screen))
 
     play(source, story, (80, 24))

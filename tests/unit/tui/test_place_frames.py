@@ -65,7 +65,9 @@ def test_bars_and_trees_are_ascii_where_that_is_wanted() -> None:
             place = app.place
             assert isinstance(place, ListPlace)
             await settle(pilot, lambda: len(place.table.lines) == 8 and not place._under_way)
-            assert " |- n1            mix    ##.. 40/64  ##.. 98G/256G  ###. 6/8" in read_frame(place)
+            await settle(
+                pilot, lambda: " |- n1            mix    ##.. 40/64  ##.. 98G/256G  ###. 6/8" in read_frame(place)
+            )
             cells = [column.cell(line, NOW).text for line in place.table.lines for column in place.make_columns(80)]
             assert all(text.isascii() for text in cells)
 

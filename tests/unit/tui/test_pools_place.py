@@ -78,7 +78,7 @@ def test_a_worker_is_drained_after_a_question_and_a_refusal_is_told() -> None:
         place = await open_pools(app, pilot, 5)
         place.table.move_to(PoolLineKey("gpu", 42))
         await pilot.press("D")
-        assert isinstance(app.screen, OrderDialog) and "gpu-42" in read_frame(app.screen)
+        await settle(pilot, lambda: isinstance(app.screen, OrderDialog) and "gpu-42" in read_frame(app.screen))
         await pilot.press("enter")
         assert source.orders == []
         await pilot.press("D", "tab", "enter")
@@ -87,7 +87,7 @@ def test_a_worker_is_drained_after_a_question_and_a_refusal_is_told() -> None:
         source.refusal = Conflict("the pool was changed", remedy="try again")
         place.table.move_to(PoolLineKey("gpu"))
         await pilot.press("D")
-        assert "all workers of gpu" in read_frame(app.screen)
+        await settle(pilot, lambda: "all workers of gpu" in read_frame(app.screen))
         await pilot.press("tab", "enter")
         await settle(pilot, lambda: "gpu: the pool was changed" in read_notes(app))
 

@@ -434,6 +434,7 @@ def test_options_are_where_it_begins() -> None:
 
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot)
+        await settle(pilot, lambda: "4900_0" in read_screen(app))
         screen = read_screen(app)
         assert "/state:r (" in frame(app) and "by USER▼" in frame(app)
         assert "4900_0" in screen and "4900_3" not in screen

@@ -34,7 +34,7 @@ def test_a_run_is_asked_for_and_no_is_the_default() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await open_schedules(app, pilot)
         await pilot.press("n")
-        assert isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen)
+        await settle(pilot, lambda: isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen))
         await pilot.press("enter")
         assert source.orders == [] and not isinstance(app.screen, OrderDialog)
         await pilot.press("n", "escape")
@@ -68,7 +68,7 @@ def test_a_pause_asks_only_where_it_gives_up_runs() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         place = await open_schedules(app, pilot, 3)
         await pilot.press("H")
-        assert isinstance(app.screen, OrderDialog) and "1 owed" in read_frame(app.screen)
+        await settle(pilot, lambda: isinstance(app.screen, OrderDialog) and "1 owed" in read_frame(app.screen))
         await pilot.press("escape", "down", "H")
         await settle(pilot, lambda: source.orders == [("pause_schedule", (5,))])
         await pilot.press("down", "U")
@@ -86,7 +86,7 @@ def test_a_schedule_is_deleted_after_a_question_and_keeps_its_mark_where_that_fa
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         place = await open_schedules(app, pilot)
         await pilot.press("D")
-        assert isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen)
+        await settle(pilot, lambda: isinstance(app.screen, OrderDialog) and "c3 nightly" in read_frame(app.screen))
         await pilot.press("enter")
         assert source.orders == []
         source.refusal = Conflict("c3 is of a crontab", remedy="edit that: span cron -e")
@@ -162,8 +162,8 @@ def test_a_hostile_name_reaches_neither_dialog_nor_note() -> None:
         source.refusal = Conflict(HOSTILE)
         await pilot.press("n")
         for widget in (app.screen, place):
-            text = read_frame(widget).replace("\n", "")
-            assert not UNSAFE.search(text) and "[bold]" in text
+            await settle(pilot, lambda widget=widget: "[bold]" in read_frame(widget))  # type: ignore[misc]
+            assert not UNSAFE.search(read_frame(widget).replace("\n", ""))
         await pilot.press("y")
         await settle(pilot, lambda: bool(app._notifications))
         assert not UNSAFE.search(read_notes(app)) and "[bold]" in read_notes(app)
@@ -196,7 +196,7 @@ def test_enter_shows_its_jobs_in_the_history() -> None:
         place = app.query_one(HistoryPlace)
         assert app.place is place
         await settle(pilot, lambda: [line.node.ref for line in place.table.lines] == ["812"])
-        assert "nightly" in read_frame(place).splitlines()[0]
+        await settle(pilot, lambda: "nightly" in read_frame(place).splitlines()[0])
 
     play(source, story)
 

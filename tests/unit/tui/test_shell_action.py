@@ -76,8 +76,9 @@ def test_of_several_nodes_one_is_chosen(lent: Lent) -> None:
         await begin(app, pilot)
         await pilot.press("exclamation_mark")
         await answer(pilot)
+        await settle(pilot, lambda: "rollout-1 RUNNING on gpu04" in read_frame(app.screen))
         frame = read_frame(app.screen)
-        assert "slurm-a:42 rl-math" in frame and "rollout-1 RUNNING on gpu04" in frame and "reward" not in frame
+        assert "slurm-a:42 rl-math" in frame and "reward" not in frame
         # Enter means none.
         await pilot.press("enter")
         await settle(pilot, lambda: len(app.screen_stack) == 1)

@@ -67,7 +67,7 @@ def test_the_line_has_a_sign_until_the_end_is_told(monkeypatch: pytest.MonkeyPat
         await settle(pilot, lambda: f"{ref} ◉" in read_screen(app) and "1 watched" in read_screen(app))
         source.put(job(int(ref), name="other name"))
         await settle(pilot, lambda: "other name" in read_screen(app))
-        assert f"{ref} ◉" in read_screen(app) and not rung
+        await settle(pilot, lambda: f"{ref} ◉" in read_screen(app) and not rung)
         source.put(job(int(ref), **ENDED))
         await settle(pilot, lambda: rung == [True])
         await settle(pilot, lambda: "◉" not in read_screen(app) and "watched" not in app.query_one(Head).text)
