@@ -182,7 +182,12 @@ class Controller:
 
     def _open_across(self, name: str, clusters: Mapping[str, Cluster]) -> AcrossCluster:
         return AcrossCluster(
-            name, clusters, self.clusters.shared_paths, self.observer.wake, self.dispatcher.describe_access
+            name,
+            clusters,
+            self.clusters.shared_paths,
+            self.observer.wake,
+            self.dispatcher.describe_access,
+            self.releases.is_leaving,
         )
 
     def _has_launches(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 from overspan.adapters.abilities import Cleanup
 from overspan.bridge.controller.core.across.projection import list_handles
@@ -46,6 +46,8 @@ class LaunchReleases:
         self._noted: set[str] = set()
         self._sending: Counter[str] = Counter()
         """How many calls with launches are under way to each cluster."""
+        self._leaving: defaultdict[str, set[int]] = defaultdict(set)
+        """Groups across whose lost launch may still run a part on a cluster, by the cluster."""
 
     async def start(self) -> None:
         """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
@@ -53,6 +55,9 @@ class LaunchReleases:
             if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
+        for entry in self.recorder.registry:
+            if entry.job.launch and not entry.job.over and entry.handle_launch != entry.job.launch:
+                self._note_leaving(entry)
 
     async def close(self) -> None:
         """Stop; clusters with leftovers stay marked in the store."""
@@ -85,9 +90,21 @@ class LaunchReleases:
         left = {bid.cluster for bid in before.bids if bid.launch not in present}
         if (entry.job.over and not before.over) or entry.job.launch != before.launch:
             left |= {entry.cluster, before.cluster}
+        if entry.job.launch != before.launch and any(task.live for task in before.tasks):
+            self._note_leaving(entry)
         singles = {single for name in left for single in self.clusters.list_single(name)}
         for name in sorted(singles & self._noted):
             self._wake(name)
+
+    def _note_leaving(self, entry: JobEntry) -> None:
+        singles = self.clusters.list_single(entry.cluster)
+        if len(singles) > 1:
+            for name in self._noted.intersection(singles):
+                self._leaving[name].add(entry.job.id)
+
+    def is_leaving(self, job_id: int, cluster: str) -> bool:
+        """Whether a part of a lost launch may still run on one of the clusters of a group across."""
+        return job_id in self._leaving[cluster]
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
@@ -132,8 +149,10 @@ class LaunchReleases:
         if any(entry.unwritten is not None for entry in self.recorder.registry):
             # The next daemon would take a launch without a recorded end for a lost one.
             raise StoreFailed("there are ends that are not recorded yet")
+        leaving = frozenset(self._leaving[cluster.name])
         busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
+        self._leaving[cluster.name] -= leaving
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and not busy and not self._is_busy(cluster.name):

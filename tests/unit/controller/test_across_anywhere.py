@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.decisions import SPECS, Story
 from tests.unit.controller.fake_pods import RacingPods, World
@@ -13,7 +13,7 @@ from tests.unit.controller.fake_pods import RacingPods, World
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Job, Placement
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import Backoff, JobSpec, Need, NeedKind, OnFailure, RestartScope, RetryPolicy, TaskSpec
 
 NAMES = ("pods", "more")
 GROUPS = SPECS.filter(lambda spec: len(spec.tasks) > 1)
@@ -67,7 +67,39 @@ def test_a_group_across_lives_through_anything(spec: JobSpec, seed: int) -> None
     AcrossStory(spec, seed).run()
 
 
+NEVER = RetryPolicy(0, (), 0, 0, Backoff(first=0.0))
+PART_LOST = JobSpec(
+    "g",
+    (
+        TaskSpec("a", run="true", primary=False, termination_delay=0, on_failure=OnFailure.IGNORE, retry=NEVER),
+        TaskSpec(
+            "b",
+            run="true",
+            termination_delay=0,
+            grace_period=0,
+            on_failure=OnFailure.IGNORE,
+            retry=NEVER,
+            needs=(Need("a", NeedKind.STARTED),),
+        ),
+        TaskSpec(
+            "c",
+            run="true",
+            primary=False,
+            termination_delay=0,
+            grace_period=0,
+            time=20,
+            on_failure=OnFailure.IGNORE,
+            retry=replace(NEVER, max_recoveries=1, max_restarts=1),
+        ),
+    ),
+    group=True,
+    restart=RestartScope.GROUP,
+)
+"""With the seed below: somebody takes the part of one cluster away while the other's is being ended."""
+
+
 @settings(max_examples=50, deadline=None)
 @given(GROUPS, st.integers(0, 2**32))
+@example(PART_LOST, 1144266)
 def test_a_cancel_ends_both_sides(spec: JobSpec, seed: int) -> None:
     AcrossStory(spec, seed, cancelled=True).run()

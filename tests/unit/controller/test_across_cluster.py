@@ -79,6 +79,7 @@ class Scene:
     def __init__(self) -> None:
         self.parts = {name: Part(name) for name in ("leo", "kube")}
         self.woken: list[str] = []
+        self.leaving: set[tuple[int, str]] = set()
         self.restart()
 
     def restart(self) -> None:
@@ -87,7 +88,12 @@ class Scene:
             for name, part in self.parts.items()
         }
         self.across = AcrossCluster(
-            "leo+kube", self.clusters, SharedPaths(), self.woken.append, lambda job, name: f"{job.id} on {name}"
+            "leo+kube",
+            self.clusters,
+            SharedPaths(),
+            self.woken.append,
+            lambda job, name: f"{job.id} on {name}",
+            lambda job, name: (job, name) in self.leaving,
         )
 
     async def submit(self) -> str:
@@ -119,6 +125,18 @@ def granted(cluster: str, task: str, address: str, cursor: str = "1") -> Report:
 
 def play(story: Callable[[Scene], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(story(Scene()), 30))
+
+
+def test_no_launch_is_sent_beside_what_is_left_of_the_one_before() -> None:
+    async def story(scene: Scene) -> None:
+        scene.leaving = {(3, "kube"), (4, "leo")}
+        (answer,) = await scene.across.submit([Launch("inst-3-1", JOB)])
+        assert isinstance(answer, Refusal) and answer.transient and "being ended on kube" in answer.message
+        assert not scene.parts["leo"].said and not scene.parts["kube"].said
+        scene.leaving = set()
+        await scene.submit()
+
+    play(story)
 
 
 def test_each_cluster_is_given_its_own_tasks() -> None:
