@@ -248,8 +248,7 @@ def test_nothing_stands_below_the_scroll_bar_that_comes_with_the_last_lines() ->
         await pilot.press("d")
         pane = app.queue.pane
         await settle(pilot, lambda: "29 xx" in pane.text())
-        await pilot.pause()
-        assert pane.show_vertical_scrollbar
+        await settle(pilot, lambda: pane.show_vertical_scrollbar)
         widths = [cell_len("".join(piece.text for piece in line)) for line in pane._lines]
         assert max(widths) == pane.scrollable_content_region.width - 1 == pane.region.width - 2
 

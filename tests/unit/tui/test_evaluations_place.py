@@ -187,9 +187,12 @@ def test_the_event_stream_brings_what_changes() -> None:
         place = await open_evaluations(app, pilot)
         place.PERIOD = 1e9  # type: ignore[misc]
         place._next_ask = 1e18
+        # The first change that the place hears of is one: it does not know yet which jobs there are.
+        source.put(job(2, "first"))
+        await settle(pilot, lambda: place._newest and not (place._news or place._under_way))
         asked = source.count("watches")
         source.put(job(2, "other"))
-        await pilot.pause(0.3)
+        await settle(pilot, lambda: "other" in [node.row.name for node in app.queue.jobs])
         assert source.count("watches") == asked
         source.evaluations_of["1"][0]["evaluations"][4]["best"] = False
         source.evaluations_of["1"][0]["evaluations"][8] = evaluation(9, 900, score=0.61, best=True)

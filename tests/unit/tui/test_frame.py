@@ -29,7 +29,7 @@ def play(story: Told, options: TopOptions | None = None, size: tuple[int, int] =
     app = TopApp(source, options or TopOptions())
 
     async def run() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             await settle(pilot, lambda: len(app.queue.table.lines) == 3)
             await story(app, pilot)
 
@@ -64,9 +64,9 @@ class TestHelp:
             assert set(shown) == {action.id for action in KEYS if action.scope in scopes}
             assert shown["job.cancel"] == "^k F8"
             assert shown["queue.fold"] == "← -"
-            assert "^k F8" in read_screen(app)
+            await settle(pilot, lambda: "^k F8" in read_screen(app))
             await pilot.press("escape")
-            assert app.screen is app.screen_stack[0]
+            await settle(pilot, lambda: app.screen is app.screen_stack[0])
 
         play(story, TopOptions(keymap={"job.cancel": "ctrl+k,f8"}))
 
@@ -93,8 +93,7 @@ class TestHelp:
     def test_it_keeps_what_was_wrong_in_the_configuration(self) -> None:
         async def story(app: TopApp, pilot: Pilot[int]) -> None:
             await pilot.press("question_mark")
-            await pilot.pause()
-            assert "config.yaml:3: [bold]no[/]" in read_screen(app)
+            await settle(pilot, lambda: "config.yaml:3: [bold]no[/]" in read_screen(app))
 
         play(story, TopOptions(troubles=("config.yaml:3: [bold]no[/]",)))
 
@@ -286,8 +285,8 @@ class TestLooks:
                 await pilot.press(*keys)
                 await pilot.pause()
                 assert read_screen(app).isascii()
-            app.notify("─ … ●")
-            await pilot.pause()
+            app.notify("─ … ● there")
+            await settle(pilot, lambda: "there" in read_screen(app))
             assert read_screen(app).isascii()
 
         play(story, TopOptions(ascii=True))
@@ -298,9 +297,8 @@ class TestLooks:
 
     def test_the_line_of_hints_ends_with_help(self) -> None:
         async def story(app: TopApp, pilot: Pilot[int]) -> None:
-            await pilot.pause()
+            await settle(pilot, lambda: read_screen(app).splitlines()[-1].rstrip().endswith(": go to  ? help"))
             assert app.query_one(KeyHints).size.height == 1
-            assert read_screen(app).splitlines()[-1].rstrip().endswith(": go to  ? help")
 
         for width in (60, 80, 140):
             play(story, size=(width, 24))

@@ -152,8 +152,7 @@ def test_a_log_that_cannot_be_read_hides_nothing_and_what_comes_above_moves_noth
         source.write("1", b"a\nb\nc\n")
         pane._tail.look("1")
         await settle(pilot, lambda: "Output" in pane.text())
-        await pilot.pause()
-        assert pane.scroll_offset.y - before[0] == len(pane._lines) - before[1] == 5
+        await settle(pilot, lambda: pane.scroll_offset.y - before[0] == len(pane._lines) - before[1] == 5)
 
     play(source, story)
 

@@ -45,8 +45,7 @@ def test_the_default_is_no_and_escape_closes() -> None:
         await answer(pilot, "y")
         assert isinstance(app.screen, OrderDialog)
         await pilot.press("enter")
-        await pilot.pause()
-        assert not isinstance(app.screen, OrderDialog)
+        await settle(pilot, lambda: not isinstance(app.screen, OrderDialog))
         assert source.orders == [] and len(app.order_log) == 0
 
     play(source, story)

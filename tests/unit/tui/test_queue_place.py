@@ -75,6 +75,11 @@ async def begin(app: TopApp, pilot: Pilot[int], lines: int = 0) -> None:
     await settle(pilot, lambda: "JOBID" in read_screen(app))
 
 
+def read_titles(app: TopApp) -> str:
+    """The line of the titles."""
+    return next((line for line in read_screen(app).splitlines() if "JOBID" in line), "")
+
+
 async def press(pilot: Pilot[int], *keys: str) -> None:
     for key in keys:
         await pilot.press(key)
@@ -130,15 +135,13 @@ def test_heads_fold_and_unfold_and_members_go_to_their_head() -> None:
 def test_details_beside_the_list_take_columns_and_give_them_back() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: "a-rather-large" in read_screen(app))
-        title = next(line for line in read_screen(app).splitlines() if "JOBID" in line)
+        title = read_titles(app)
         await pilot.press("d")
-        await pilot.pause()
         # Nothing has changed in the queue meanwhile.
-        narrow = next(line for line in read_screen(app).splitlines() if "JOBID" in line)
-        assert " ST " in narrow.partition("Submitted")[0][:60] and "TIME" in narrow[:60] and narrow != title
+        await settle(pilot, lambda: read_titles(app) != title and " ST " in read_titles(app)[:60])
+        await settle(pilot, lambda: "TIME" in read_titles(app)[:60])
         await pilot.press("d")
-        await pilot.pause()
-        assert title in read_screen(app)
+        await settle(pilot, lambda: read_titles(app) == title)
 
     play(FakeSource(make_lab()), story, (120, 30))
 
@@ -152,8 +155,7 @@ def test_enter_on_a_job_opens_its_details_and_closing_leaves_the_filter_for_late
         assert app.queue.close_open() and not app.queue.pane.display
         assert app.queue.filter_source == "fit"
         assert app.queue.close_open()
-        await pilot.pause()
-        assert app.queue.filter_source == ""
+        await settle(pilot, lambda: app.queue.filter_source == "")
         assert not app.queue.close_open()
 
     play(FakeSource([job(1), job(2)]), story)
@@ -227,12 +229,12 @@ def test_a_hostile_filter_reaches_no_terminal() -> None:
         await begin(app, pilot, 0)
         for set_it in (app.queue.set_filter, lambda text: setattr(app.query_one(FilterInput), "value", text)):
             set_it("name:fit")
-            await pilot.pause()
+            await settle(pilot, lambda: app.queue.filter_source == "name:fit")
             set_it(f"( {HOSTILE}")
             await settle(pilot, lambda: "[2J" in frame(app))
             await press(pilot, "slash")
+            await settle(pilot, lambda: "[red]" in read_screen(app))
             assert not set(read_screen(app)) & set("\x1b\x9b\x07\u202e")
-            assert "[red]" in read_screen(app)
 
     play_with(TopOptions(filter="name:fit"), FakeSource([job(1)]), story)
 
@@ -282,11 +284,9 @@ def test_sorting_by_keys_by_clicks_and_by_the_dialog() -> None:
         await press(pilot, "s", "escape")
         assert "by state and priority" in frame(app)
         await pilot.click("#queue", offset=(9, 0))
-        await pilot.pause()
-        assert "by NAME▲" in frame(app)
+        await settle(pilot, lambda: "by NAME▲" in frame(app))
         await pilot.click("#queue", offset=(9, 0))
-        await pilot.pause()
-        assert "by NAME▼" in frame(app)
+        await settle(pilot, lambda: "by NAME▼" in frame(app))
 
     play(FakeSource(rows), story)
 
@@ -303,9 +303,8 @@ def test_a_column_asks_for_more_of_each_row_where_it_needs_that() -> None:
         await settle(pilot, lambda: "7" in read_screen(app).splitlines()[4])
         # Less is never asked for: the rows are there already.
         app.queue._take_columns(("id", "name"))
-        await pilot.pause()
+        await settle(pilot, lambda: "fit" in read_screen(app) and len(read_titles(app).split()) == 2)
         assert [wanted.extent for wanted in source.asked] == ["core", "usual", "all"]
-        assert "fit" in read_screen(app)
 
     play_with(TopOptions(wanted=JobFilter(extent="core")), source, story)
 
@@ -326,12 +325,13 @@ def test_columns_are_chosen_in_the_dialog() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot, 1)
         await press(pilot, "C", "down", "space", "end", "space", "enter")
-        titles = read_screen(app).splitlines()[3].split()
-        assert "NAME" not in titles and titles[0] == "JOBID" and "WORK_DIR" in titles
+        await settle(pilot, lambda: "WORK_DIR" in read_titles(app) and "NAME" not in read_titles(app))
+        assert read_titles(app).split()[0] == "JOBID"
         await press(pilot, "C", "0", "enter")
-        assert "NAME" in read_screen(app).splitlines()[3]
+        await settle(pilot, lambda: "NAME" in read_titles(app))
         await press(pilot, "C", "down", "space", "q")
-        assert "NAME" in read_screen(app).splitlines()[3]
+        await settle(pilot, lambda: len(app.screen_stack) == 1)
+        assert "NAME" in read_titles(app)
 
     play(FakeSource([job(1)]), story, (140, 40))
 
@@ -422,10 +422,9 @@ def test_the_head_has_the_places_that_there_are_and_clicks_go_there() -> None:
             "1 Queue  2 Evaluations  3 Pools  4 Nodes  5 History  6 Clusters  7 Schedules"
         )
         await pilot.click("#head-places", offset=(35, 0))
-        await pilot.pause()
-        assert app.place.name_of_place == "nodes"
+        await settle(pilot, lambda: app.place.name_of_place == "nodes")
         await press(pilot, "1")
-        assert app.place is app.queue
+        await settle(pilot, lambda: app.place is app.queue)
 
     play(FakeSource([job(1)]), story)
 
@@ -468,8 +467,7 @@ def test_any_size_is_painted(size: tuple[int, int]) -> None:
         await begin(app, pilot)
         await press(pilot, "asterisk", "slash", *"user:(", "escape", "C", "escape", "s", "escape")
         await pilot.resize_terminal(size[0] + 30, size[1] + 3)
-        await pilot.pause()
-        assert len(read_screen(app).splitlines()) == size[1] + 3
+        await settle(pilot, lambda: len(read_screen(app).splitlines()) == size[1] + 3)
 
     source = FakeSource(make_lab())
     source.stale = STALE

@@ -135,8 +135,7 @@ def test_what_the_queue_does_not_tell_is_asked_for(past: Sequence[JobRow], told:
         app.watching.ask()
         await settle(pilot, lambda: source.count("history") == 1)
         await settle(pilot, lambda: told in read_notes(app))
-        await pilot.pause()
-        assert bool(app.watching.watched) is not bool(told)
+        await settle(pilot, lambda: bool(app.watching.watched) is not bool(told))
 
     play(source, story)
 
