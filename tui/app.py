@@ -195,7 +195,8 @@ class TopApp(App[int], inherit_bindings=False):
     def _lose(self, lost: Lost) -> None:
         known = self.lost is not None and self.lost.why == lost.why
         self.lost = lost
-        if lost.present and not known:
+        told_below = lost.starting and self.queue.counts is not None
+        if (lost.present or told_below) and not known:
             # The line of troubles has no room for what helps.
             text = clean_text(word_error(lost.why, lost.remedy))
             self.notify(text, severity="error", timeout=TROUBLE_SECONDS, markup=False)

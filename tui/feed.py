@@ -40,6 +40,8 @@ class Lost(NamedTuple):
     remedy: str = ""
     present: bool = False
     """Whether there is a daemon, whose answer does not come, is a refusal or cannot be read."""
+    starting: bool = False
+    """Whether one was to be started, and could not be."""
 
 
 def choose_pace(pace: float, waited: float) -> float:
@@ -148,7 +150,7 @@ class QueueFeed:
         self._start_failed = starting
         since = time.time() if self._lost is None else self._lost.since
         present = not isinstance(error, Unreachable) or isinstance(error, Silent)
-        return Lost(since, error.message, error.remedy, present)
+        return Lost(since, error.message, error.remedy, present, starting)
 
     def _wait(self, seconds: float | None) -> None:
         self._wake.wait(seconds)

@@ -136,6 +136,7 @@ JOB: tuple[KeyAction, ...] = (
     KeyAction("job.priority", "P", "order('priority')", "priority", "of a waiting job"),
     KeyAction("job.nice", "I", "order('nice')", "nice", "of a waiting job; more waits longer"),
     KeyAction("job.throttle", "percent_sign", "order('throttle')", "throttle", "elements of an array at once"),
+    KeyAction("job.scale", "equals_sign", "order('scale')", "scale", "members of an elastic task of a group"),
     KeyAction("job.top", "circumflex_accent", "order('top')", "put first", "of your waiting jobs"),
 )
 """On the lines of jobs: the queue's, the history's."""

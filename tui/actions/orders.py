@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.client.messages import CancelOrder
 from overspan.bridge.model.durations import format_limit, parse_time_limit
+from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.states import TERMINAL
 from overspan.tui.actions.target import Target
 from overspan.tui.error_words import word_error
@@ -142,6 +143,24 @@ def _send_update(
     return send
 
 
+def _send_scale(source: Source, refs: Sequence[str], value: Any) -> Sequence[OrderAnswer]:
+    """The value is a task and its size: the task is empty where targets are tasks, None leaves the size to the file."""
+    task, size = value
+    answers = []
+    for ref in refs:
+        if not task and "+" not in ref:
+            raise InvalidRequest(f"{ref} has several tasks", remedy="write TASK=N, or choose the line of the task")
+        told = source.scale(ref, task, size)
+        answers.append(OrderAnswer(ref, "{task}: {present} of {wanted} members are there or come".format(**told)))
+    return answers
+
+
+def read_size(text: str) -> tuple[str, int | None]:
+    """Read `N`, `TASK=N`, or `auto` in place of the number. Raises ValueError."""
+    task, _, size = map(str.strip, text.rpartition("="))
+    return task, None if size == "auto" else read_whole(size)
+
+
 def read_whole(text: str) -> int:
     """Read a whole number from 0 on. Raises ValueError."""
     if not re.fullmatch("[0-9]{1,10}", text):
@@ -232,6 +251,16 @@ ORDERS: tuple[JobOrder, ...] = (
         prompt="elements at once: 0 for no limit",
         read=read_whole,
         kinds=frozenset({Kind.ARRAY}),
+    ),
+    JobOrder(
+        "scale",
+        "Scale",
+        LIVE,
+        _send_scale,
+        question="Change how many members {} has?",
+        prompt="members: N or TASK=N; auto leaves it to the job's file",
+        read=read_size,
+        kinds=frozenset({Kind.GROUP, Kind.TASK}),
     ),
     JobOrder(
         "top",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
@@ -147,6 +147,16 @@ class LabOrders:
             if wanted and each.current is not None and each.current.live:
                 self._lab.end_attempt(job, each, each.current, Life(end="restart", signal=15), again=True)
                 self._lab.launch_again(job, each)
+
+    def scale(self, ref: str, task: str) -> NoReturn:
+        """Change how many members a task has: the lab has no elastic ones."""
+        job, named = self.find(ref)
+        name = task or (named.wish.name if named is not None else "")
+        if name not in [each.wish.name for each in job.tasks]:
+            known = ", ".join(each.wish.name for each in job.tasks)
+            raise NotFound(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {known}")
+        there = "write `elastic: {min: 1, max: 8}` in its file"
+        raise InvalidRequest(f"{name} is not elastic: its size is part of job {job.id}", remedy=there)
 
     def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = _NOTHING) -> DemoJob:
         """The same again with changes, as a new job; of an array, with `failed`, only the elements that failed."""

@@ -310,6 +310,10 @@ class DemoSource:
         """As the client."""
         self._order(lambda: self._orders.restart(ref, task))
 
+    def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
+        """As the client."""
+        return self._order(lambda: self._orders.scale(ref, task))
+
     def resubmit_values(self, ref: str) -> dict[str, str]:
         """As the client."""
         return self._order(lambda: self._orders.list_values(ref))

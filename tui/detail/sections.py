@@ -83,7 +83,11 @@ def _tell_time(job: Mapping[str, Any], now: float) -> str:
     """How long it waits, or how much of its limit it has used."""
     if job.get("state") == "PENDING":
         return f" for {format_elapsed(max(0, now - float(job.get('submitted_at') or now)))}"
-    used = max((seconds_run(job, task, now) for task in job.get("tasks") or ()), default=0)
+    if job.get("array"):
+        # What ran are its elements: its own task never does.
+        used = float(job.get("ended_at") or now) - float(job.get("started_at") or now)
+    else:
+        used = max((seconds_run(job, task, now) for task in job.get("tasks") or ()), default=0)
     limits = {task.get("time_limit") for task in job.get("tasks") or ()}
     limit = limits.pop() if len(limits) == 1 else None
     return f" {format_elapsed(max(0, used))}" + ("" if limit is None else f" of {format_limit(limit)}")

@@ -101,6 +101,45 @@ def test_orders_to_what_waits(span: Span) -> None:
     play_live(span, story)
 
 
+ELASTIC = """\
+name: rl
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+resources: {cpus: 0.1}
+run: sleep 300
+---
+name: rollout
+elastic: {min: 1, max: 3, scale_up_after: never}
+resources: {cpus: 0.1}
+run: sleep 300
+"""
+
+
+def test_members_of_an_elastic_task(span: Span) -> None:
+    """TU05: a task gets another member on its line and gives it back by its name; a number beyond its bounds."""
+    group = span.submit(ELASTIC)
+
+    async def story(live: LiveQueue) -> None:
+        await live.until_state(group, "RUNNING")
+        assert await live.order(group, "equals_sign", *"rollout=9", "enter") == (
+            "rollout has 1 to 3 members, and 9 is asked for; name 1 to 3"
+        )
+        await live.pilot.press("right")
+        told = await live.order(f"{group}+1", "equals_sign", "2", "enter")
+        assert told == "rollout: 2 of 2 members are there or come"
+        await live.until(lambda: [span.job(job)["state"] for job in span.job(group)["joined"]] == ["RUNNING"])
+        # The further member is a job of its own, in the list.
+        await live.until(lambda: live.states.get(str(span.job(group)["joined"][0])) == "RUNNING")
+        told = await live.order(group, "equals_sign", *"rollout=1", "enter")
+        assert told == "rollout: 1 of 1 members are there or come"
+        await live.until(lambda: all(span.job(job)["ended_at"] for job in span.job(group)["joined"]))
+        assert await live.order(group, "c", "y") == "cancelled"
+
+    play_live(span, story)
+
+
 def test_an_array_and_a_group(span: Span) -> None:
     """TU05: throttle, the failed elements again, a member signalled and one task of a group restarted."""
     array = span.wrap("[ $SLURM_ARRAY_TASK_ID = 1 ] || sleep 300; exit 3", "--array=0-9%2", "-J", "sweep")

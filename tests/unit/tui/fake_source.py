@@ -334,6 +334,11 @@ class FakeSource:
         found: dict[str, str] = self._find(self.values, ref)
         return found
 
+    def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
+        """As the client."""
+        self._order("scale", (ref, task, size))
+        return {"task": task or "rollout", "least": 1, "most": 8, "wanted": 3, "present": 2}
+
     def run_schedule(self, schedule_id: int) -> int:
         """As the client."""
         self._order("run_schedule", schedule_id)

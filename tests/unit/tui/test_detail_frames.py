@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.tui.detail_lines import write
+from tests.unit.tui.fake_source import NOW
 
 from overspan.bridge.client.messages import Transition
 from overspan.bridge.listings.array_summary import ElementSummary
@@ -34,3 +35,10 @@ def test_the_recorded_answers_are_written_as_before(name: str, width: int, monke
     for module in ("tui.detail.sections", "bridge.listings.job_facts"):
         monkeypatch.setattr(f"overspan.{module}.format_timestamp", lambda at, missing="": "T" if at else missing)
     assert write(read(name), width) == (FOLDER / f"{name}.{width}.txt").read_text().splitlines()
+
+
+def test_an_array_has_run_since_its_first_element_began() -> None:
+    answers = read("array")
+    job = {**answers.job, "state": "RUNNING", "started_at": NOW - 65, "ended_at": None}
+    assert write(answers._replace(job=job))[0] == "State      RUNNING 1:05"
+    assert write(answers._replace(job={**job, "ended_at": NOW - 35}))[0] == "State      RUNNING 0:30"

@@ -19,7 +19,7 @@ from textual.widgets import TextArea
 
 from overspan.bridge.client.messages import CancelOrder
 from overspan.bridge.client.transport import foreign
-from overspan.bridge.model.errors import Denied
+from overspan.bridge.model.errors import Denied, Unreachable
 from overspan.tui.app import TopApp
 from overspan.tui.dialogs.edit_dialog import EditDialog
 from overspan.tui.dialogs.order_dialog import OrderDialog
@@ -134,6 +134,22 @@ def test_a_daemon_of_another_version_is_named_and_the_lines_stay() -> None:
         assert "another version" not in read_frame(app.queue)
 
     play(source, story, size=(140, 24))
+
+
+def test_why_no_daemon_can_be_started_is_told_in_full() -> None:
+    source = FakeSource([job(7)])
+    long = "the daemon cannot start: /home/ana/.config/overspan/config.yaml:1:36: there is no kind 'slum'"
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        source.lose(Unreachable("the daemon is not running"))
+        await settle(pilot, lambda: app.lost is not None)
+        assert read_notes(app) == ""
+        source.lose(Unreachable(long, remedy="one of local, slurm, kubernetes"))
+        await pilot.press("r")
+        await settle(pilot, lambda: f"{long}; one of local, slurm, kubernetes" in read_notes(app))
+
+    play(source, story, size=(80, 24))
 
 
 def test_a_daemon_of_another_version_at_the_start_says_what_to_do() -> None:

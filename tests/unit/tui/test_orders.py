@@ -14,6 +14,7 @@ from tests.unit.tui.order_stories import answer, begin, make_targets, make_tree,
 from tests.unit.tui.queue_lab import make_array, make_group
 from tests.unit.tui.stories import play, settle
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.client.terminal_texts import UNSAFE
@@ -123,6 +124,7 @@ def test_the_log_keeps_the_newest_and_equal_answers_are_told_together() -> None:
 # --- every order ------------------------------------------------------------------------------------------------------
 
 ELEMENTS = tuple(make_array(44))
+TASKS = tuple(job(7, name, group="fit", task_offset=k, raw_id=7 + k) for k, name in enumerate(("trainer", "rollout")))
 SENT: tuple[tuple[str, Sequence[JobRow], Sequence[str], tuple[str, Any]], ...] = (
     ("cancel", [job(7)], ["y"], ("cancel", CancelOrder(refs=("7",)))),
     ("signal", [job(7)], ["down", "down", "enter"], ("cancel", CancelOrder(refs=("7",), signal="INT", full=True))),
@@ -139,6 +141,7 @@ SENT: tuple[tuple[str, Sequence[JobRow], Sequence[str], tuple[str, Any]], ...] =
     ("priority", [job(7, state="PENDING")], [*"12", "enter"], ("update", ("7", {"priority": 12}))),
     ("nice", [job(7, state="PENDING")], ["minus", "5", "enter"], ("update", ("7", {"nice": -5}))),
     ("throttle", ELEMENTS, ["8", "enter"], ("update", ("44", {"throttle": 8}))),
+    ("scale", TASKS, [*"rollout=6", "enter"], ("scale", ("7", "rollout", 6))),
     ("top", [job(7, state="PENDING")], [], ("top", ("7",))),
 )
 
@@ -167,6 +170,25 @@ def test_an_order_is_sent_by_its_key(
         [entry] = app.order_log
         assert entry.target.startswith(("leo:7 fit", "k8s:44 sweep-lr")) and not entry.failed
         assert f"{entry.target}: {entry.answer}" in read_notes(app)
+
+    play(source, story)
+
+
+def test_a_task_is_scaled_on_its_line_and_a_group_by_the_name_of_one() -> None:
+    source = FakeSource(TASKS)
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        await begin(app, pilot)
+        await pilot.press("equals_sign")
+        await answer(pilot, *"6", "enter")
+        await settle(pilot, lambda: "7 has several tasks; write TASK=N, or choose the line" in read_notes(app))
+        assert source.orders == []
+        await pilot.press("right", "down", "down", "equals_sign")
+        await answer(pilot, *"6 x", "enter")
+        await settle(pilot, lambda: "whole number" in str(app.screen.query_one("#order-trouble", Static).render()))
+        await pilot.press(*["backspace"] * 9, *"auto", "enter")
+        await settle(pilot, lambda: source.orders == [("scale", ("7+1", "", None))])
+        await settle(pilot, lambda: "2 of 3 members are there or come" in read_notes(app))
 
     play(source, story)
 
