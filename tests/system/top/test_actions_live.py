@@ -151,7 +151,7 @@ def test_an_array_and_a_group(span: Span) -> None:
         area = await live.open_file(array, "N")
         assert area.text.startswith("# only lines that you change are sent")
         await live.pilot.press("ctrl+s")
-        await live.until(lambda: live.answers[0].startswith("submitted again as local:"))
+        await live.until(lambda: "".join(live.answers[:1]).startswith("submitted again as local:"))
         again = live.answers[0].rpartition(":")[2]
         await live.until(lambda: any(ref.startswith(again) for ref in live.states))
         await live.until(lambda: len(live.app.screen_stack) == 1)
@@ -192,7 +192,7 @@ def test_what_ended_by_its_limit_is_submitted_again_with_twice_as_much(span: Spa
         area = await live.open_file(job, "n")
         assert "# proposed: twice the time, since it ended by TIMEOUT; it was 0:02" in area.text
         await live.pilot.press("ctrl+s")
-        await live.until(lambda: live.answers[0].startswith("submitted again as local:"))
+        await live.until(lambda: "".join(live.answers[:1]).startswith("submitted again as local:"))
         again = live.answers[0].rpartition(":")[2]
         assert span.job(again)["tasks"][0]["time_limit"] == 4
 

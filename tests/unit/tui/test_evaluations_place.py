@@ -187,7 +187,9 @@ def test_the_event_stream_brings_what_changes() -> None:
         place = await open_evaluations(app, pilot)
         place.PERIOD = 1e9  # type: ignore[misc]
         place._next_ask = 1e18
-        await settle(pilot, lambda: app.queue.table.lines and not (place._news or place._under_way))
+        # The first change that the place hears of is one: it does not know yet which jobs there are.
+        source.put(job(2, "first"))
+        await settle(pilot, lambda: place._newest and not (place._news or place._under_way))
         asked = source.count("watches")
         source.put(job(2, "other"))
         await settle(pilot, lambda: "other" in [node.row.name for node in app.queue.jobs])
