@@ -15,6 +15,7 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.volumes import AppliedVolume, VolumeRecord, VolumeRequest
+from overspan.bridge.runtime.data.cache import CacheListing, CleanedCache
 from overspan.bridge.runtime.data.transfers import RescuedData
 
 
@@ -401,6 +402,21 @@ class DataRescue(Protocol):
 
     async def rescue_data(self, job: int) -> RescuedData | None:
         """Send what an ended job has left; None where it has left nothing. Raises ObjectStoreError and OSError."""
+
+
+class DataCache(Protocol):
+    """Contents that jobs only read are kept for the next ones; `Traits.data_cache` of a cluster that does so.
+
+    All raise OverspanError.
+    """
+
+    async def list_cache(self) -> CacheListing:
+        """What it has, and how much that may be."""
+        ...
+
+    async def clean_cache(self, seconds: float) -> CleanedCache:
+        """Remove what no job uses, and nobody has used for so many seconds."""
+        ...
 
 
 class VolumeKeeper(Protocol):

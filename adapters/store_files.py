@@ -9,7 +9,7 @@ from dataclasses import replace
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.model.storage import StoreAccess, is_web_url
 from overspan.bridge.runtime.data.credentials import CredentialsSource
 from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.stores import name_store
@@ -21,7 +21,8 @@ def render_stores(job: Job, stores: Mapping[str, StoreAccess], root: str) -> dic
     Raises Denied where a store is not known any more, or its credentials cannot be read.
     """
     files = {}
-    for name in sorted({mount.store for task in job.spec.tasks for mount in task.storage}):
+    mounts = [mount for task in job.spec.tasks for mount in task.storage]
+    for name in sorted({mount.store for mount in mounts if not is_web_url(mount.url)}):
         if name not in stores:
             raise Denied(f"the store {name} is not in the configuration any more, or its credentials are not set")
         files[name_store(root, name)] = json.dumps(encode(_resolve(stores[name]))).encode()

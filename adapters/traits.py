@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from overspan.adapters.abilities import Foreign, Invitation, StepEntrance, StepRequest, VolumeKeeper, Written
+from overspan.adapters.abilities import DataCache, Foreign, Invitation, StepEntrance, StepRequest, VolumeKeeper, Written
 from overspan.adapters.contract import Adapter, Decider, Node, Unmet
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
@@ -74,6 +74,8 @@ class Traits:
     """How folders of object stores can be seen there; a job with another mode is refused."""
     find_mount_obstacle: Callable[[JobSpec], str] = _mount_all
     """Why no folder of an object store can be mounted for a job like that; it gives an empty text where they can."""
+    data_cache: DataCache | None = None
+    """Keeps contents for `span cache`; None where each job fetches its own."""
     volumes: VolumeKeeper | None = None
     """Makes and lists volumes for `span volume`; None where there are none by name."""
     warns_of_preemption: bool = False

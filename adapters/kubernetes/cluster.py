@@ -41,6 +41,7 @@ from overspan.adapters.kubernetes.launches.launches import Handle, Launches, par
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.other_members import render_slices, write_slices
+from overspan.adapters.kubernetes.launches.peer_objects import PeerObjects
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
@@ -107,7 +108,8 @@ class KubernetesCluster:
         self._logs = Logs(self._connection, os.path.join(folder, "logs"), self._live, self._files)
         self._flushes = Flushes(self._connection, self.launches)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
-        self._releaser = Releaser(self.launches, self._logs)
+        self._peer_objects = PeerObjects(self.launches, os.path.join(folder, "peers"), config.stores)
+        self._releaser = Releaser(self.launches, self._logs, self._peer_objects)
         self._submitter = Submitter(
             self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
         )
@@ -209,6 +211,7 @@ class KubernetesCluster:
         """Remove every launch of the installation but those that are named."""
         self._check_open()
         self._installations.add(installation)
+        self._start_housekeeping()
         self._releaser.begin()
         namespace = await self._find_namespace()
         await asyncio.shield(asyncio.create_task(self._releaser.release(namespace, installation, handles, tokens)))
@@ -245,7 +248,7 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        await asyncio.gather(self._flushes.close(), self._checkpoints.close())
+        await asyncio.gather(self._flushes.close(), self._checkpoints.close(), self._peer_objects.close())
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
@@ -400,6 +403,7 @@ class KubernetesCluster:
                 if now - told >= PROGRESS_SECONDS:
                     told = now
                     self._flushes.begin([watched for watched in launches if watched.flushes])
+                    self._peer_objects.begin()
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)

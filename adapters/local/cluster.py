@@ -26,6 +26,7 @@ from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, des
 from overspan.adapters.local.capacity import Capacity, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.checkpoints import LocalCheckpoints
+from overspan.adapters.local.data_cache import LocalCache
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.ended_runs import RunPacker, forget_runs
 from overspan.adapters.local.journals import Wake
@@ -78,6 +79,7 @@ class LocalCluster:
             this_machine=True,
             gives_back=True,
             mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
+            data_cache=LocalCache(self._root, self._settings),
             default_partition=lambda: self._settings.default_partition.name,
             find_last_number=self.find_last_number,
             forget=self.forget,

@@ -17,6 +17,7 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.data_cache import measure_limit
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
@@ -238,7 +239,8 @@ class Dispatch:
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         names = self._settings.names
-        facts = GrantFacts(self._cluster, time.time(), self._node, names, self._boot_id, self._stores)
+        limit = measure_limit(self._settings)
+        facts = GrantFacts(self._cluster, time.time(), self._node, names, self._boot_id, self._stores, limit)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:
             self._release(run)

@@ -12,6 +12,7 @@ import socket
 import threading
 from typing import NamedTuple
 
+from overspan.bridge.runtime.data.mover_control import NETWORK_VARIABLES
 from overspan.bridge.runtime.zip_application import build_archive
 
 _ANSWER_SECONDS = 20.0
@@ -20,7 +21,7 @@ _LINE_SIZE = 128
 """Bytes of the longest message on a status socket."""
 
 # What the interpreter and its children may need; a job's own environment is in its plan.
-_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", *NETWORK_VARIABLES)
 
 
 class Forked(NamedTuple):

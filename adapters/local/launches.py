@@ -68,6 +68,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import Rank, rank_job
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core import loss_records
+from overspan.bridge.runtime.data.cache import write_cache_settings
 from overspan.bridge.runtime.data.stores import write_stores
 
 _log = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ class GrantFacts(NamedTuple):
     isolation: str
     boot_id: str
     stores: Mapping[str, StoreAccess] = MappingProxyType({})
+    cache_limit: int | None = None
 
 
 def make_root(root: str) -> None:
@@ -212,6 +214,7 @@ def _write_files(run: LocalLaunch, facts: GrantFacts) -> None:
     used = {mount.store for task in run.launch.job.spec.tasks for mount in task.storage}
     if used:
         write_stores(place.root, [access for name, access in facts.stores.items() if name in used])
+        write_cache_settings(place.root, "", facts.cache_limit)
     if run.kept:
         run.orders = 0
         write_orders(run, run.kept)

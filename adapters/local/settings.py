@@ -69,6 +69,9 @@ class Settings(DocumentModel):
     preempt_grace: Delay | None = None
     """Seconds between TERM and KILL of a preempted job; None: each task's own."""
 
+    data_cache_size: Mebibytes | None = None
+    """MiB of what jobs only read of object stores; None: a part of the disk."""
+
     @property
     def default_partition(self) -> Partition:
         """The partition of jobs that name none."""

@@ -52,6 +52,7 @@ from overspan.adapters.slurm.commands.job_steps import JobSteps
 from overspan.adapters.slurm.commands.pyslurm_reader import LibraryQueries
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.diagnosis.checking import check_cluster
+from overspan.adapters.slurm.files.cache import SlurmCache
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
@@ -148,6 +149,7 @@ class SlurmCluster:
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,
+            data_cache=self._open_cache(),
             volumes=self._open_volumes(),
         )
         self._trials = PassedTrials()
@@ -156,6 +158,10 @@ class SlurmCluster:
         self._troubled = False
         self._gap = self._hang = ""
         self._watched: frozenset[str] = frozenset()
+
+    def _open_cache(self) -> SlurmCache | None:
+        """What the settings name for it."""
+        return SlurmCache(self._queries, self._settings, self._root) if self._settings.data_cache else None
 
     def _open_volumes(self) -> SlurmVolumes | None:
         """The volumes of a shared root; without one, jobs name none."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.settings import Text, read_cluster_settings, refuse_setting
+from overspan.adapters.settings import Mebibytes, Text, read_cluster_settings, refuse_setting
 from overspan.adapters.slurm.rendering.images import RUNTIMES
 from overspan.bridge.model.sizes import parse_memory
 from overspan.bridge.validation.models import DocumentModel, Mistake, Real, Switch, Whole, between, one_of
@@ -70,6 +70,10 @@ class Settings(DocumentModel):
     reader: Annotated[str, one_of((COMMANDS, PYSLURM))] = COMMANDS
     max_staged: Annotated[int, BeforeValidator(_parse_size)] = DEFAULT_STAGED
     """MiB that one `workdir` or source of `file_mounts` may have where it has to travel."""
+    data_cache: FullPath = ""
+    """A folder that all nodes see, where what jobs only read of object stores is kept; empty: each job fetches it."""
+    data_cache_size: Mebibytes | None = None
+    """MiB that it may have; None: a part of its disk."""
     containers: Annotated[str, one_of(RUNTIMES)] = ""
     """How images are run (`images.RUNTIMES`); empty where the site has not said."""
 
@@ -94,6 +98,12 @@ class Settings(DocumentModel):
                 "with `shared: true` jobs see this machine's files, so `root` can be among those",
                 "set `root` to a folder that the compute nodes share, or leave `shared` out",
                 ("shared_root",),
+            )
+        if self.data_cache and not self.shared_root:
+            raise Mistake(
+                "`data_cache` is for jobs with object stores, which want a root that the compute nodes see",
+                "leave `data_cache` out, or set `root` to a folder that the compute nodes share",
+                ("data_cache",),
             )
         if self.transport != LOCAL and self.reader == PYSLURM:
             raise Mistake(

@@ -16,6 +16,7 @@ from overspan.bridge.api.access import build_access_routes
 from overspan.bridge.api.allocations import build_allocation_routes
 from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, Authenticator, Operator
 from overspan.bridge.api.bodies import EmptyBody, FsckBody
+from overspan.bridge.api.cache import build_cache_routes
 from overspan.bridge.api.error_responses import ERROR_SCHEMA, Guard, add_handlers
 from overspan.bridge.api.evaluations import build_evaluation_routes
 from overspan.bridge.api.jobs import answer, build_job_routes
@@ -62,6 +63,7 @@ def build_app(
     app.include_router(build_evaluation_routes(controller))
     app.include_router(build_pool_routes(controller))
     app.include_router(build_storage_routes(controller))
+    app.include_router(build_cache_routes(controller))
     app.include_router(build_volume_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_reach_routes(controller))

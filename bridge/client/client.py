@@ -18,6 +18,8 @@ from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 if TYPE_CHECKING:
     from typing import Unpack  # novm
 
+    from overspan.bridge.client.cache import CacheCalls
+
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
     from overspan.bridge.client.messages import (
@@ -505,6 +507,13 @@ class Client(DaemonTransport):
         from overspan.bridge.client.storage import StorageCalls
 
         return StorageCalls(self)
+
+    @property
+    def cache(self) -> CacheCalls:
+        """What clusters keep of object stores."""
+        from overspan.bridge.client.cache import CacheCalls
+
+        return CacheCalls(self)
 
     @property
     def volumes(self) -> VolumeCalls:

@@ -33,6 +33,7 @@ from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.arrays import ArrayElements
 from overspan.bridge.controller.features.crontabs import Crontabs
+from overspan.bridge.controller.features.data_caches import DataCaches
 from overspan.bridge.controller.features.dependencies import DependencyTracker
 from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTasks
 from overspan.bridge.controller.features.elastic.requests import ScaleRequests
@@ -168,6 +169,7 @@ class Controller:
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
         self.storage = Storage(self.clusters, settings.stores, self.directory, parts.personal)
+        self.data_caches = DataCaches(self.clusters, parts.personal)
         self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(
             self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access

@@ -13,6 +13,9 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 SCHEMES = ("s3", "gs", "r2", "cos", "oci", "nebius")
 """Schemes of URLs that name an object store; each is also the name of the entry of `stores` that it means."""
 
+WEB = "https"
+"""The scheme of URLs that name a file of a web server; what reaches it has that in place of a store's name."""
+
 
 class MountMode(str, Enum):
     """How a folder of an object store is seen at its path; SkyPilot's words."""
@@ -95,6 +98,25 @@ class StoreAccess:
 def is_object_url(text: str) -> bool:
     """Whether a text names a place in an object store."""
     return text.partition("://")[0].lower() in SCHEMES and "://" in text
+
+
+def is_web_url(text: str) -> bool:
+    """Whether a text names a file of a web server."""
+    return text.lower().startswith(f"{WEB}://")
+
+
+def parse_web_url(text: str) -> ObjectUrl:
+    """Read https://HOST/PATH: the host is the bucket, all behind it the key. Raises ValueError with what is wanted."""
+    host, _, path = text.partition("://")[2].partition("#")[0].partition("/")
+    name = path.partition("?")[0].rpartition("/")[2]
+    if not host or "@" in host or not name or not text.isprintable() or " " in text:
+        raise ValueError(f"{text.partition('?')[0]!r} is no URL of a file; write one such as https://HOST/FOLDER/FILE")
+    return ObjectUrl(WEB, host, path)
+
+
+def parse_mounted_url(text: str) -> ObjectUrl:
+    """Read the URL of a mount, of an object store or a web server. Raises ValueError."""
+    return parse_web_url(text) if is_web_url(text) else parse_object_url(text)
 
 
 def parse_object_url(text: str) -> ObjectUrl:

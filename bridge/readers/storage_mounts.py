@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.model.evaluations import EvaluationSpec, ReadyRule
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.model.storage import MountMode, StorageMount, is_object_url, parse_object_url
+from overspan.bridge.model.storage import (
+    MountMode,
+    StorageMount,
+    is_object_url,
+    is_web_url,
+    parse_mounted_url,
+    parse_web_url,
+)
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest
 from overspan.bridge.validation.yaml_nodes import Table, key_place, place_in
 
@@ -50,7 +57,7 @@ def name_markers(task: TaskSpec, watches: Sequence[EvaluationSpec]) -> TaskSpec:
 
 def _read_source(table: Table, target: str, source: str, mounts: ReadMounts) -> None:
     """A path, or a URL alone, of which SkyPilot makes a copy."""
-    if is_object_url(source):
+    if is_object_url(source) or _names_file(source):
         mounts.storage.append(StorageMount(target, _read_url(table, target, source), MountMode.COPY))
     elif _URL.match(source):
         mounts.later[target] = f"copy of {source} at {target}"
@@ -74,16 +81,27 @@ def _read_storage(
             mounts.paths[target] = source
         else:
             mounts.later[target] = f"{mode.value} of {source} at {target}: `span data put` sends it to a bucket"
-    elif source is not None and not is_object_url(source):
+    elif source is not None and _names_file(source) and mode is not MountMode.COPY:
+        place = place_in(table, "file_mounts", target, *(("mode",) if "mode" in storage else ()))
+        raise Fault(f"a file of a web server is read: it has the mode COPY, and not {mode.value}", place)
+    elif source is not None and not is_object_url(source) and not _names_file(source):
         mounts.later[target] = f"{mode.value} of {source} at {target}"
     else:
         url = _read_url(table, target, source) if source else _name_bucket(table, target, name, kind)
         mounts.storage.append(StorageMount(target, url, mode, kind.lower()))
 
 
+def _names_file(source: str) -> bool:
+    """Whether a source is a file of a web server: SkyPilot writes https:// for containers of Azure too."""
+    try:
+        return is_web_url(source) and bool(parse_web_url(source))
+    except ValueError:
+        return False
+
+
 def _read_url(table: Table, target: str, source: str) -> str:
     try:
-        return str(parse_object_url(source))
+        return str(parse_mounted_url(source))
     except ValueError as error:
         raise Fault(str(error), key_place(table, "file_mounts", target)) from None
 

@@ -21,6 +21,8 @@ ENTRIES: Mapping[str, str] = {
     "forkserver": "local.forkserver",
     # Beside the work, where it has storage.
     "data": "data.mover",
+    # On a login node: what the cache for that has.
+    "cache": "data.cache_command",
     "shell": "shell",
     # `span` inside a job whose daemon is elsewhere.
     "command": "job_command",

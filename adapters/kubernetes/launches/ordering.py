@@ -28,6 +28,7 @@ from overspan.adapters.kubernetes.launches.pod_actions import (
     CreatePods,
     DeletePod,
     ExecInPod,
+    GiveUpData,
     LaunchFacts,
     LosePod,
     LowerDeadline,
@@ -38,6 +39,7 @@ from overspan.adapters.kubernetes.launches.pod_actions import (
 )
 from overspan.adapters.kubernetes.launches.queues import list_counted
 from overspan.adapters.kubernetes.launches.start_gates import MOST_PODS, GateOpener
+from overspan.adapters.kubernetes.launches.unsent_data import give_up_data
 from overspan.adapters.kubernetes.launches.withdrawal import hold, release
 from overspan.adapters.kubernetes.manifests.hooks import MARK_END_WORDS, MARK_SECONDS
 from overspan.adapters.kubernetes.manifests.names import name_anchor
@@ -198,7 +200,7 @@ class Orderer:
         for action in actions:
             key = (
                 action.pod.uid
-                if isinstance(action, PatchPod | DeletePod | ExecInPod | AnnounceEnd | LowerDeadline)
+                if isinstance(action, PatchPod | DeletePod | GiveUpData | ExecInPod | AnnounceEnd | LowerDeadline)
                 else ""
             )
             chains.setdefault(key, []).append(action)
@@ -225,6 +227,9 @@ class Orderer:
             # Its node may remove the log before the watch shows the deletion.
             self._follow([action.pod])
             await calls.delete_pod(action.pod, action.grace)
+        elif isinstance(action, GiveUpData):
+            self._follow([action.pod])
+            await give_up_data(self._launches.connection, calls, action.pod)
         elif isinstance(action, LowerDeadline):
             await _lower_deadline(calls, action)
         elif isinstance(action, ExecInPod):

@@ -54,6 +54,13 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
+class GiveUpData:
+    """End a pod whose data nobody waits for any more."""
+
+    pod: PodRecord
+
+
+@dataclass(frozen=True)
 class ExecInPod:
     """Run a command in a pod's main container; not an error if the container has ended."""
 
@@ -87,7 +94,7 @@ class LosePod:
     go: str
 
 
-PodAction = PatchPod | CreatePods | DeletePod | ExecInPod | AnnounceEnd | LowerDeadline | LosePod
+PodAction = PatchPod | CreatePods | DeletePod | GiveUpData | ExecInPod | AnnounceEnd | LowerDeadline | LosePod
 
 
 class LaunchFacts(NamedTuple):
@@ -204,7 +211,7 @@ def _sends(name: str, record: PodRecord, facts: LaunchFacts) -> bool:
 def _abandon_flush(event: events.AbandonFlush, facts: LaunchFacts) -> Iterator[PodAction]:
     for record in facts.snapshot.pods.values():
         if (record.task, record.attempt) == (event.task, event.attempt) and record.phase not in ("Succeeded", "Failed"):
-            yield DeletePod(record, MIN_GRACE)
+            yield GiveUpData(record)
 
 
 def _open_nodes(task: str, attempt: int, facts: LaunchFacts) -> Iterator[tuple[int, PodRecord | None]]:

@@ -17,14 +17,18 @@ from overspan.adapters.kubernetes.launches.abandoned_pods import free_abandoned
 from overspan.adapters.kubernetes.launches.launches import (
     Handle,
     Launches,
+    parse_anchor,
     parse_handle,
     read_handle,
     select_installation,
 )
+from overspan.adapters.kubernetes.launches.peer_objects import PeerObjects
 from overspan.adapters.kubernetes.launches.queues import delete_workload, find_group, mark_given_up
+from overspan.adapters.kubernetes.launches.unsent_data import give_up_data
 from overspan.adapters.kubernetes.logs.logs import Logs, capture_all
 from overspan.adapters.kubernetes.manifests.names import name_anchor, parse_token
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
+from overspan.adapters.kubernetes.observation.launch_summaries import list_peer_buckets
 from overspan.adapters.kubernetes.observation.records import LAUNCH, PodRecord, read_pod
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 
@@ -33,6 +37,8 @@ _log = logging.getLogger(__name__)
 CAPTURE_SECONDS = 60.0
 """How long an ended pod is kept for its log; the log of a lost node never comes."""
 STILL_SECONDS = 0.05
+_SOON = 5.0
+"""Seconds until a pod's end that are not worth a call."""
 LOOK_SECONDS = 600.0
 """How often all launches of an installation are looked for, beside those that are known."""
 
@@ -40,8 +46,9 @@ LOOK_SECONDS = 600.0
 class Releaser:
     """Removes what is no longer wanted."""
 
-    def __init__(self, launches: Launches, logs: Logs) -> None:
+    def __init__(self, launches: Launches, logs: Logs, peer_objects: PeerObjects) -> None:
         self._launches = launches
+        self._peer_objects = peer_objects
         self._logs = logs
         self._spared: set[str] = set()
         self._known: dict[str, Handle] = {}
@@ -115,12 +122,26 @@ class Releaser:
         await (self._wait_captured(ended) if wait else capture_all(self._logs, ended))
         if group:
             await mark_given_up(calls, documents)
+        await self._note_peers(calls, handle, watched)
         await calls.delete("ConfigMap", name_anchor(handle.token), propagate=True)
         await finish_all(self._drop(calls, pod) for pod in pods)
         if group:
             await delete_workload(self._launches.connection, handle.namespace, group)
         self._known.pop(handle.token, None)
         self._launches.forget(handle.token)
+
+    async def _note_peers(self, calls: Calls, handle: Handle, watched: WatchedLaunch | None) -> None:
+        """Have what the movers may leave in buckets removed later; without the anchor nobody knows of it."""
+        if watched is not None:
+            buckets = watched.summary.peer_buckets
+        else:
+            anchor = await calls.get("ConfigMap", name_anchor(handle.token))
+            try:
+                buckets = list_peer_buckets(parse_anchor(anchor).job.spec) if anchor is not None else ()
+            except (ValueError, LookupError):
+                buckets = ()
+        if buckets:
+            await asyncio.to_thread(self._peer_objects.note, handle, buckets)
 
     async def _still(self, handle: Handle) -> None:
         """Stop all creation for a launch: a pod created after the listing would keep its finalizer for ever."""
@@ -164,7 +185,12 @@ class Releaser:
         return late
 
     async def _drop(self, calls: Calls, pod: PodRecord) -> None:
-        """Delete a pod and take the finalizer off."""
+        """Delete a pod and take the finalizer off.
+
+        One that is given time to send its data, which nobody waits for any more, is given none.
+        """
+        if not pod.ended and pod.deleting_at is not None and pod.deleting_at > time.time() + _SOON:
+            await give_up_data(self._launches.connection, calls, pod)
         await calls.drop_pod(pod)
         self._late.pop(pod.uid, None)
         self._logs.forget(pod.uid)

@@ -28,7 +28,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
 from overspan.bridge.runtime.data.mounts import place_mount
-from overspan.bridge.runtime.data.requests import END_FILE, PLACE_VARIABLES
+from overspan.bridge.runtime.data.requests import ABANDON_FILE, END_FILE, PLACE_VARIABLES
 
 Document = dict[str, Any]
 
@@ -59,6 +59,8 @@ _RUN = (
     "while kill -0 $child 2>/dev/null; do wait $child; code=$?; done\n"
     "exit $code\n"
 )
+ABANDON_WORDS = ("/bin/sh", "-c", f": >{_ROOT}/{ABANDON_FILE}")
+"""What has `data` give up what it has not sent, and end with its pod."""
 _RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}}
 _OF_TASK = ("image", "imagePullPolicy", "securityContext")
 """What the containers have of the task's, so that both may read and write the same files."""
@@ -198,9 +200,9 @@ def render_store_secrets(launch: Launch, stores: Mapping[str, StoreAccess]) -> t
 
     Raises Denied where they cannot be read, or a store is not known any more.
     """
-    files = render_stores(launch.job, stores, "")
-    if not files:
+    if not any(task.storage for task in launch.job.spec.tasks):
         return ()
+    files = render_stores(launch.job, stores, "")
     return (
         {
             "apiVersion": "v1",

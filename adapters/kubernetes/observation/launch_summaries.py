@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from overspan.adapters.kubernetes.launches.gang import count_pods
 from overspan.adapters.kubernetes.manifests.names import has_names, name_domain
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, Start, TaskSpec
+from overspan.bridge.model.storage import MountMode, parse_object_url
 
 MIN_GRACE = 1
 """Seconds; a grace of 0 would take the pod's record away before its end is known (force deletion)."""
@@ -33,6 +35,13 @@ class TaskSummary:
     """Seconds for which the data of its ended programs may be sent; 0 for a task that writes to no store."""
 
 
+class PeerBucket(NamedTuple):
+    """A bucket, by the store that reaches it."""
+
+    store: str
+    bucket: str
+
+
 @dataclass(frozen=True)
 class LaunchSummary:
     """One launch: `tasks` are those that may run in it."""
@@ -47,6 +56,8 @@ class LaunchSummary:
     """Seconds that it may hold nodes without having started; None: as the cluster says."""
     domain: str = ""
     """The name of its Service; '' for a launch without one."""
+    peer_buckets: tuple[PeerBucket, ...] = ()
+    """Where the movers of its pods agree about markers."""
 
     @property
     def pods(self) -> int:
@@ -91,4 +102,13 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
     )
     together = job.spec.start is not Start.INDEPENDENT
     domain = name_domain(job) if has_names(job) else ""
-    return LaunchSummary(token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain)
+    return LaunchSummary(
+        token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain, list_peer_buckets(job.spec)
+    )
+
+
+def list_peer_buckets(spec: JobSpec) -> tuple[PeerBucket, ...]:
+    """The buckets in which movers of several pods agree."""
+    mounts = (mount for task in spec.tasks if task.num_nodes > 1 for mount in task.storage)
+    written = (mount for mount in mounts if mount.mode is MountMode.MOUNT_CACHED)
+    return tuple(dict.fromkeys(PeerBucket(mount.store, parse_object_url(mount.url).bucket) for mount in written))

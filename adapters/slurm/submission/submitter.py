@@ -16,6 +16,7 @@ from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
 from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.files.application import InstalledApplication
+from overspan.adapters.slurm.files.cache import measure_limit
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
 from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
@@ -53,6 +54,7 @@ from overspan.adapters.slurm.unshared.staging import Files
 from overspan.adapters.store_files import render_stores
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Rejected
 from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.runtime.data.cache import name_cache_settings, render_cache_settings
 
 BATCH = 100
 """Submissions of one round trip."""
@@ -427,6 +429,10 @@ class Submitter:
         await self._refer(launch, site)
         works = [write(file.path, file.data) for file in rendered.files]
         works += [write(path, data) for path, data in stores.items()]
+        settings = self._renderer.settings
+        if settings.data_cache and any(task.storage for task in launch.job.spec.tasks):
+            path = name_cache_settings(self._renderer.folder(launch, site))
+            works.append(write(path, render_cache_settings(settings.data_cache, measure_limit(settings))))
         if is_group(launch.job):
             works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):

@@ -10,7 +10,7 @@ from overspan.bridge.config.store_settings import StoreSettings, find_store, ope
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.spec import JobSpec
-from overspan.bridge.model.storage import MountMode, StorageMount, parse_object_url
+from overspan.bridge.model.storage import WEB, MountMode, StorageMount, is_web_url, parse_object_url
 
 _OTHER_CLUSTER = "run it on the local cluster"
 _OTHER_MODE = "write `mode: MOUNT_CACHED` where the task writes, `mode: COPY` where it reads"
@@ -89,6 +89,8 @@ def _check_form(spec: JobSpec, mount: StorageMount, cluster: Cluster) -> None:
 
 
 def _choose_store(mount: StorageMount, stores: Mapping[str, StoreSettings]) -> str:
+    if is_web_url(mount.url):
+        return WEB
     url = parse_object_url(mount.url)
     name = find_store(stores, url.bucket, mount.store, url.scheme)
     if not name:

@@ -6,23 +6,21 @@ have no right for it. Files of a folder that work writes to (MOUNT_CACHED) are i
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from typing import Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.sizes import format_bytes
+from overspan.bridge.runtime.data.cache import ContentCache, check_room
 from overspan.bridge.runtime.data.cached_folder import PART_ENDING
 from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
 from overspan.bridge.runtime.data.hashes import hash_file
 from overspan.bridge.runtime.data.object_store import (
     ObjectReader,
-    ObjectStore,
     ObjectStoreError,
+    ReadableStore,
     StoredObject,
     StoreTrouble,
 )
@@ -30,8 +28,6 @@ from overspan.bridge.runtime.data.peers import FOLDER as PEERS
 from overspan.bridge.runtime.data.sending import insist
 
 _BLOCK = 1 << 20
-_SPARE = 64 << 20
-"""Bytes of a disk that are left free."""
 
 
 class DataRefused(Exception):
@@ -43,22 +39,23 @@ class FetchPlace(NamedTuple):
 
     folder: str
     state: FolderState
-    cache: str = ""
+    cache: Optional[ContentCache] = None
 
 
-def fetch(store: ObjectStore, prefix: str, place: FetchPlace, executor: Executor, identity: str) -> None:
+def fetch(store: ReadableStore, prefix: str, place: FetchPlace, executor: Executor, identity: str) -> None:
     """Make the folder hold what the store has, but for files that were changed here and are not sent yet.
 
     `identity` names the store and its bucket. An object of just that key becomes the file `folder` in place of a
     folder. Raises ObjectStoreError, DataRefused and OSError; what was fetched until then counts at the next try.
     """
-    wanted = list_wanted(store, prefix, single=bool(place.cache))
+    wanted = list_wanted(store, prefix, single=place.cache is not None)
     if "" in wanted:
+        _make_room(place, wanted.values(), identity)
         _fetch_object(store, wanted[""], place, "", identity)
         return
     os.makedirs(place.folder, mode=0o755, exist_ok=True)
     missing = {name: stored for name, stored in wanted.items() if not _is_kept(place, name, stored)}
-    _check_room(place.cache or place.folder, sum(stored.size for stored in missing.values()))
+    _make_room(place, missing.values(), identity)
     jobs = [executor.submit(_fetch_object, store, stored, place, name, identity) for name, stored in missing.items()]
     failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
     if failures:
@@ -69,7 +66,7 @@ def fetch(store: ObjectStore, prefix: str, place: FetchPlace, executor: Executor
             place.state.forget(name)
 
 
-def list_wanted(store: ObjectStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
+def list_wanted(store: ReadableStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
     """The objects below the prefix by their names in the folder; `single`: the empty name for one of just that key.
 
     Raises ObjectStoreError, and DataRefused for what no folder can hold.
@@ -102,12 +99,12 @@ def _check_name(name: str, key: str) -> str:
     return name
 
 
-def _check_room(path: str, size: int) -> None:
-    status = os.statvfs(path)
-    free = status.f_bavail * status.f_frsize - _SPARE
-    if size > free:
-        text = f"{format_bytes(size)} do not fit, {format_bytes(max(0, free))} are free"
-        raise OSError(errno.ENOSPC, text, path)
+def _make_room(place: FetchPlace, missing: Iterable[StoredObject], identity: str) -> None:
+    """Have room for objects. Raises OSError with both figures where they do not fit."""
+    if place.cache is not None:
+        place.cache.make_room(sum(each.size for each in missing if not place.cache.has(each, identity)))
+    else:
+        check_room(place.folder, sum(each.size for each in missing))
 
 
 def _is_kept(place: FetchPlace, name: str, stored: StoredObject) -> bool:
@@ -117,7 +114,7 @@ def _is_kept(place: FetchPlace, name: str, stored: StoredObject) -> bool:
         return False
     known = place.state.files.get(name)
     return (known is not None and known.etag == stored.etag and not _is_changed(place, name)) or (
-        not place.cache and _is_changed(place, name)
+        place.cache is None and _is_changed(place, name)
     )
 
 
@@ -130,11 +127,11 @@ def _is_changed(place: FetchPlace, name: str) -> bool:
     return not place.state.is_synced(name, status.st_size, status.st_mtime_ns)
 
 
-def _fetch_object(store: ObjectStore, stored: StoredObject, place: FetchPlace, name: str, identity: str) -> None:
+def _fetch_object(store: ReadableStore, stored: StoredObject, place: FetchPlace, name: str, identity: str) -> None:
     path = os.path.join(place.folder, name) if name else place.folder
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    if place.cache:
-        _link_cached(store, stored, path, place.cache, identity)
+    if place.cache is not None:
+        place.cache.link(stored, identity, path, lambda part: download(store, stored, part))
     else:
         part = os.path.join(os.path.dirname(path), f".{stored.etag[:40]}{PART_ENDING}")
         download(store, stored, part)
@@ -143,34 +140,7 @@ def _fetch_object(store: ObjectStore, stored: StoredObject, place: FetchPlace, n
     place.state.put(name, SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
 
 
-def _link_cached(store: ObjectStore, stored: StoredObject, path: str, cache: str, identity: str) -> None:
-    """Make `path` a link to the node's copy of the content, which is fetched if it is not there as it was written."""
-    text = "\0".join((identity, stored.key, stored.etag, str(stored.size)))
-    kept = os.path.join(cache, hashlib.sha256(text.encode()).hexdigest())
-    with _locked(f"{kept}.lock"):
-        state = FolderState(f"{kept}.state")
-        if not _is_intact(kept, state):
-            _remove(kept)
-            download(store, stored, f"{kept}.part")
-            os.chmod(f"{kept}.part", 0o444)
-            os.replace(f"{kept}.part", kept)
-            status = os.stat(kept)
-            state.put("", SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
-        # It tells how long ago it was used.
-        os.utime(f"{kept}.state")
-        _remove(path)
-        os.link(kept, path)
-
-
-def _is_intact(path: str, state: FolderState) -> bool:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return state.is_synced("", status.st_size, status.st_mtime_ns)
-
-
-def download(store: ObjectStore, stored: StoredObject, part: str) -> None:
+def download(store: ReadableStore, stored: StoredObject, part: str) -> None:
     """Fetch an object into a file, going on where an earlier try has ended, and check what came.
 
     Raises ObjectStoreError and OSError.
@@ -187,7 +157,7 @@ def download(store: ObjectStore, stored: StoredObject, part: str) -> None:
             stored = store.find(stored.key)
 
 
-def _append_rest(store: ObjectStore, stored: StoredObject, part: str) -> None:
+def _append_rest(store: ReadableStore, stored: StoredObject, part: str) -> None:
     with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as file:
         offset = os.fstat(file.fileno()).st_size
         if offset > stored.size:
@@ -214,13 +184,6 @@ def _copy(reader: ObjectReader, fd: int) -> None:
         view = memoryview(block)
         while view:
             view = view[os.write(fd, view) :]
-
-
-@contextmanager
-def _locked(path: str) -> Iterator[None]:
-    with open(path, "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _remove(path: str) -> None:

@@ -4,7 +4,7 @@ ROOT/data/N/MOUNT/          one folder of a store, for all tasks of job N that m
     mount.json              what it is
     files                   the folder, or file, that targets are links to
     synced.jsonl            what of it is in the store
-ROOT/data/cache/            contents that are only read, for all jobs
+ROOT/data/cache/            contents that are only read, for all jobs (cache.py)
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import os
 from typing import Optional
 
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.storage import MountMode, ObjectUrl, StorageMount, parse_object_url
+from overspan.bridge.model.storage import MountMode, ObjectUrl, StorageMount, parse_mounted_url
 from overspan.bridge.runtime.data.folder_state import FolderState
 
 FOLDER = "data"
-_CACHE = "cache"
-CACHE_PART = 0.2
-"""The part of the disk that contents which are only read may take."""
 
 
 class MountFolder(NamedTuple):
@@ -37,7 +34,7 @@ class MountFolder(NamedTuple):
     @property
     def url(self) -> ObjectUrl:
         """The place in the store."""
-        return parse_object_url(self.mount.url)
+        return parse_mounted_url(self.mount.url)
 
     @property
     def written(self) -> bool:
@@ -73,51 +70,6 @@ def place_mount(root: str, job: int, mount: StorageMount) -> MountFolder:
 
     text = "\0".join((mount.store, mount.url, mount.mode.value))
     return MountFolder(os.path.join(name_folder(root, job), hashlib.sha256(text.encode()).hexdigest()[:16]), mount)
-
-
-def make_cache(root: str) -> str:
-    """The folder of contents that are only read. Raises OSError."""
-    path = os.path.join(root, FOLDER, _CACHE)
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    return path
-
-
-def trim_cache(root: str) -> None:
-    """Remove what was used longest ago of the contents that are only read, down to a part of the disk.
-
-    What a job has links to stays: to remove it would free nothing.
-    """
-    cache = os.path.join(root, FOLDER, _CACHE)
-    try:
-        status = os.statvfs(cache)
-        names = [name for name in os.listdir(cache) if "." not in name]
-    except OSError:
-        return
-    found = []
-    for name in names:
-        try:
-            content = os.stat(os.path.join(cache, name))
-            found.append(
-                (os.stat(os.path.join(cache, f"{name}.state")).st_mtime, content.st_size, content.st_nlink, name)
-            )
-        except OSError:
-            continue
-    over = sum(size for _, size, _, _ in found) - int(status.f_blocks * status.f_frsize * CACHE_PART)
-    for _, size, links, name in sorted(found):
-        if over <= 0:
-            return
-        if links == 1:
-            for ending in ("", ".state"):
-                os.unlink(os.path.join(cache, name + ending))
-            over -= size
-
-
-def remove_cache(root: str) -> None:
-    """Remove all contents that are only read."""
-    # Not at the top: supervisors that move no data import this module too.
-    import shutil
-
-    shutil.rmtree(os.path.join(root, FOLDER, _CACHE), ignore_errors=True)
 
 
 def list_folders(root: str, job: int) -> list[MountFolder]:

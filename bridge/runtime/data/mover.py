@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,20 +18,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.storage import StorageMount
+from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.cache import ContentCache, open_cache
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
     list_folders,
-    make_cache,
     place_mount,
-    remove_cache,
     remove_if_empty,
-    trim_cache,
 )
-from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.object_store import (
+    ObjectStore,
+    ObjectStoreError,
+    ReadableStore,
+    StoreTrouble,
+)
 from overspan.bridge.runtime.data.peers import PeerPlace, Peers
 from overspan.bridge.runtime.data.requests import (
     ABANDON,
@@ -45,6 +49,7 @@ from overspan.bridge.runtime.data.requests import (
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.stores import read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
+from overspan.bridge.runtime.data.web import WebStore
 
 _LOOK = 0.1
 _PROGRESS_SECONDS = 0.5
@@ -138,12 +143,12 @@ class Mover:
                 self._fetch_once(mount)
                 return "", False
             except DataRefused as error:
-                return f"{mount.url}: {error}", False
+                return f"{_name_url(mount)}: {error}", False
             except ObjectStoreError as error:
                 silent, text = error.trouble is StoreTrouble.SILENT, str(error)
                 patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: DENIAL_SECONDS}.get(error.trouble)
             except OSError as error:
-                silent, text, patience = True, f"{mount.url} cannot be fetched: {error}", None
+                silent, text, patience = True, f"{_name_url(mount)} cannot be fetched: {error}", None
             self.log(text)
             if patience is None or time.monotonic() - began > patience or self._is_given_up(request):
                 return text, silent
@@ -158,12 +163,17 @@ class Mover:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
             folder.make()
-            store, uploader = self._open_store(folder), self._uploaders.get(folder.path)
+            source, uploader = self._open_source(folder), self._uploaders.get(folder.path)
             state = folder.open_state() if uploader is None else uploader.state
-            place = FetchPlace(folder.files, state, "" if folder.written else make_cache(self._root))
-            fetch(store, folder.url.key, place, self._senders.files, f"{mount.store}/{folder.url.bucket}")
+            place = FetchPlace(folder.files, state, None if folder.written else self._make_cache())
+            fetch(source, folder.url.key, place, self._senders.files, f"{mount.store}/{folder.url.bucket}")
             if folder.written and uploader is None:
-                self._start_uploader(folder, store, place)
+                self._start_uploader(folder, self._open_store(folder), place)
+
+    def _make_cache(self) -> ContentCache:
+        cache = open_cache(self._root)
+        cache.make()
+        return cache
 
     def _lock_folder(self, folder: MountFolder) -> threading.Lock:
         with self._lock:
@@ -184,6 +194,10 @@ class Mover:
         uploader = Uploader(cached, self._collect, self.log)
         self._uploaders[folder.path] = uploader
         uploader.start()
+
+    def _open_source(self, folder: MountFolder) -> ReadableStore:
+        """What a folder is fetched from."""
+        return WebStore(folder.url.bucket) if is_web_url(folder.mount.url) else self._open_store(folder)
 
     def _open_store(self, folder: MountFolder) -> ObjectStore:
         return S3Store(read_store(self._root, folder.mount.store), folder.url.bucket)
@@ -249,11 +263,14 @@ class Mover:
             if not folder.written or left.get(folder.path) == 0:
                 folder.remove()
         remove_if_empty(self._root, self._job.id)
+        cache = open_cache(self._root)
         if self._private:
-            remove_cache(self._root)
             remove_stores(self._root)
+        if self._private and cache.path.startswith(f"{self._root}/"):
+            # Nobody else has it.
+            shutil.rmtree(cache.path, ignore_errors=True)
         else:
-            trim_cache(self._root)
+            cache.trim()
 
     # --- saying ------------------------------------------------------------------------------------------------------
 
@@ -281,6 +298,11 @@ class Mover:
     def log(self, text: str) -> None:
         """Write a line for whoever looks for what went wrong."""
         print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}", flush=True)
+
+
+def _name_url(mount: StorageMount) -> str:
+    """The URL without what may say who may read it."""
+    return mount.url.partition("?")[0] if is_web_url(mount.url) else mount.url
 
 
 def main(words: Sequence[str]) -> int:

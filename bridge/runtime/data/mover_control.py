@@ -22,7 +22,9 @@ _START_SECONDS = 1.0
 _END_SECONDS = 5.0
 """How long a mover has to end before it is killed."""
 _WORDS = 200
-_KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
+NETWORK_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
+"""What says how servers are reached, and whom to trust."""
+_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", *NETWORK_VARIABLES)
 """What a mover needs of the supervisor's environment."""
 
 

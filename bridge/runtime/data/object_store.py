@@ -67,8 +67,8 @@ class ObjectReader(Protocol):
         """Leave the rest."""
 
 
-class ObjectStore(Protocol):
-    """One bucket. All methods raise ObjectStoreError, and may be called from several threads."""
+class ReadableStore(Protocol):
+    """What can be read of a store. All methods raise ObjectStoreError, and may be called from several threads."""
 
     def list_objects(self, prefix: str, *, level: bool = False) -> Iterator[StoredObject]:
         """All objects whose key begins so; with `level` those of further folders as one whose key ends in a slash."""
@@ -78,6 +78,13 @@ class ObjectStore(Protocol):
 
     def open(self, key: str, offset: int = 0, etag: str = "") -> ObjectReader:
         """An object's content; with an etag only of that version (TAKEN for another)."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class ObjectStore(ReadableStore, Protocol):
+    """One bucket."""
 
     def put(self, key: str, data: bytes, *, new: bool = False) -> str:
         """Write an object in one request, and give its etag; `new`: only where there is none (TAKEN)."""
@@ -96,6 +103,3 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; one that is not there is fine."""
-
-    def close(self) -> None:
-        """Close all connections."""

@@ -6,8 +6,9 @@
     .overspan-peers/SESSION/MOUNT/over.N           the markers too
 
 A marker is written when the nodes have agreed that all of them are done with what it speaks of, so what a node has when
-it sees the question is enough. A session is one attempt, JOB-ATTEMPT; the last node to be over removes its objects, and
-those of attempts before it.
+it sees the question is enough. A session is one attempt, LAUNCH-ATTEMPT; the last node to be over removes its objects,
+and those of attempts before it. Where a node was killed nobody is last: whoever ends the launch calls
+`remove_sessions`.
 """
 
 from __future__ import annotations
@@ -121,10 +122,7 @@ class Peers:
 
     def _remove_all(self) -> None:
         """Remove what this session and those of earlier attempts, whose nodes may have been killed, have left."""
-        job = self._place.session.rpartition("-")[0]
-        for stored in list(self._store.list_objects(f"{FOLDER}{job}-")):
-            if f"/{self._mount}/" in stored.key:
-                self._store.delete(stored.key)
+        remove_sessions(self._store, self._place.session.rpartition("-")[0], self._mount)
 
     def _name(self, kind: str, mark: str) -> str:
         return f"{kind}-{mark}.{self._place.node}"
@@ -133,6 +131,20 @@ class Peers:
         if key not in self._told:
             self._store.put(self._prefix + key, b"")
             self._told.add(key)
+
+
+def remove_sessions(store: ObjectStore, launch: str, mount: str = "") -> int:
+    """Remove what all sessions of a launch have left, of one mount or all; how many objects.
+
+    Raises ObjectStoreError.
+    """
+    found = [stored.key for stored in store.list_objects(f"{FOLDER}{launch}-")]
+    # Another launch's name may begin with this one's.
+    mine = [key for key in found if key.split("/")[1].rpartition("-")[0] == launch]
+    left = [key for key in mine if not mount or key.split("/")[2] == mount]
+    for key in left:
+        store.delete(key)
+    return len(left)
 
 
 def _name_mark(name: str, version: object) -> str:

@@ -1,7 +1,8 @@
 """The data mover of one pod: it brings the task's data before the start, and sends what is written until the pod ends.
 
     fetch ROOT DOCUMENT    bring the data below ROOT, and end
-    send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end
+    send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end; what is
+                           left is given up when ROOT/abandon appears
 
 DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. Where several pods write the same folders, variables say
 which one this is (`read_place`). What came of it is left in the container's termination
@@ -27,6 +28,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.mover import Mover
 from overspan.bridge.runtime.data.peers import PeerPlace
 from overspan.bridge.runtime.data.requests import (
+    ABANDON_FILE,
     END_FILE,
     FETCH,
     FLUSH,
@@ -66,6 +68,7 @@ class PodMover:
         self._mover = Mover(directory, root, job, place)
         self._files = MoverFiles(directory)
         self._end_file = os.path.join(root, END_FILE)
+        self._abandon_file = os.path.join(root, ABANDON_FILE)
         self._task = job.spec.tasks[0].name
 
     def start(self) -> None:
@@ -96,6 +99,9 @@ class PodMover:
         self._files.ask(request)
         answer, tell_at = self._read_answer(request), time.monotonic() + _TELL_SECONDS
         while answer is None:
+            if os.path.exists(self._abandon_file):
+                answer = self._give_up(request)
+                break
             if time.monotonic() >= tell_at:
                 tell_at += _TELL_SECONDS
                 self._tell_progress()
@@ -103,6 +109,10 @@ class PodMover:
             answer = self._read_answer(request)
         _leave(json.dumps({"error": answer.error[:LONGEST_WORDS], "left": answer.left}))
         return 1 if answer.error else 0
+
+    def _give_up(self, request: DataRequest) -> DataAnswer:
+        progress = self._files.read_progress(self._task, 0)
+        return DataAnswer(request, "nobody waits for it any more", 0 if progress is None else progress.left)
 
     def _read_answer(self, request: DataRequest) -> Optional[DataAnswer]:
         return next((answer for answer in self._files.read_answers() if answer.request == request), None)

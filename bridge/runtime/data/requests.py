@@ -28,6 +28,8 @@ END = "end"
 
 END_FILE = "end"
 """In the root of a pod's mover: its pod ends."""
+ABANDON_FILE = "abandon"
+"""There too: nobody waits for its data any more."""
 PLACE_VARIABLES = ("OVERSPAN_SESSION", "OVERSPAN_ATTEMPT", "OVERSPAN_NODE_INDEX", "OVERSPAN_NUM_NODES")
 """What a pod's mover is told where several pods write the same folders: attempts of a launch are sessions."""
 PASSES = 75

@@ -47,7 +47,14 @@ class _StoreRequest(NamedTuple):
 class S3Store:
     """One bucket (`object_store.ObjectStore`)."""
 
-    def __init__(self, access: StoreAccess, bucket: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        bucket: str,
+        clock: Callable[[], float] = time.time,
+        patience: float = ANSWER_SECONDS,
+    ) -> None:
+        self._patience = patience
         self._access = access
         self._bucket = bucket
         self._clock = clock
@@ -207,9 +214,9 @@ class S3Store:
         made: http.client.HTTPConnection
         if self._url.scheme == "https":
             context = ssl.create_default_context()
-            made = http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
+            made = http.client.HTTPSConnection(host, port, timeout=self._patience, context=context)
         else:
-            made = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+            made = http.client.HTTPConnection(host, port, timeout=self._patience)
         self._threads.connection = made
         self._connections.add(made)
         return False, made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Protocol
 
@@ -111,8 +112,10 @@ class SharedFiles:
             return True
 
     def remove_links(self) -> None:
-        """Remove those of this launch."""
-        remove_links(self._links)
+        """Remove those of this launch, but not where the next one has the same: data may be sent beside a requeue."""
+        following = RunDirectory(self.directory.path, self.directory.launch + 1)
+        if not os.path.exists(following.file("plan.json")):
+            remove_links(self._links)
 
     def finish(self, terminated: bool) -> None:
         """It is there already."""

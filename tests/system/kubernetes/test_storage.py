@@ -130,6 +130,55 @@ def test_a_checkpoint_of_two_pods_is_whole_or_not_there_and_found_by_the_next_at
     lab.until_empty()
 
 
+TALKING = """
+num_nodes: 2
+resources: {cpus: 0.1, memory: 100M}
+file_mounts: {./out: {source: s3://lab/run, mode: MOUNT_CACHED}}
+run: |
+  mkdir -p out/step_1
+  echo a > out/step_1/shard$OVERSPAN_NODE_INDEX
+  # The second pod keeps a file open, so it does not say that it is done.
+  [ $OVERSPAN_NODE_INDEX = 0 ] || { exec 3> out/step_1/open; while :; do echo >&3; sleep 0.2; done; }
+  sleep 1; touch out/step_1/.metadata
+  while :; do sleep 1; done
+"""
+
+
+class TestKilledPods:
+    def talk(self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil) -> int:
+        """A job whose movers have asked each other, and will not answer."""
+        job = lab.submit(TALKING)
+        wait_until(lambda: store.texts("lab", ".overspan-peers/"), 90, "a question in the store")
+        return job
+
+    def test_what_killed_pods_have_asked_each_other_goes_with_their_job(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = self.talk(lab, store, wait_until)
+        lab.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+        lab.run("scancel", str(job))
+        lab.until(job, "CANCELLED", timeout=90)
+        wait_until(lambda: not store.texts("lab", ".overspan-peers/"), 90, "the bucket without questions")
+        assert set(store.texts("lab")) >= {"run/step_1/shard0", "run/step_1/shard1"}
+
+    def test_a_store_that_is_away_when_the_job_ends_is_cleared_later(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = self.talk(lab, store, wait_until)
+        store.proxy.cut()
+        lab.run("scancel", str(job))
+        lab.until(job, "COMPLETING", timeout=60)
+        lab.run("scancel", "--no-flush", str(job))
+        lab.until(job, "CANCELLED", timeout=60)
+        lab.until_empty(60)
+        assert store.texts("lab", ".overspan-peers/")
+        lab.kill_daemon()
+        store.proxy.mend()
+        # The next daemon looks after it with its next job there.
+        lab.until(lab.submit(RESOURCES % "" + "run: 'true'\n"), "COMPLETED", timeout=60)
+        wait_until(lambda: not store.texts("lab", ".overspan-peers/"), 90, "the bucket without questions")
+
+
 class TestEnds:
     def test_a_cancel_waits_for_the_data_of_a_program_that_does_not_end(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil

@@ -43,6 +43,8 @@ def lab(site: Site, store: TestStore, tmp_path: Path, wait_until: WaitUntil) -> 
     span.config.write_text(json.dumps({"clusters": {"rig": settings}, "stores": stores}))
     yield span
     span.close()
+    # What Slurm has ended leaves its data and credentials in the run directory, where later tests look for theirs.
+    site.rig.run(["sh", "-c", "rm -rf /home/researcher/.overspan/runs/*"], user="root")
 
 
 def start(span: Span, text: str) -> int:
@@ -217,6 +219,84 @@ class TestNodes:
         job = start(lab, f"num_nodes: 2\nresources: {{cpus: 1, memory: 100M}}\n{mount}")
         lab.until(job, "FAILED", timeout=90)
         assert "mount it in a shared folder" in lab.look("show", str(job))
+
+
+class TestCache:
+    def test_a_content_is_kept_for_the_next_job(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        settings = json.loads(lab.config.read_text())
+        settings["clusters"]["rig"] |= {"data_cache": "~/span-cache", "data_cache_size": "100M"}
+        lab.config.write_text(json.dumps(settings))
+        store.open("lab").put("data/a", b"hello")
+        mount = "resources: {cpus: 1, memory: 100M}\nfile_mounts: {./in: s3://lab/data}\n"
+        said = []
+        for _ in range(2):
+            job = start(lab, mount + "run: cat in/a; stat -L -c %i in/a\n")
+            lab.until(job, "COMPLETED", timeout=90)
+            said.append(lab.log(job))
+        assert said[0] == said[1] and said[0].startswith("hello")
+        (cache,) = json.loads(lab.look("cache", "ls", "-M", "rig", "--json"))["caches"]
+        (content,) = cache["contents"]
+        assert (content["name"], content["size"], content["links"]) == ("s3/lab/data/a", 5, 0)
+        assert (cache["path"], cache["limit"]) == ("/home/researcher/span-cache", 100 << 20)
+        assert lab.look("cache", "clean", "-M", "rig") == "rig: 1 content removed, 5 bytes\n"
+        left = site.rig.run(["find", "/home/researcher/span-cache", "-type", "f"]).stdout.split()
+        assert left == []
+
+
+RESUMING = """
+run: |
+  if [ -e out/step_1 ]; then ls out; touch out/seen; exit 0; fi
+  trap '' TERM
+  echo one > out/step_1; exec 3> out/open; while :; do echo >&3; sleep 0.2; done
+"""
+
+
+class TestRequeues:
+    def requeue(self, lab: Span, site: Site, job: int, by: str) -> None:
+        """End the run of a job and have it queued again, by Overspan or by an operator of the cluster."""
+        if by == "span":
+            lab.run("scontrol", "requeue", str(job))
+            return
+        native = native_of(lab, job)
+        for words in (["update", f"JobId={native}", "Requeue=1"], ["requeue", native]):
+            assert site.rig.run(["scontrol", *words], user="root").rc == 0
+
+    @pytest.mark.parametrize("by", ["span", "slurm"])
+    def test_the_next_run_sees_all_that_was_written(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil, by: str
+    ) -> None:
+        """Also what was not sent: the store is away when the first run ends, and its mover goes on for a while."""
+        job = start(lab, CACHED + "grace_period: 3\nflush: {timeout: 15}\n" + RESUMING)
+        wait_until(lambda: "run/step_1" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        self.requeue(lab, site, job, by)
+        live = ("RUNNING", "COMPLETING")
+        wait_until(lambda: lab.job(job)["tasks"][0]["attempts"][0]["state"] not in live, 60, "the end of the first run")
+        store.proxy.mend()
+        lab.until(job, "COMPLETED", timeout=150)
+        assert lab.log(job).split()[-2:] == ["open", "step_1"]
+        assert {"run/step_1", "run/open", "run/seen"} <= set(store.texts("lab"))
+        wait_until(lambda: find_left(site, job) == [] and find_secret(site) == [], 60, "nothing to be left")
+
+    def test_a_node_that_is_lost_while_its_data_is_sent(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        first = "echo one > out/step_1; sleep 3; touch out/late"
+        run = f"run: hostname; ls out; if [ -e out/late ]; then exit 0; fi; {first}\n"
+        job = start(lab, CACHED + run)
+        wait_until(lambda: "run/step_1" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(job, "COMPLETING", timeout=30)
+        with without_node(site, lab.log(job).split()[0]):
+            wait_until(lambda: len(lab.job(job)["tasks"][0]["attempts"]) == 2, 60, "the next attempt")
+            store.proxy.mend()
+            lab.until(job, "COMPLETED", timeout=120)
+        assert [attempt["state"] for attempt in lab.job(job)["tasks"][0]["attempts"]] == ["NODE_FAIL", "COMPLETED"]
+        assert lab.log(job).split()[-2:] == ["late", "step_1"]
+        assert {"run/step_1", "run/late"} <= set(store.texts("lab"))
+        assert find_left(site, job) == []
 
 
 class TestRefusals:

@@ -32,6 +32,12 @@ def test_each_store_of_the_job_once_and_no_other() -> None:
     }
 
 
+def test_a_web_server_needs_none() -> None:
+    mounts = (StorageMount("/x", "https://host/x", MountMode.COPY, "https"),)
+    job = new_job(7, JobSpec("j", (TaskSpec("a", run="x", storage=mounts),)), 1.0)
+    assert render_stores(job, {}, "/run") == {}
+
+
 def test_credentials_of_a_file_are_sent_as_they_are_at_each_launch(tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     path.write_text(SECRET)

@@ -45,7 +45,7 @@ SECTIONS: dict[str, Record] = {
 REFUSED = {
     "event_callback": "event_callback: echo",
     "workdir": "workdir: {url: 'https://host/repo'}",
-    "file_mounts": "file_mounts: {/data: 'https://host/data'}",
+    "file_mounts": "file_mounts: {/data: 'ftp://host/data'}",
     "volumes": "volumes: {/data: {name: d, size: 10Gi}}",
 }
 

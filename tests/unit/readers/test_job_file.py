@@ -364,6 +364,17 @@ def test_data_in_the_cloud_is_left_for_later() -> None:
     assert job.cron == Schedule("0 3 * * mon") and job.clusters == ("warm",)
 
 
+def test_a_file_of_a_web_server_is_a_copy() -> None:
+    job = read("file_mounts: {/x: 'https://a/b?c', /y: {source: 'https://a/d', mode: COPY}}\nrun: x\n")
+    assert job.tasks[0].storage == (
+        StorageMount("/x", "https://a/b?c", MountMode.COPY),
+        StorageMount("/y", "https://a/d", MountMode.COPY),
+    )
+    for mode in ("", ", mode: MOUNT_CACHED"):
+        text = refusal(f"file_mounts:\n  /x: {{source: 'https://a/b'{mode}}}\nrun: x\n")
+        assert "a file of a web server is read: it has the mode COPY" in text
+
+
 def test_native_options_come_together() -> None:
     job = read(
         "resources: {priority_class: high, infra: slurm/hpc/fast}\n"

@@ -47,6 +47,23 @@ def test_a_log_is_kept_before_the_finalizer_goes(bench: Bench) -> None:
     play(story)
 
 
+def test_a_pod_that_still_has_time_to_send_data_goes_with_its_launch(bench: Bench) -> None:
+    """As after `scancel --no-flush`: its grace is that of its data, and it would keep its node for so long."""
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            await bench.start(cluster, solo("sleep 60"))
+            (name,) = bench.pods()
+            bench.api.objects.delete(Key("", "pods", "default", name), {"gracePeriodSeconds": 1830})
+            await bench.until(cluster, lambda: bool(cluster.launches.watched), "the launch")
+            await cluster.release(INSTALLATION, (), ())
+            (pod,) = bench.documents().values()
+            assert pod["metadata"]["deletionGracePeriodSeconds"] == 1
+            assert not pod["metadata"].get("finalizers")
+
+    play(story)
+
+
 def test_a_live_log_is_read_when_somebody_reads(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:

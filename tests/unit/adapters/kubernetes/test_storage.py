@@ -21,6 +21,7 @@ from overspan.adapters.kubernetes.launches.lost_nodes import list_doubtful
 from overspan.adapters.kubernetes.launches.pod_actions import (
     DeletePod,
     ExecInPod,
+    GiveUpData,
     LaunchFacts,
     kill_words,
     plan_actions,
@@ -146,6 +147,13 @@ def test_credentials_are_in_one_secret_that_the_task_does_not_mount() -> None:
     assert "the-secret" not in whole and base64.b64encode(b"the-secret").decode() not in whole
     mounted = {mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     assert "overspan-stores" not in mounted
+
+
+def test_a_pod_with_files_of_web_servers_alone_has_the_secret_that_it_mounts() -> None:
+    pod, objects = render(make_job(StorageMount("/x", "https://host/x", MountMode.COPY, "https")))
+    (secret,) = [one for one in objects if one["kind"] == "Secret"]
+    assert secret["data"] == {}
+    assert {"secretName": secret["metadata"]["name"]} in [each.get("secret") for each in pod["spec"]["volumes"]]
 
 
 def test_a_store_that_is_not_known_any_more_refuses_the_launch() -> None:
@@ -308,7 +316,7 @@ def test_a_program_is_killed_in_a_pod_that_stays_for_its_data() -> None:
 
 
 def test_data_that_nobody_waits_for_any_more_goes_with_its_pod() -> None:
-    assert plan(events.AbandonFlush(NOW, "trainer", 0), sending()) == (DeletePod(sending(), 1),)
+    assert plan(events.AbandonFlush(NOW, "trainer", 0), sending()) == (GiveUpData(sending()),)
     assert plan(events.AbandonFlush(NOW, "trainer", 1), sending()) == ()
     assert plan(events.AbandonFlush(NOW, "trainer", 0), ended()) == ()
 
@@ -357,7 +365,7 @@ def test_a_deleted_pod_s_program_has_ended_when_its_mover_says_so() -> None:
     assert watched.list_leaving(watched.snapshot([pod], [])) == []
     # What nobody gives up, and is not there yet, is still on its way.
     assert judge_flush(record, False) is None
-    assert plan(events.AbandonFlush(NOW, "trainer", 0), record) == (DeletePod(record, 1),)
+    assert plan(events.AbandonFlush(NOW, "trainer", 0), record) == (GiveUpData(record),)
 
 
 def test_a_pod_on_a_node_that_does_not_answer_is_stuck_before_its_data_s_time_is_over() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.stores import TestStore
 
-from overspan.bridge.runtime.data import mounts, sending
+from overspan.bridge.runtime.data import sending
+from overspan.bridge.runtime.data.cache import ContentCache
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders, count_bytes, is_open_for_writing
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.folder_state import FolderState
@@ -302,7 +303,8 @@ class TestFetching:
         return str(tmp_path / "cache")
 
     def place(self, tmp_path: Path, name: str, cache: str = "") -> FetchPlace:
-        return FetchPlace(str(tmp_path / name), FolderState(str(tmp_path / f"{name}.jsonl")), cache)
+        state = FolderState(str(tmp_path / f"{name}.jsonl"))
+        return FetchPlace(str(tmp_path / name), state, ContentCache(cache) if cache else None)
 
     def test_a_copy_is_fetched_once_a_node_and_is_for_reading(
         self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, whole: TestStore
@@ -414,19 +416,3 @@ class TestFetching:
         monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
         with pytest.raises(OSError, match="do not fit"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
-
-
-class TestCache:
-    def test_what_was_used_longest_ago_goes_first_and_what_is_linked_stays(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        cache = Path(mounts.make_cache(str(tmp_path)))
-        for age, name in enumerate(("newest", "older", "linked", "oldest")):
-            (cache / name).write_bytes(b"x" * 100)
-            (cache / f"{name}.state").touch()
-            os.utime(cache / f"{name}.state", (1000 - age, 1000 - age))
-        os.link(cache / "linked", tmp_path / "of-a-job")
-        status = os.statvfs(cache)
-        monkeypatch.setattr(mounts, "CACHE_PART", 250 / (status.f_blocks * status.f_frsize))
-        mounts.trim_cache(str(tmp_path))
-        assert sorted(path.name for path in cache.iterdir()) == ["linked", "linked.state", "newest", "newest.state"]

@@ -12,7 +12,7 @@ from tests.stores import TestStore
 
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
 from overspan.bridge.runtime.data.folder_state import FolderState
-from overspan.bridge.runtime.data.peers import FOLDER, PATIENCE, PeerPlace, Peers, PeersLost
+from overspan.bridge.runtime.data.peers import FOLDER, PATIENCE, PeerPlace, Peers, PeersLost, remove_sessions
 from overspan.bridge.runtime.data.s3 import S3Store
 
 MARKER = "step_1/.metadata"
@@ -126,6 +126,16 @@ def test_the_last_one_leaves_nothing(nodes: Both, whole: TestStore) -> None:
         first.look()
         second.look()
     assert [stored.key for stored in whole.open("peers").list_objects(FOLDER)] == []
+
+
+def test_what_a_launch_has_left_is_told_from_others(whole: TestStore) -> None:
+    bucket = whole.make_bucket("left")
+    others = ["span-1-10-0/mount/done.0", "span-1-1-2-0/mount/done.0"]
+    for name in ("span-1-1-0/mount/done.0", "span-1-1-3/other/ask-x", *others):
+        bucket.put(FOLDER + name, b"")
+    bucket.put("run/a", b"")
+    assert remove_sessions(bucket, "span-1-1") == 2
+    assert sorted(stored.key for stored in bucket.list_objects("")) == sorted([*(FOLDER + n for n in others), "run/a"])
 
 
 def test_a_marker_that_is_written_again_is_asked_for_again(nodes: Both) -> None:

@@ -103,6 +103,17 @@ def test_how_much_is_left_is_said_while_the_store_is_away(pod: Pod, whole: TestS
     assert whole.texts("pods") == {"run/new": b"1234567"}
 
 
+def test_what_nobody_waits_for_is_given_up(pod: Pod, whole: TestStore) -> None:
+    assert finish(pod.start("fetch"))[0] == 0
+    sender = pod.start("send")
+    (pod.files / "new").write_text("1234567")
+    whole.proxy.cut()
+    pod.end()
+    (pod.root / "abandon").touch()
+    assert finish(sender)[0] == 1
+    assert json.loads(pod.message.read_text())["error"] == "nobody waits for it any more"
+
+
 def test_a_bucket_that_is_not_there(pod: Pod) -> None:
     nowhere = replace(MOUNT, url="s3://nowhere/x", mode=MountMode.COPY)
     document = json.dumps({"job": 7, "task": "a", "mounts": [encode(nowhere)]})

@@ -1,0 +1,41 @@
+"""The cache of this machine: what jobs only read of object stores, below the cluster's root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from overspan.adapters.local.settings import Settings
+from overspan.bridge.model.errors import Conflict
+from overspan.bridge.runtime.data.cache import CacheListing, CleanedCache, ContentCache, open_cache
+
+T = TypeVar("T")
+MIB = 1 << 20
+
+
+class LocalCache:
+    """The usual one of the root (`abilities.DataCache`)."""
+
+    def __init__(self, root: str, settings: Settings) -> None:
+        self._cache = ContentCache(open_cache(root).path, measure_limit(settings))
+
+    async def list_cache(self) -> CacheListing:
+        """What it has."""
+        return await _look(self._cache.describe)
+
+    async def clean_cache(self, seconds: float) -> CleanedCache:
+        """Remove what no job uses, and nobody has used for so many seconds."""
+        return await _look(lambda: self._cache.clean(seconds))
+
+
+def measure_limit(settings: Settings) -> int | None:
+    """How many bytes the cache may have; None for a part of its disk."""
+    return None if settings.data_cache_size is None else settings.data_cache_size * MIB
+
+
+async def _look(call: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(call)
+    except OSError as error:
+        raise Conflict(f"the cache cannot be looked at: {error}") from None
