@@ -166,6 +166,10 @@ class TopApp(App[int], inherit_bindings=False):
         return timer
 
     def _handle_exception(self, error: Exception) -> None:
+        if self._exit:
+            # What was typed before the end finds widgets that are gone. It ends as it was to end.
+            self._close_messages_no_wait()
+            return
         self.failure = self.failure or error
         super()._handle_exception(error)
         # The command tells it, once the terminal is as it was.

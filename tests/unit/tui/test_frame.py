@@ -318,6 +318,18 @@ def test_a_fault_ends_without_a_traceback_and_is_kept_for_the_command() -> None:
     assert isinstance(app.failure, ZeroDivisionError) and app._exit_renderables == []
 
 
+def test_a_fault_after_the_end_changes_nothing_of_it() -> None:
+    app = TopApp(FakeSource([job(1)]), TopOptions())
+
+    async def run() -> None:
+        async with app.run_test():
+            app.exit(return_code=129)
+            app.call_later(lambda: 1 // 0)
+
+    asyncio.run(run())
+    assert (app.return_code, app.failure) == (129, None)
+
+
 def test_what_is_wrong_in_the_configuration_is_told_once_and_the_application_goes_on() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         assert [note.message for note in app._notifications] == ["config.yaml:3:5: top.theme: no [such] theme"]
