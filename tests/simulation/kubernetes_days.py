@@ -114,6 +114,8 @@ class KubernetesDays:
         chance = random.Random(self.chaos.random.random())
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
+        # Work takes no processor time: pauses that follow what was used would be of other lengths each time.
+        patch.setattr(time, "thread_time", lambda: 0.0)
         patch.setattr(watch, "threading", threads)
         patch.setattr(live_logs, "threading", threads)
         patch.setattr(

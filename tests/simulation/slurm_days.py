@@ -90,6 +90,8 @@ class SlurmDays:
         patch.setattr(self.slurm, "set_down", self._lose)
         patch.setattr(time, "time", self.now)
         patch.setattr(time, "monotonic", self.loop.time)
+        # Work takes no processor time: pauses that follow what was used would be of other lengths each time.
+        patch.setattr(time, "thread_time", lambda: 0.0)
         patch.setattr("overspan.adapters.slurm.cluster.find_process_start", self.now)
         self.lives = Lives(self.chaos, self._make_parts)
         self.orders = Orders(self.lives, MISCHIEF)

@@ -12,6 +12,7 @@ from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.access import Access
 from overspan.bridge.controller.features.allocations import Allocations
 from overspan.bridge.controller.features.crontabs import Crontabs
+from overspan.bridge.controller.features.data_caches import DataCaches
 from overspan.bridge.controller.features.elastic.requests import ScaleRequests
 from overspan.bridge.controller.features.evaluations.requests import EvaluationRequests
 from overspan.bridge.controller.features.orphans import OrphanCheck
@@ -30,6 +31,7 @@ PORTS = {
     "access": Access,
     "allocations": Allocations,
     "crontabs": Crontabs,
+    "data_caches": DataCaches,
     "evaluations": EvaluationRequests,
     "feed": ChangeFeed,
     "health": ClusterHealth,
