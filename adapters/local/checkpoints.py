@@ -79,7 +79,7 @@ class LocalCheckpoints:
                 self._inotify = Inotify()
             except (OSError, AttributeError) as error:
                 self._failed = True
-                _log.warning("folders of checkpoints are polled: inotify is not to be had: %s", error)
+                _log.warning("folders of checkpoints are polled: inotify is not available: %s", error)
         return self._inotify
 
 

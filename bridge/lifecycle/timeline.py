@@ -57,7 +57,7 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
     rows = []
     for old, new in zip(before.tasks, after.tasks):
         if old.state is not new.state or (old.next_start != new.next_start and new.next_start is not None):
-            told = _tell_task(new, event, text)
+            told = _name_other(new.name, event) + _tell_task(new, event, text)
             rows.append(Transition(event.at, new.name, old.state.value, new.state.value, new.reason, cause, told))
     if after.stage is not None and before.stage not in (None, after.stage) and not before.over:
         names = after.stage.tasks
@@ -166,6 +166,12 @@ _WORDS = {
     events.Drawn: "elements are on their way",
     events.HoldOver: "the time for looking at the failure is over",
 }
+
+
+def _name_other(task: str, event: Event) -> str:
+    """`s: ` before what has happened to another task than the row's."""
+    other = getattr(event, "task", "")
+    return f"{other}: " if other not in ("", task) else ""
 
 
 def _tell_task(task: Task, event: Event, text: str) -> str:

@@ -81,7 +81,7 @@ class TopServer:
         return app
 
     async def serve(self) -> None:
-        """Serve until SIGINT, SIGTERM or SIGHUP. Raises OSError where the address cannot be had."""
+        """Serve until SIGINT, SIGTERM or SIGHUP. Raises OSError where the address cannot be bound."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._ending.set)

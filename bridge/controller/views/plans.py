@@ -11,7 +11,7 @@ from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.elastic import Elastic
 from overspan.bridge.model.ids import format_array_indices
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.spec import NeedKind, Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
+from overspan.bridge.model.spec import NeedKind, OnFailure, Ready, RetryPolicy, SignalBefore, Streams, TaskSpec
 
 _TURNS = {NeedKind.OK: "succeeded", NeedKind.NOT_OK: "failed", NeedKind.ENDED: "ended"}
 
@@ -98,8 +98,25 @@ def _describe_task(task: TaskSpec) -> Iterator[str]:
         yield f"restart: {task.restart.value}"
     if task.signal is not None:
         yield f"signal: {_word_signal(task.signal)}"
+    yield from _describe_auxiliary(task)
+    # A secret may have been filled into a source.
+    yield from (f"file mount: {path}{_hide(f' is {source}', task)}" for path, source in task.file_mounts.items())
+    yield from (f"volume: {path}{_hide(f' is {name}', task)}" for path, name in task.volumes.items())
     if task.streams != Streams():
         yield f"files: {_word_streams(task.streams)}"
+
+
+def _describe_auxiliary(task: TaskSpec) -> Iterator[str]:
+    if task.termination_delay:
+        yield f"termination_delay: {task.termination_delay} s after the end of the primaries"
+    if task.notice_signal:
+        yield f"notice_signal: {task.notice_signal} at the end of the primaries"
+    if task.on_failure is not OnFailure.IGNORE:
+        yield f"on_failure: {task.on_failure.value}"
+
+
+def _hide(text: str, task: TaskSpec) -> str:
+    return "" if task.secrets else text
 
 
 def _word_ready(ready: Ready) -> str:

@@ -45,7 +45,7 @@ class WebStore:
             return _read_facts(key, _NO_RANGE, empty.headers, self._name(key))
 
     def open(self, key: str, offset: int = 0, etag: str = "") -> WebReader:
-        """A file's content from there; TAKEN where that cannot be had of this version."""
+        """A file's content from there; TAKEN where this version of it is gone."""
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         try:
             response = self._ask(key, headers)

@@ -45,6 +45,37 @@ def test_everything_that_a_job_file_says_is_there() -> None:
     ]
 
 
+def test_what_a_group_says_of_files_and_auxiliaries_is_there() -> None:
+    text = """\
+name: g
+execution: parallel
+primary_tasks: [t]
+termination_delay: {default: 5s, s: 30s}
+---
+name: t
+volumes: {/v: {name: data, sub_path: q}}
+run: 'true'
+---
+name: s
+file_mounts: {/x: /data}
+on_failure: fail_group
+notice_signal: USR1
+run: 'true'
+"""
+    assert describe(Submission("job_file", text, "g.yaml")) == [
+        "# t: volume: /v is data/q",
+        "# s: termination_delay: 30 s after the end of the primaries",
+        "# s: notice_signal: USR1 at the end of the primaries",
+        "# s: on_failure: fail_group",
+        "# s: file mount: /x is /data",
+    ]
+
+
+def test_a_secret_in_a_path_is_not_told() -> None:
+    text = "name: a\nsecrets: {T: hush}\nfile_mounts: {/x: '/d/${T}'}\nvolumes: {/v: '${T}'}\nrun: 'true'\n"
+    assert describe(Submission("job_file", text, "a.yaml")) == ["# a: file mount: /x", "# a: volume: /v"]
+
+
 def test_what_a_script_says_is_there_too() -> None:
     text = "#!/bin/sh\n#SBATCH -o out-%j -e err\n#SBATCH --open-mode=append -d singleton\ntrue\n"
     lines = describe(Submission("script", text, "s.sh", argv=("s.sh",)))

@@ -262,6 +262,22 @@ def test_a_note_that_holds_for_every_job_is_told_once_a_day() -> None:
     play(scene, cluster=NotingCluster())
 
 
+def test_who_asks_for_more_words_is_told_it_each_time() -> None:
+    async def scene(bench: Bench) -> None:
+        submitter = bench.controller.submitter
+        read = submitter.reader
+
+        def read_verbose(*given: Any) -> ParsedSubmission:
+            return replace(read(*given), options={"verbose": True})
+
+        submitter.reader = read_verbose
+        for _ in range(2):
+            answer = await bench.controller.submit(Submission("script", "one", user="me"))
+            assert answer.notes == ("pods end after 14 days",)
+
+    play(scene, cluster=NotingCluster())
+
+
 def test_what_no_node_is_large_enough_for_is_noted() -> None:
     async def scene(bench: Bench) -> None:
         cluster = bench.controller.clusters.get("local")

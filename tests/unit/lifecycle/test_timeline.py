@@ -9,7 +9,7 @@ from overspan.bridge.lifecycle.timeline import Transition, describe
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import EVENTS, Event
-from overspan.bridge.model.spec import Backoff, RetryPolicy
+from overspan.bridge.model.spec import Backoff, Need, NeedKind, RetryPolicy
 
 
 def _read(rows: list[Transition]) -> list[str]:
@@ -95,6 +95,18 @@ def test_a_loss_tells_its_detail() -> None:
 )
 def test_an_end_that_nobody_saw_has_no_exit_code(code: int, signal: int, cause: Cause, words: str) -> None:
     assert describe(events.NodeEnded(1.0, "a", 0, 1, 0, code, signal, cause.value, "its shim was killed")) == words
+
+
+def test_what_another_task_s_end_does_to_a_task_names_that_other() -> None:
+    world = World(group(auxiliary("s"), primary("t", needs=(Need("s", NeedKind.READY),)))).run()
+    world.rows.clear()
+    world.end("s", 1)
+    ended = "node 0 ended with exit code 1"
+    assert _read(world.rows) == [
+        f"s RUNNING>FAILED NonZeroExitCode NodeEnded: {ended}",
+        f"t PENDING>CANCELLED DependencyNeverSatisfied NodeEnded: s: {ended}",
+        f"job RUNNING>FAILED AuxiliaryFailed NodeEnded: s: {ended}",
+    ]
 
 
 def test_late_reports_leave_no_row() -> None:

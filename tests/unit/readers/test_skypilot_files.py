@@ -47,6 +47,12 @@ def test_a_header_names_its_placement() -> None:
     assert job.notes[0].startswith("skypilot/buckets.yaml:3:1: placement has no effect: the tasks of a job are on one")
 
 
+def test_options_of_the_program_that_mounts_are_noted() -> None:
+    job = read_data("skypilot/buckets.yaml")
+    note = "skypilot/buckets.yaml:10:20: mount_options has no effect: it is for other programs that mount"
+    assert note in job.notes
+
+
 def test_a_folder_of_a_volume_is_part_of_its_name_and_hooks_are_noted() -> None:
     job = read_data("skypilot/volumes.yaml")
     assert job.tasks[0].volumes == {"/data": "corpus/tokens/v2"}
