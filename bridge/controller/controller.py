@@ -121,8 +121,8 @@ class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
     The API calls its methods and those of seventeen ports: `access`, `allocations`, `crontabs`, `data_caches`,
-    `evaluations`, `feed`, `health`, `logs`, `orders`, `orphans`, `pools`, `reach`, `scaling`, `schedules`, `sent_forms`,
-    `storage` and `volumes`. All other attributes are parts inside.
+    `evaluations`, `feed`, `health`, `logs`, `orders`, `orphans`, `pools`, `reach`, `scaling`, `schedules`,
+    `sent_forms`, `storage` and `volumes`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
