@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import replace
+from overspan.bridge.model.spec import JobSpec
 
 HIDDEN = "***"
 """What stands for a value that is kept from view."""
@@ -50,6 +51,14 @@ def hide_exports(text: str, job: Job) -> str:
     """A script without the values of these variables, where it exports them (sh(1)) as rendered scripts do."""
     for name, value in _list_secret(job):
         text = text.replace(f"export {name}={shlex.quote(value)}", f"export {name}='{HIDDEN}'")
+    return text
+
+
+def hide_in_text(text: str, spec: JobSpec) -> str:
+    """A text that people see, with `***` for each value of the tasks' secrets."""
+    values = {value for task in spec.tasks for value in task.secrets.values() if value}
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
     return text
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.secret_names import hide_in_text
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.readers.submission import Submission
 
@@ -35,7 +36,8 @@ def _refuse(spec: JobSpec, missing: list[str]) -> None:
     found = sorted((spec.mount_places[source], source) for source in missing)
     if found:
         lines = [f"there is no {found[0][1]} to mount", *(f"{place}: nor {source}" for place, source in found[1:])]
-        raise InvalidRequest("\n".join(lines), remedy="see `file_mounts`", place=found[0][0])
+        # A secret may have been filled into a source.
+        raise InvalidRequest(hide_in_text("\n".join(lines), spec), remedy="see `file_mounts`", place=found[0][0])
 
 
 def _forget_places(spec: JobSpec) -> JobSpec:

@@ -59,6 +59,14 @@ def test_sources_that_are_missing_are_refused_with_their_lines(span: Any) -> Non
     ]
 
 
+def test_a_secret_in_a_missing_source_is_not_shown(span: Any) -> None:
+    file = span.folder / "mounts.yaml"
+    file.write_text("name: m\nsecrets: {WHERE: hidden-away}\nfile_mounts:\n  ./a: ./${WHERE}/x\nrun: 'true'\n")
+    done = span.run("submit", str(file), check=False)
+    assert done.returncode == 2 and f"there is no {span.folder}/***/x to mount" in done.stderr
+    assert "hidden-away" not in done.stdout + done.stderr
+
+
 def test_a_source_that_an_earlier_task_makes_may_be_missing(span: Any) -> None:
     (span.folder / "work").mkdir()
     text = (
