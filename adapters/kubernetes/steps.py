@@ -29,6 +29,7 @@ from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.kubernetes.shells import exec_words, find_live
+from overspan.adapters.step_guards import render_guard
 from overspan.bridge.model.errors import Conflict, InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -42,25 +43,9 @@ umask 077; mkdir "$1" && head -c "$2" >"$1/step"
 """Takes a step's program from its input. $1 is the step's folder, $2 how many bytes come."""
 _RECEIVE_SECONDS = 15.0
 
-_GUARD = """\
-cd "$1" || exit 1
-tell() { [ -s pid ] && read -r pid <pid && (kill -s "$1" "$pid") 2>/dev/null; }
-while read -r name; do
-  tell "$name"
-done
-tell TERM
-for try in 1 2 3 4 5 6 7 8 9 10; do
-  tell 0 || break
-  sleep 1
-done
-tell KILL
-cd /; rm -rf "$1"
-"""
-"""Runs beside a step and passes on the signals that it reads, a name a line. At the end of its input it ends a step
-that still runs: kubectl's end alone ends nothing in a pod. $1 is the step's folder.
-
-A child sends the signals: srun takes those of a process that the runtime started for signals to all of the pod
-(StepClient)."""
+_GUARD = render_guard('tell() { [ -s pid ] && read -r pid <pid && (kill -s "$1" "$pid") 2>/dev/null; }')
+"""kubectl's end alone ends nothing in a pod. A child sends the signals: srun takes those of a process that the runtime
+started for signals to all of the pod (StepClient)."""
 _LAST_LINE = r"command terminated with exit code \d+\n"
 """What kubectl prints of itself when the command has ended with another code than 0."""
 

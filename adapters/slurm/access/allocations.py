@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.adapters.slurm.transports.programs import split_variables
+from overspan.adapters.step_guards import render_guard
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.getopt import VALUE
@@ -42,27 +43,14 @@ done
 OWN_OPTIONS = {"output": "/dev/null", "no-requeue": ""}
 """Further options of the native job: salloc(1) and srun(1) write no output file, and their jobs are not requeued."""
 
-GUARD = """\
-cd "$1" || exit 1
+GUARD = render_guard(
+    """\
 tell() {
     [ -s pid ] && read -r pid host <pid && [ "$host" = "$(uname -n)" ] &&
         [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = srun ] && kill -s "$1" "$pid"
-}
-while read -r name; do
-    tell "$name"
-done
-tell TERM
-for try in 1 2 3 4 5 6 7 8 9 10; do
-    tell 0 || break
-    sleep 1
-done
-tell KILL
-rm -rf "$1"
-"""
-"""Runs beside a step's srun and passes on the signals that it reads, a name a line. At the end of its input it ends an
-srun that still runs: then the user's command has gone, or the connection. $1 is the step's folder.
-
-It checks host name and program before each signal: one login node's name may stand for several machines, and process
+}"""
+)
+"""It checks host name and program before each signal: one login node's name may stand for several machines, and process
 ids are used again."""
 
 _REFUSED = {
