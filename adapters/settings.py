@@ -59,6 +59,11 @@ Nullable = BeforeValidator(_fill_entries)
 M = TypeVar("M", bound=DocumentModel)
 
 
+def to_bytes(mebibytes: int | None) -> int | None:
+    """A size of a setting in bytes; None where it says nothing."""
+    return None if mebibytes is None else mebibytes << 20
+
+
 def read_cluster_settings(model: type[M], config: ClusterConfig) -> M:
     """Check and read the settings of one cluster; raises InvalidRequest that names key, place and remedy.
 

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from overspan.adapters.local.settings import Settings
+from overspan.adapters.settings import to_bytes
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.runtime.data.cache import CacheListing, CleanedCache, ContentCache, open_cache
 
 T = TypeVar("T")
-MIB = 1 << 20
 
 
 class LocalCache:
     """The usual one of the root (`abilities.DataCache`)."""
 
     def __init__(self, root: str, settings: Settings) -> None:
-        self._cache = ContentCache(open_cache(root).path, measure_limit(settings))
+        self._cache = ContentCache(open_cache(root).path, to_bytes(settings.data_cache_size))
 
     async def list_cache(self) -> CacheListing:
         """What it has."""
@@ -27,11 +27,6 @@ class LocalCache:
     async def clean_cache(self, seconds: float) -> CleanedCache:
         """Remove what no job uses, and nobody has used for so many seconds."""
         return await _look(lambda: self._cache.clean(seconds))
-
-
-def measure_limit(settings: Settings) -> int | None:
-    """How many bytes the cache may have; None for a part of its disk."""
-    return None if settings.data_cache_size is None else settings.data_cache_size * MIB
 
 
 async def _look(call: Callable[[], T]) -> T:

@@ -17,7 +17,6 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
-from overspan.adapters.local.data_cache import measure_limit
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
@@ -34,6 +33,7 @@ from overspan.adapters.local.settings import OFF, REQUEUE, Settings
 from overspan.adapters.local.start_estimates import estimate_start
 from overspan.adapters.local.supervisor_names import SupervisorNames
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
+from overspan.adapters.settings import to_bytes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
 from overspan.bridge.model.storage import StoreAccess
@@ -239,7 +239,7 @@ class Dispatch:
 
     async def _grant(self, chosen: Sequence[LocalLaunch]) -> None:
         names = self._settings.names
-        limit = measure_limit(self._settings)
+        limit = to_bytes(self._settings.data_cache_size)
         facts = GrantFacts(self._cluster, time.time(), self._node, names, self._boot_id, self._stores, limit)
         failed = await asyncio.to_thread(_write_grants, chosen, facts)
         for run, error in failed:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from overspan.adapters.settings import to_bytes
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication, name_archive
 from overspan.adapters.slurm.rendering.renderer import DEFAULT_ROOT, resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.bridge.model.errors import Conflict, Unreachable
 from overspan.bridge.runtime.data.cache import CachedContent, CacheListing, CleanedCache
-
-MIB = 1 << 20
 
 
 class SlurmCache:
@@ -50,11 +49,6 @@ class SlurmCache:
             raise Unreachable("the login node tells of the cache what is no JSON") from None
 
 
-def measure_limit(settings: Settings) -> int | None:
-    """How many bytes the cache may have; None for a part of its disk."""
-    return None if settings.data_cache_size is None else settings.data_cache_size * MIB
-
-
 def _word_limit(settings: Settings) -> str:
-    limit = measure_limit(settings)
+    limit = to_bytes(settings.data_cache_size)
     return "" if limit is None else str(limit)

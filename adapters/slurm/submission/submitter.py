@@ -13,10 +13,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from overspan.adapters.contract import NOT_HERE, Accepted, Launch, Refusal
+from overspan.adapters.settings import to_bytes
 from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.files.application import InstalledApplication
-from overspan.adapters.slurm.files.cache import measure_limit
 from overspan.adapters.slurm.files.references import References, list_links
 from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
 from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
@@ -432,7 +432,7 @@ class Submitter:
         settings = self._renderer.settings
         if settings.data_cache and any(task.storage for task in launch.job.spec.tasks):
             path = name_cache_settings(self._renderer.folder(launch, site))
-            works.append(write(path, render_cache_settings(settings.data_cache, measure_limit(settings))))
+            works.append(write(path, render_cache_settings(settings.data_cache, to_bytes(settings.data_cache_size))))
         if is_group(launch.job):
             works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):

@@ -105,6 +105,7 @@ class Logs:
             adapter, handle = self._place(target.entry, task.name)
             for stream in ("output", "error"):
                 request = LogRequest(handle, task.name, node.index, number, stream, limit=1, times=times)
+                row: dict[str, Any] = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
                 try:
                     part = await adapter.logs(request)
                 except NotFound:
@@ -112,14 +113,12 @@ class Logs:
                 except OverspanError as error:
                     # A node that does not answer hides no other's output.
                     trouble = error
-                    row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
                     rows.append({**row, "path": "", "size": 0, "over": False, "trouble": error.message})
                     break
                 if stream == "error" and part.path and part.path == output:
                     continue
                 output, readable = part.path, True
                 over = is_over(target.entry, task, number)
-                row = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
                 row |= {"path": part.path, "size": part.size, "over": over}
                 rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
             if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
