@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.rigs.kube import KubeRig
+from tests.system.interactive import SPAN, Begin, check_terminal, newest, open_commands
 from tests.system.kubernetes.conftest import KubeSpan
-from tests.system.terminals import read_until
 
-Begin = Callable[..., "subprocess.Popen[str]"]
-SPAN = str(Path(sys.executable).with_name("span"))
 PYTHON = "rig/python:1"
 
 
@@ -29,33 +24,8 @@ def span(kube: KubeSpan, kube_rig: KubeRig, kube_namespace: str) -> KubeSpan:
 
 @pytest.fixture
 def begin(span: KubeSpan) -> Iterator[Begin]:
-    """Starts a command with pipes, in a session of its own; it is ended with the test."""
-    begun = []
-
-    def start(*words: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [SPAN, *words],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            env=span.environment,
-            start_new_session=True,
-        )
-        begun.append(process)
-        return process
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.communicate()
-
-
-def newest(span: KubeSpan) -> int:
-    """The number of the newest job."""
-    listed = span.wait_until(lambda: span.run("sacct", "-nXPo", "jobid").stdout.split(), 30, "a job")
-    return int(listed[-1])
+    with open_commands(span) as start:
+        yield start
 
 
 def test_srun_has_its_streams_and_exit_code(span: KubeSpan) -> None:
@@ -178,24 +148,7 @@ def test_an_allocation_without_a_shell_takes_steps_by_its_id(span: KubeSpan, beg
 
 
 def test_a_terminal_is_given(span: KubeSpan) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [SPAN, "srun", "--pty", "sh"],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env=span.environment,
-        start_new_session=True,
-    )
-    os.close(follower)
-    try:
-        os.write(leader, b"tty; echo sum=$((40 + 2)); exit 4\n")
-        assert b"/dev/pts/" in read_until(leader, b"sum=42")
-        assert process.wait(120) == 4
-    finally:
-        process.kill()
-        process.wait()
-        os.close(leader)
+    check_terminal(span)
 
 
 def test_an_image_without_python_takes_no_steps(kube: KubeSpan) -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.system.conftest import Span
+from tests.system.interactive import SPAN, Begin, check_terminal, newest, open_commands
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.groups import connect, native_of
-from tests.system.terminals import read_until
 from tests.waiting import WaitUntil
 
-Begin = Callable[..., "subprocess.Popen[str]"]
-SPAN = str(Path(sys.executable).with_name("span"))
 SMALL = ("-M", "rig", "--mem=100")
 
 
@@ -33,33 +28,8 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
 
 @pytest.fixture
 def begin(remote: Span) -> Iterator[Begin]:
-    """Starts a command with pipes, in a session of its own; it is ended with the test."""
-    begun = []
-
-    def start(*words: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [SPAN, *words],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            env=remote.environment,
-            start_new_session=True,
-        )
-        begun.append(process)
-        return process
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.communicate()
-
-
-def newest(span: Span) -> int:
-    """The number of the newest job."""
-    listed = span.wait_until(lambda: span.run("sacct", "-nXPo", "jobid").stdout.split(), 30, "a job")
-    return int(listed[-1])
+    with open_commands(remote) as start:
+        yield start
 
 
 def until_free(span: Span, site: Site, native: str) -> None:
@@ -173,24 +143,7 @@ def test_an_allocation_without_a_shell_takes_steps_by_its_id(remote: Span, site:
 
 
 def test_a_terminal_is_given(remote: Span, site: Site) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [SPAN, "srun", *SMALL, "--pty", "sh"],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env=remote.environment,
-        start_new_session=True,
-    )
-    os.close(follower)
-    try:
-        os.write(leader, b"tty; echo sum=$((40 + 2)); exit 4\n")
-        assert b"/dev/pts/" in read_until(leader, b"sum=42")
-        assert process.wait(120) == 4
-    finally:
-        process.kill()
-        process.wait()
-        os.close(leader)
+    check_terminal(remote, *SMALL)
 
 
 @pytest.mark.parametrize(

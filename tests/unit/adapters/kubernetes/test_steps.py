@@ -111,7 +111,8 @@ def test_an_allocation_ends_with_the_highest_code_of_its_steps(
 
 
 def test_the_guard_passes_signals_on_and_ends_what_is_left(pod: Pod) -> None:
-    (pod.root / "commands/srun").write_text("#!/bin/sh\ntrap 'echo heard >&2' USR1\nwhile :; do sleep 0.05; done\n")
+    trapped = "#!/bin/sh\ntrap 'echo heard >&2' USR1\necho ready >&2\nwhile :; do sleep 0.05; done\n"
+    (pod.root / "commands/srun").write_text(trapped)
     folder = pod.run_dir / "step.1"
     folder.mkdir()
     task = allocation().spec.tasks[0]
@@ -121,10 +122,7 @@ def test_the_guard_passes_signals_on_and_ends_what_is_left(pod: Pod) -> None:
     guard = subprocess.Popen(["/bin/sh", "-c", steps._GUARD, "guard", str(folder)], stdin=pipe)
     try:
         assert guard.stdin is not None and step.stderr is not None
-        end = time.monotonic() + 10
-        while not (folder / "pid").exists() or not (folder / "pid").read_text():
-            assert time.monotonic() < end
-        time.sleep(0.2)
+        assert step.stderr.readline() == b"ready\n"
         guard.stdin.write(b"USR1\n")
         guard.stdin.flush()
         assert step.stderr.readline() == b"heard\n"
