@@ -20,26 +20,20 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.features.evaluations.descriptions import LiveState, describe_watch, sum_up_watch
 from overspan.bridge.controller.features.evaluations.looking import LINGER_SECONDS, RETRY_SECONDS, FolderLooks
-from overspan.bridge.controller.features.evaluations.results import Result, has_result, read_result
+from overspan.bridge.controller.features.evaluations.result_logs import fetch_result
 from overspan.bridge.controller.features.evaluations.templates import CheckpointValues, make_evaluation_job
 from overspan.bridge.controller.features.evaluations.wanted import asks_for_watches, list_watches
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch, KnownContent, ReadyCheckpoint
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
-from overspan.bridge.controller.views.logs import LogQuery, Logs
+from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.lifecycle.checkpoint_choice import Scored, find_stop
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
-from overspan.bridge.model.evaluations import (
-    EvaluationOf,
-    EvaluationSpec,
-    ReadyRule,
-    ResultKind,
-    StopRule,
-)
+from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, StopRule
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import JobSpec
@@ -57,13 +51,6 @@ from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)
 
-RESULT_TRIES = 6
-LATE_SECONDS = (1.0, 2.0, 4.0)
-"""How often a result is looked for again that is not in the log: file systems show the last lines late."""
-PARTIAL_SECONDS = (5.0,) * 12
-"""How often after that, where the cluster has not shown the whole log."""
-LOG_TAIL = 128 * 1024
-"""Bytes at a log's end in which the result is looked for."""
 MOST_LISTED = 200
 """Watches in a list of all, besides those that are open."""
 GIVE_UP_SECONDS = 86400.0
@@ -445,7 +432,7 @@ class Evaluations:
                 )
             else:
                 job = found[0]
-                result = await self._read_result(watch, job)
+                result = await fetch_result(self.logs, watch.spec.result, job)
                 facts = replace(
                     evaluation.facts,
                     state=job.state.value,
@@ -468,39 +455,6 @@ class Evaluations:
         await self._fill(watch)
         await self._stop(watch)
         self._looks.wake(watch.cluster)
-
-    async def _read_result(self, watch: CheckpointWatch, job: Job) -> Result:
-        source, succeeded = watch.spec.result, job.state is State.COMPLETED
-        if source.kind is ResultKind.EXIT:
-            return read_result(source, "", job.exit_code, succeeded=succeeded)
-        text = ""
-        for tries, delay in enumerate((*LATE_SECONDS, *PARTIAL_SECONDS, None)):
-            try:
-                text, partial = await self._read_tail(job.id)
-            except Unreachable as error:
-                return Result(trouble=f"its output cannot be read: {error.message}")
-            enough = not partial and tries >= len(LATE_SECONDS)
-            if delay is None or enough or not succeeded or has_result(source, text):
-                break
-            await asyncio.sleep(delay)
-        return read_result(source, text, job.exit_code, succeeded=succeeded)
-
-    async def _read_tail(self, job_id: int) -> tuple[str, bool]:
-        """The end of a job's log, empty where there is none, and whether more is to come.
-
-        Raises Unreachable after some tries.
-        """
-        for tries in range(RESULT_TRIES):
-            try:
-                part = (await self.logs.read(str(job_id), LogQuery(offset=-LOG_TAIL, limit=LOG_TAIL))).part
-                return part.data.decode("utf-8", "replace"), part.partial
-            except NotFound:
-                return "", False
-            except Unreachable:
-                if tries + 1 == RESULT_TRIES:
-                    raise
-                await asyncio.sleep(RETRY_SECONDS)
-        return "", False
 
     async def _stop(self, watch: CheckpointWatch) -> None:
         """End the watched job as done, where its scores say so."""
