@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
-from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Stale
+from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, list_asked, read_changes, read_listing
 from overspan.bridge.client.transport import CUT, DaemonTransport, foreign, make_query, quote_part
-from overspan.bridge.listings.rows import WHOLE, find_missing, rows_from_document, steps_from_document
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class Client(DaemonTransport):
         query = make_query({**asked, "extent": wanted.extent, "version": version, "wait": f"{wait:.3f}"})
         try:
             answer = self._request("GET", f"/v1/queue/changes{query}", timeout=self.timeout + wait)
-            return _read_changes(self._read(answer, listed=True))
+            return read_changes(self._read(answer, listed=True))
         except NotFound:
             raise foreign("it does not tell what changes in the queue") from None
         except (LookupError, TypeError, ValueError) as error:
@@ -599,52 +598,13 @@ class Client(DaemonTransport):
         return True
 
     def _listing(self, path: str, wanted: JobFilter, lines: int | None = None) -> Listing:
-        asked: dict[str, Any] = {
-            name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
-        }
-        asked["lines"] = lines
-        asked["tasks"] = 1 if wanted.tasks else None
-        asked["steps"] = 1 if wanted.steps else None
-        asked["extent"] = None if wanted.extent == WHOLE else wanted.extent
-        document = self._get(path + make_query(asked))
-        stale = _read_stale(document)
-        if "lines" in document:
-            return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
-        columns = document["columns"]
-        rows = rows_from_document(columns, document["rows"])
-        steps = document.get("steps")
-        told = steps_from_document(document["step_columns"], steps) if steps else []
-        missing = find_missing(columns, wanted.extent) if rows else ()
-        return Listing(float(document["now"]), rows, stale, told, missing=missing)
+        return read_listing(self._get(path + make_query(list_asked(wanted, lines))), wanted.extent)
 
     def _sibling(self) -> Client:
         """A client of the same daemon with a connection of its own, for an answer that does not end."""
         sibling = Client(environment=self.environment, autostart=self.autostart, timeout=self.timeout)
         sibling.for_terminal = self.for_terminal
         return sibling
-
-
-def _read_changes(document: Mapping[str, Any]) -> QueueChanges:
-    return QueueChanges(
-        float(document["now"]),
-        str(document["version"]),
-        bool(document["whole"]),
-        tuple(document["changed"]),
-        rows_from_document(document["columns"], document["rows"]),
-        _read_stale(document),
-    )
-
-
-def _read_stale(document: Mapping[str, Any]) -> tuple[Stale, ...]:
-    return tuple(
-        Stale(
-            str(row.get("cluster", "")),
-            float(row.get("since") or 0),
-            str(row.get("message") or ""),
-            bool(row.get("partial")),
-        )
-        for row in document.get("stale") or ()
-    )
 
 
 def _unquote(text: str) -> str:

@@ -3,10 +3,10 @@
 No future import here: NamedTuple would compile each annotation, which costs every command 2 ms.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
-from overspan.bridge.listings.rows import WHOLE, JobRow, StepRow
+from overspan.bridge.listings.rows import WHOLE, JobRow, StepRow, find_missing, rows_from_document, steps_from_document
 
 
 class Stale(NamedTuple):
@@ -81,3 +81,52 @@ class JobFilter(NamedTuple):
         """Whether it lets every job pass."""
         some = (self.states, self.users, self.ids, self.names, self.partitions, self.clusters)
         return not any((*some, self.accounts, self.qos, self.nodes))
+
+
+def list_asked(wanted: JobFilter, lines: Optional[int] = None) -> dict[str, Any]:
+    """The parameters of a listing's query; None for one that is left out. `lines` asks for squeue's default table."""
+    asked: dict[str, Any] = {
+        name: ",".join(value) if isinstance(value, tuple) else value for name, value in wanted._asdict().items()
+    }
+    asked["lines"] = lines
+    asked["tasks"] = 1 if wanted.tasks else None
+    asked["steps"] = 1 if wanted.steps else None
+    asked["extent"] = None if wanted.extent == WHOLE else wanted.extent
+    return asked
+
+
+def read_listing(document: Mapping[str, Any], extent: str) -> Listing:
+    """The daemon's answer with a listing. Raises LookupError, TypeError or ValueError for another document."""
+    stale = _read_stale(document)
+    if "lines" in document:
+        return Listing(float(document["now"]), [], stale, (), document["header"], document["lines"])
+    columns = document["columns"]
+    rows = rows_from_document(columns, document["rows"])
+    steps = document.get("steps")
+    told = steps_from_document(document["step_columns"], steps) if steps else []
+    missing = find_missing(columns, extent) if rows else ()
+    return Listing(float(document["now"]), rows, stale, told, missing=missing)
+
+
+def read_changes(document: Mapping[str, Any]) -> QueueChanges:
+    """The daemon's answer about changes. Raises LookupError, TypeError or ValueError for another document."""
+    return QueueChanges(
+        float(document["now"]),
+        str(document["version"]),
+        bool(document["whole"]),
+        tuple(document["changed"]),
+        rows_from_document(document["columns"], document["rows"]),
+        _read_stale(document),
+    )
+
+
+def _read_stale(document: Mapping[str, Any]) -> tuple[Stale, ...]:
+    return tuple(
+        Stale(
+            str(row.get("cluster", "")),
+            float(row.get("since") or 0),
+            str(row.get("message") or ""),
+            bool(row.get("partial")),
+        )
+        for row in document.get("stale") or ()
+    )
