@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
 import threading
 
 from overspan.adapters.bookings import Capacity as Capacity
+from overspan.adapters.local.launch_files import read_document, write_document
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI, to_milli
 from overspan.bridge.model.sizes import KIB_PER_MIB
 
+_log = logging.getLogger(__name__)
+
 _CGROUP = "/sys/fs/cgroup"
 _NVIDIA_TIMEOUT = 10
+_NO_DEVICES = 6
+"""nvidia-smi's exit code where no device was found (nvidia-smi(1))."""
 
 
-def measure_capacity(settings: Settings) -> Capacity:
-    """The capacity in the settings; what they do not set is measured. May take seconds for GPUs."""
+def measure_capacity(settings: Settings, root: str) -> Capacity:
+    """The capacity in the settings; what they do not set is measured. May take seconds for GPUs.
+
+    While nvidia-smi fails, as it does until a new driver is loaded, the GPUs are those that `keep_gpus` kept: jobs that
+    wait for them would be refused else.
+    """
     return Capacity(
         count_cpus() if settings.cpus is None else to_milli(settings.cpus),
         count_memory() if settings.memory is None else settings.memory,
-        list_gpus() if settings.gpus is None else settings.gpus,
+        _find_gpus(root) if settings.gpus is None else settings.gpus,
     )
+
+
+def keep_gpus(root: str, gpus: tuple[str, ...]) -> None:
+    """Keep the GPUs for a time when nvidia-smi fails. Raises OSError."""
+    if gpus != _read_gpus(root):
+        write_document(_name_gpus(root), {"gpus": gpus})
+
+
+def _find_gpus(root: str) -> tuple[str, ...]:
+    found = list_gpus()
+    if found is not None:
+        return found
+    kept = _read_gpus(root)
+    _log.warning("nvidia-smi fails or hangs: GPUs are counted as before, %d", len(kept))
+    return kept
+
+
+def _read_gpus(root: str) -> tuple[str, ...]:
+    try:
+        kept = (read_document(_name_gpus(root)) or {}).get("gpus")
+    except OSError:
+        return ()
+    return tuple(kind for kind in kept if isinstance(kind, str)) if isinstance(kept, list) else ()
+
+
+def _name_gpus(root: str) -> str:
+    return f"{root}/gpus.json"
 
 
 def count_cpus() -> int:
@@ -56,8 +93,8 @@ def parse_meminfo(text: str) -> int:
     return 0
 
 
-def list_gpus() -> tuple[str, ...]:
-    """The kind of each NVIDIA GPU in nvidia-smi's order; none without nvidia-smi, or if it fails or hangs."""
+def list_gpus() -> tuple[str, ...] | None:
+    """The kind of each NVIDIA GPU in nvidia-smi's order; none without nvidia-smi, None where it fails or hangs."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
@@ -65,15 +102,17 @@ def list_gpus() -> tuple[str, ...]:
     try:
         process = subprocess.Popen(words, stdin=null, stdout=subprocess.PIPE, stderr=null, text=True)
     except OSError:
-        return ()
+        return None
     try:
         answer, _ = process.communicate(timeout=_NVIDIA_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         # One that hangs in the driver outlives its kill, and the cluster does not wait for it.
         threading.Thread(target=process.communicate, name="nvidia-smi", daemon=True).start()
+        return None
+    if process.returncode == _NO_DEVICES:
         return ()
-    return parse_gpu_names(answer) if process.returncode == 0 else ()
+    return parse_gpu_names(answer) if process.returncode == 0 else None
 
 
 def parse_gpu_names(text: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.local.capacity import Capacity, measure_capacity
+from overspan.adapters.local.capacity import Capacity, list_gpus, measure_capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
@@ -45,7 +45,7 @@ def check_machine(root: str, settings: Settings) -> list[Finding]:
     findings = [*_check_folder(root)]
     answer = _ask_python(root, settings.python)
     findings += [_check_python(settings, answer), *_check_names(settings, answer), _check_loopback()]
-    findings += [*_check_capacity(measure_capacity(settings)), _check_cgroup()]
+    findings += [*_check_capacity(measure_capacity(settings, root), settings), _check_cgroup()]
     return findings
 
 
@@ -152,14 +152,18 @@ def _check_loopback() -> Finding:
     return Finding("loopback addresses", True, seen)
 
 
-def _check_capacity(capacity: Capacity) -> list[Finding]:
+def _check_capacity(capacity: Capacity, settings: Settings) -> list[Finding]:
     known = capacity.cpu_milli > 0 and capacity.memory_mib > 0
     seen = f"{capacity.cpu_milli / MILLI:g} CPUs, {format_memory(capacity.memory_mib)} memory"
     gpus = ", ".join(sorted({f"{capacity.gpus.count(kind)} {kind or 'of any kind'}" for kind in capacity.gpus}))
-    return [
-        Finding("CPUs and memory", known, seen, "" if known else "set `cpus` and `memory`"),
-        Finding("GPUs", True, gpus or "none", "" if gpus else "if there are some, set `gpus`, such as A100:8"),
-    ]
+    remedy = "" if gpus else "if there are some, set `gpus`, such as A100:8"
+    found = Finding("GPUs", True, gpus or "none", remedy)
+    if settings.gpus is None and list_gpus() is None:
+        words = f"nvidia-smi fails or hangs; counted as when it last answered: {gpus or 'none'}"
+        found = Finding(
+            "GPUs", False, words, "mend the driver and start the daemon again, or set `gpus`, such as A100:8"
+        )
+    return [Finding("CPUs and memory", known, seen, "" if known else "set `cpus` and `memory`"), found]
 
 
 def _check_cgroup() -> Finding:

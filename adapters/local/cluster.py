@@ -23,7 +23,7 @@ from overspan.adapters.contract import (
     Refusal,
 )
 from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
-from overspan.adapters.local.capacity import Capacity, measure_capacity
+from overspan.adapters.local.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.checking import check_machine
 from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.local.data_cache import LocalCache
@@ -212,7 +212,7 @@ class LocalCluster:
 
     def plan(self, job: Job) -> str:
         """The processes that would be started. Nothing is started or written."""
-        return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings))
+        return render_plan(job, self._settings, self._capacity or measure_capacity(self._settings, self._root))
 
     async def read_sent(self, handle: str) -> KeptForm | None:
         """The plan that the supervisor was given, from the run directory; that of a waiting launch from memory."""
@@ -256,7 +256,7 @@ class LocalCluster:
 
     async def _measure(self) -> Capacity:
         if self._capacity is None:
-            self._capacity = await asyncio.to_thread(measure_capacity, self._settings)
+            self._capacity = await asyncio.to_thread(measure_capacity, self._settings, self._root)
         return self._capacity
 
     def _make_dispatch(self) -> Dispatch:
@@ -280,6 +280,8 @@ class LocalCluster:
         self._dispatch = self._make_dispatch()
         try:
             await asyncio.to_thread(make_root, self._root)
+            if self._settings.gpus is None:
+                await asyncio.to_thread(keep_gpus, self._root, capacity.gpus)
             self._wake.open()
             await self._dispatch.load(capacity, self._list_waiting())
         except OSError as error:

@@ -95,10 +95,11 @@ def test_what_the_machine_says_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "found"), [("echo Tesla T4", ("Tesla-T4",)), ("echo No devices were found; exit 6", ()), ("sleep 600", ())]
+    ("does", "found"),
+    [("echo Tesla T4", ("Tesla-T4",)), ("echo No devices were found; exit 6", ()), ("sleep 600", None)],
 )
 def test_gpus_are_asked_for_and_a_driver_that_hangs_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, found: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, found: tuple[str, ...] | None
 ) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\nexec 2>&1\n{does.replace('sleep', 'exec sleep')}\n")
@@ -108,7 +109,7 @@ def test_gpus_are_asked_for_and_a_driver_that_hangs_is_not_waited_for(
     # As one that waits inside the driver: no signal ends it.
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: hung.append(process))
     monkeypatch.setattr(capacity, "_NVIDIA_TIMEOUT", 0.2 if "sleep" in does else 60)
-    kinds: list[tuple[str, ...]] = []
+    kinds: list[tuple[str, ...] | None] = []
     asking = threading.Thread(target=lambda: kinds.append(capacity.list_gpus()))
     asking.start()
     try:
