@@ -125,6 +125,11 @@ class Traits:
     The cluster is reached as the owner of each job (`JobSpec.origin`), and otherwise as the user who asks. Handles
     contain their owner.
     """
+    remote_python: Callable[[Sequence[str]], Awaitable[Sequence[str]]] | None = None
+    """What to run here so that python3 runs with these words where the cluster's jobs can connect to.
+
+    Its stdin, stdout and stderr are that program's. Asks nobody for a password; Unreachable. None where it cannot be.
+    """
     login: Callable[[], Awaitable[Invitation]] | None = None
     """What to run on a terminal to log in, where that may ask for passwords and codes."""
     find_job: Callable[[str], Awaitable[Foreign]] | None = None

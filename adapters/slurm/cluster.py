@@ -143,6 +143,7 @@ class SlurmCluster:
             keeps_limits=self.keeps_limits,
             waits_for=self.waits_for,
             find_written=self.find_written,
+            remote_python=self.remote_python if isinstance(self.transport, OpenSsh) else None,
             login=self.login,
             find_job=self.find_job,
             mount_modes=_MOUNT_MODES if self._settings.shared_root else frozenset(),
@@ -385,6 +386,11 @@ class SlurmCluster:
     async def login(self) -> Invitation:
         """The command that opens the connection on the user's terminal."""
         return await invite(self.name, self.transport, self._settings)
+
+    async def remote_python(self, words: Sequence[str]) -> Sequence[str]:
+        """The command that runs python3 on the login node over the ssh connection. Raises Unreachable."""
+        assert isinstance(self.transport, OpenSsh)
+        return await self.transport.stream_words(shlex.join((self._settings.python, *words)))
 
     async def enter(self, request: ShellRequest) -> Entrance:
         """What to run on the user's terminal for a shell at a member of a job."""

@@ -45,13 +45,15 @@ class JobPort:
 
 def open_job_port(settings: Settings, state: str) -> JobPort | None:
     """Listen for jobs; None where no cluster has a `daemon_address`, or where it cannot be done, which is logged."""
-    addresses = {name: each.daemon_address for name, each in settings.clusters.items() if each.daemon_address}
-    if not addresses:
+    reached = {name: each for name, each in settings.clusters.items() if each.daemon_address}
+    if not reached:
         return None
+    addresses = {name: each.daemon_address for name, each in reached.items()}
+    host = "127.0.0.1" if all(each.daemon_tunnel for each in reached.values()) else ""
     folder = os.path.join(state, FOLDER)
     try:
         certificate = open_certificate(folder)
-        listener = _listen(settings.server.job_port, os.path.join(folder, PORT_FILE))
+        listener = _listen(settings.server.job_port, os.path.join(folder, PORT_FILE), host)
     except (OSError, OverspanError) as error:
         log.error("commands inside jobs do not reach the daemon: %s", error)
         return None
@@ -123,16 +125,19 @@ class TokenReader:
         await self.app(scope, receive, send)
 
 
-def _listen(configured: int, file: str) -> socket.socket:
-    """Listen at the configured port, else at the one of last time, else at a free one. Raises OSError."""
+def _listen(configured: int, file: str, host: str) -> socket.socket:
+    """Listen at the configured port, else at the one of last time, else at a free one. Raises OSError.
+
+    An empty host is every address of this machine.
+    """
     kept = 0 if configured else _read_port(file)
     try:
-        listener = _bind(configured or kept)
+        listener = _bind(configured or kept, host)
     except OSError as error:
         if not kept:
             raise OSError(f"port {configured}: {error.strerror}") from None
         log.warning("port %d is taken: jobs that run do not reach the daemon, new ones are told another port", kept)
-        listener = _bind(0)
+        listener = _bind(0, host)
     port = listener.getsockname()[1]
     if not configured and port != kept:
         with open(f"{file}.new", "w") as stream:
@@ -141,7 +146,11 @@ def _listen(configured: int, file: str) -> socket.socket:
     return listener
 
 
-def _bind(port: int) -> socket.socket:
+def _bind(port: int, host: str) -> socket.socket:
+    if host:
+        listener = socket.create_server((host, port), backlog=BACKLOG)
+        listener.setblocking(False)
+        return listener
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     dual = family == socket.AF_INET6
     try:

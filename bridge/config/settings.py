@@ -79,6 +79,8 @@ class ClusterSettings(DocumentModel):
     root: str = Field(default="", max_length=4096)
     daemon_address: str = Field(default="", pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?)?$")
     """HOST or HOST:PORT where the cluster's jobs reach this daemon; empty where they cannot."""
+    daemon_tunnel: bool = False
+    """Whether that port is on the cluster's side, and leads here by the daemon's own connection to the cluster."""
     paths: dict[FolderName, FolderSettings] = Field(default_factory=dict, max_length=100)
     """What the cluster calls folders that it shares with others."""
     max_running: Whole | None = Field(default=None, ge=1, le=10_000_000)
@@ -86,6 +88,12 @@ class ClusterSettings(DocumentModel):
     max_submitted: Whole | None = Field(default=None, ge=1, le=10_000_000)
     """The same, told to users as a limit on submitted jobs."""
     gpu_defaults: GpuSettings = GpuSettings()
+
+    @model_validator(mode="after")
+    def _check_tunnel(self) -> ClusterSettings:
+        if self.daemon_tunnel and ":" not in self.daemon_address:
+            raise ValueError("daemon_tunnel needs a port: `daemon_address: HOST:PORT`, as the cluster's nodes see it")
+        return self
 
     @property
     def own(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
+from overspan.bridge.controller.features.tunnels import Tunnels
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
@@ -151,7 +152,9 @@ class Controller:
         self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
-        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock)
+        port = parts.access.port if parts.access is not None else None
+        self.tunnels = Tunnels(self.clusters, settings.clusters, port, shared=parts.personal)
+        self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock, self.tunnels.check)
         self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
@@ -249,6 +252,7 @@ class Controller:
         await self.checkpoints.start()
         self.elastic.start()
         self.pools.start()
+        self.tunnels.start()
         self._forgetting = asyncio.ensure_future(self._forget())
 
     async def _reserve_numbers(self) -> None:
@@ -275,6 +279,7 @@ class Controller:
         self.end_waits()
         if self._forgetting is not None:
             self._forgetting.cancel()
+        await self.tunnels.close()
         await self.checkpoints.close()
         await self.dispatcher.close()
         await self.observer.close()

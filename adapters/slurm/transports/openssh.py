@@ -65,8 +65,7 @@ class OpenSsh(Shell):
 
     async def carry(self, program: bytes, timeout: float) -> Raw:
         """Have sh at the other end run the program."""
-        # ProxyCommand=false makes ssh fail if the master is gone: a new connection might need a one-time code.
-        words = [*self._ssh(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-T", "--", self._address.host]
+        words = self._command_words()
         began = time.monotonic()
         await self._sessions.enter(timeout)
         try:
@@ -121,6 +120,18 @@ class OpenSsh(Shell):
         """
         options = ["-o", "ControlMaster=no", "-o", "LogLevel=ERROR", "-t" if terminal else "-T"]
         return [*self._ssh(batch=False, alone=alone), *options, "--", self._address.host, command]
+
+    async def stream_words(self, command: str) -> list[str]:
+        """The ssh command that runs `command` over the master, which is opened, with the caller's own streams.
+
+        Raises Unreachable.
+        """
+        await self._opening.wait()
+        return [*self._command_words(), command]
+
+    def _command_words(self) -> list[str]:
+        # ProxyCommand=false makes ssh fail if the master is gone: a new connection might need a one-time code.
+        return [*self._ssh(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-T", "--", self._address.host]
 
     async def _ensure_master(self) -> None:
         if self._known_open and os.path.exists(self._socket):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from overspan.adapters.abilities import Check, Finding
@@ -17,8 +17,15 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError
 class ClusterHealth:
     """What is told of clusters; `since` is when the daemon started, epoch seconds."""
 
-    def __init__(self, registry: Registry, locations: ClusterLocations, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        locations: ClusterLocations,
+        clock: Clock,
+        check_tunnel: Callable[[str], list[Finding]] = lambda name: [],
+    ) -> None:
         self._registry = registry
+        self._check_tunnel = check_tunnel
         self._locations = locations
         self._clusters = locations.clusters
         self._clock = clock
@@ -112,7 +119,7 @@ class ClusterHealth:
         if not isinstance(adapter, Check):
             raise InvalidRequest(f"the cluster {name} cannot be checked")
         findings: list[Finding] = await adapter.check()
-        return findings
+        return findings + self._check_tunnel(name)
 
 
 def _count_calls(cluster: Cluster) -> str:
