@@ -125,10 +125,10 @@ class Traits:
     The cluster is reached as the owner of each job (`JobSpec.origin`), and otherwise as the user who asks. Handles
     contain their owner.
     """
-    remote_python: Callable[[Sequence[str]], Awaitable[Sequence[str]]] | None = None
-    """What to run here so that python3 runs with these words where the cluster's jobs can connect to.
+    remote_python: Callable[[Sequence[str], str], Awaitable[Sequence[str]]] | None = None
+    """What to run here so that python3 runs with these words where jobs connect to when they take that HOST:PORT.
 
-    Its stdin, stdout and stderr are that program's. Asks nobody for a password; Unreachable. None where it cannot be.
+    Its streams are that program's. Asks nobody for a password; raises OverspanError. None where it cannot be.
     """
     login: Callable[[], Awaitable[Invitation]] | None = None
     """What to run on a terminal to log in, where that may ask for passwords and codes."""

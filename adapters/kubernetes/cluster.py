@@ -73,6 +73,7 @@ from overspan.adapters.kubernetes.planning import list_notes, render_kept, rende
 from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.kubernetes.steps import StepSource, prepare_step
+from overspan.adapters.kubernetes.tunnels import prepare_python
 from overspan.adapters.traits import Traits
 from overspan.bridge.model.checkpoint_listings import FolderListing
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Unreachable
@@ -134,6 +135,7 @@ class KubernetesCluster:
             mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
+            remote_python=self.remote_python,
             volumes=ClaimKeeper(self._connection),
         )
         self._backend: GangBackend | None = None
@@ -357,6 +359,12 @@ class KubernetesCluster:
         settings = settle_partition(self._settings, plan.job.spec.partition)
         source = StepSource(plan.job, self.launches.pods(watched), settings)
         return await prepare_step(request, source, self._connection)
+
+    async def remote_python(self, words: Sequence[str], address: str) -> Sequence[str]:
+        """The command that runs python3 in the pod of an address, which is made if need be. Raises OverspanError."""
+        self._check_open()
+        calls = self.launches.calls(await self._find_namespace())
+        return await prepare_python(words, address, calls, self._settings)
 
     async def list_checkpoints(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
         """What is in folders on volumes of pods where checkpoints appear."""

@@ -387,7 +387,7 @@ class SlurmCluster:
         """The command that opens the connection on the user's terminal."""
         return await invite(self.name, self.transport, self._settings)
 
-    async def remote_python(self, words: Sequence[str]) -> Sequence[str]:
+    async def remote_python(self, words: Sequence[str], address: str) -> Sequence[str]:
         """The command that runs python3 on the login node over the ssh connection. Raises Unreachable."""
         assert isinstance(self.transport, OpenSsh)
         return await self.transport.stream_words(shlex.join((self._settings.python, *words)))

@@ -1,8 +1,8 @@
 """Tunnels: the port by which jobs reach a daemon that no connection from the cluster reaches, as behind NAT.
 
-The daemon's own connection to the cluster (ssh) carries them. Its far end listens at the port of `daemon_address` on
-the cluster's side, its near end is a process of this machine that connects to the daemon's port for jobs; what it
-carries is TLS between the job and the daemon. A tunnel that breaks is opened again with back-off.
+The daemon's own connection to the cluster (ssh, kubectl's exec) carries them. The far end listens at the port of
+`daemon_address` on the cluster's side. The near end is a process of this machine that connects to the daemon's port for
+jobs. What they carry is TLS between the job and the daemon. A tunnel that breaks is opened again with back-off.
 """
 
 from __future__ import annotations
@@ -42,18 +42,16 @@ class Tunnels:
         self, clusters: Clusters, settings: Mapping[str, ClusterSettings], port: int | None, *, shared: bool
     ) -> None:
         self._clusters = clusters
-        self._ports = {
-            name: int(each.daemon_address.rpartition(":")[2]) for name, each in settings.items() if each.daemon_tunnel
-        }
+        self._addresses = {name: each.daemon_address for name, each in settings.items() if each.daemon_tunnel}
         self._target = port
         self._shared = shared
-        self._troubles = dict.fromkeys(self._ports, "it is not open yet")
+        self._troubles = dict.fromkeys(self._addresses, "it is not open yet")
         """Why a tunnel is not open; empty while it is."""
         self._keeping: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Open them, and keep them open."""
-        for name in self._ports:
+        for name in self._addresses:
             trouble = self._find_obstacle(name)
             if trouble:
                 log.error("cluster %s: no tunnel for jobs: %s", name, trouble, extra={"cluster": name})
@@ -69,10 +67,10 @@ class Tunnels:
 
     def check(self, name: str) -> list[Finding]:
         """What to tell of the cluster's tunnel; nothing where none is asked for."""
-        if name not in self._ports:
+        if name not in self._addresses:
             return []
         trouble = self._troubles[name]
-        seen = trouble or f"port {self._ports[name]} on its side leads to this daemon"
+        seen = trouble or f"{self._addresses[name]} leads to this daemon"
         remedy = "the daemon opens it again by itself; look into daemon.log" if trouble else ""
         return [Finding("tunnel for jobs", not trouble, seen, remedy)]
 
@@ -85,7 +83,7 @@ class Tunnels:
             open_there = self._clusters.get(name).open().traits.remote_python
         except OverspanError as error:
             return error.line
-        return "" if open_there else "the cluster is not reached by `transport: ssh`, which could carry it"
+        return "" if open_there else "the cluster has no connection that could carry it, as `transport: ssh` is"
 
     async def _keep(self, name: str) -> None:
         failures = 0
@@ -110,7 +108,8 @@ class Tunnels:
             raise Unreachable("the cluster has no tunnel any more")
         text = Path(tunnel.__file__).read_bytes()
         loader = _LOADER.format(size=len(text))
-        words = await remote_python(("-c", loader, "listen", str(self._ports[name])))
+        address = self._addresses[name]
+        words = await remote_python(("-c", loader, "listen", address.rpartition(":")[2]), address)
         async with contextlib.AsyncExitStack() as undo:
             out, back, owned = (undo.enter_context(_open_pipe()) for _ in range(3))
             far = await asyncio.create_subprocess_exec(
@@ -143,12 +142,17 @@ class Tunnels:
                 else:
                     why = line.decode("utf-8", "replace").strip()
             async with asyncio.timeout(END_SECONDS):
-                told = (await said).decode("utf-8", "replace").strip().splitlines()
+                told = [line for line in (await said).decode("utf-8", "replace").splitlines() if _tells(line)]
         except TimeoutError:
             told = []
         finally:
             said.cancel()
         return opened, (told[-1] if told else "") or why or "it has ended"
+
+
+def _tells(line: str) -> bool:
+    """Whether a line says more than kubectl's own last one."""
+    return bool(line.strip()) and not line.startswith("command terminated with exit code")
 
 
 class _Pipe:

@@ -35,12 +35,35 @@ TIMED = "name: j\nresources: {{cpus: 1}}\ntime: {time}s\ngrace_period: 1\nrun: '
 @pytest.fixture
 def pools(lab: Lab, kube_rig: KubeRig) -> Iterator[Lab]:
     """Both clusters, whose nodes and pods reach the daemon's port for jobs."""
-    settings: dict[str, Any] = json.loads(lab.config.read_text())
-    address = find_own_address(kube_rig.find_node_address(1))
-    settings["clusters"]["kube"] |= {"image": "rig/python:1", "daemon_address": address}
-    settings["clusters"]["leo"]["daemon_address"] = find_own_address(find_address(lab.site.rig))
-    lab.config.write_text(json.dumps(settings))
+    kube = {"image": "rig/python:1", "daemon_address": find_own_address(kube_rig.find_node_address(1))}
+    configure(lab, kube=kube, leo={"daemon_address": find_own_address(find_address(lab.site.rig))})
     yield lab
+    delete(lab)
+
+
+@pytest.fixture
+def behind_nat(lab: Lab) -> Iterator[Lab]:
+    """Both clusters with a daemon that nobody can connect to: its own connections carry those of the workers."""
+    kube = {"image": "rig/python:1", "daemon_address": "way-home:7434", "daemon_tunnel": True}
+    configure(lab, kube=kube, leo={"daemon_address": "ctl:7434", "daemon_tunnel": True})
+    yield lab
+    delete(lab)
+    lab.run("shutdown")
+    configure(lab, kube={"daemon_tunnel": False}, leo={"daemon_tunnel": False})
+    # What a tunnel has in a cluster stays for the next daemon.
+    lab.kubectl("delete", "pod,service", "way-home", "--ignore-not-found")
+
+
+def configure(lab: Lab, **clusters: dict[str, Any]) -> None:
+    """Change settings of the clusters."""
+    settings: dict[str, Any] = json.loads(lab.config.read_text())
+    for name, changes in clusters.items():
+        settings["clusters"][name] |= changes
+    lab.config.write_text(json.dumps(settings))
+
+
+def delete(lab: Lab) -> None:
+    """End the pool and its workers."""
     lab.run("pool", "delete", "warm", "--cancel")
     lab.wait_until(lambda: lab.run("pool", "show", "warm", check=False).returncode, 60, "the end of the pool")
 
@@ -170,3 +193,16 @@ def test_one_pool_has_workers_of_both_kinds(pools: Lab) -> None:
     assert [workers[find_worker(pools, job)] for job in (*large, small)] == ["leo", "leo", "leo", "kube"]
     refused = pools.run("submit", "-", "-p", "warm", stdin=JOB.format(run="true", cpus=5), check=False)
     assert refused.returncode and "wanted 5 CPU; a worker has 4 CPU or 1 CPU" in refused.stderr, refused.stderr
+
+
+def test_workers_reach_a_daemon_behind_nat(behind_nat: Lab) -> None:
+    """Workers of both kinds by tunnels alone, also after the daemon was killed."""
+    apply(behind_nat, 4, BOTH)
+    assert sorted(worker["cluster"] for worker in list_ready(behind_nat)) == ["kube", "leo", "leo", "leo"]
+    play_short_jobs(behind_nat)
+    job = send(behind_nat, "echo began; sleep 5; echo done")
+    behind_nat.until(job, "RUNNING")
+    behind_nat.kill_daemon()
+    behind_nat.run("squeue")
+    assert behind_nat.until(job, "COMPLETED", timeout=90)["restarts"] == 0
+    assert behind_nat.log(job).split() == ["began", "done"]

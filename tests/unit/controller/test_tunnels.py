@@ -39,7 +39,8 @@ class Far:
     asked: int = 0
     words: list[Sequence[str]] = field(default_factory=list)
 
-    async def remote_python(self, words: Sequence[str]) -> Sequence[str]:
+    async def remote_python(self, words: Sequence[str], address: str) -> Sequence[str]:
+        assert address.endswith(f":{words[-1]}")
         self.asked += 1
         if self.trouble:
             raise Unreachable(self.trouble)
@@ -163,7 +164,7 @@ def test_what_keeps_it_closed_is_told_until_it_opens() -> None:
 @pytest.mark.parametrize(
     ("far", "target", "shared", "told"),
     [
-        (None, 1, False, "not reached by `transport: ssh`"),
+        (None, 1, False, "no connection that could carry it"),
         (Far(), None, False, "port for jobs is not open"),
         (Far(), 1, True, "a shared daemon"),
     ],
