@@ -155,7 +155,7 @@ def _tells(line: str) -> bool:
     return bool(line.strip()) and not line.startswith("command terminated with exit code")
 
 
-class _Pipe:
+class _TunnelPipe:
     """A pipe whose ends are closed once."""
 
     def __init__(self) -> None:
@@ -171,8 +171,8 @@ class _Pipe:
 
 
 @contextlib.contextmanager
-def _open_pipe() -> Iterator[_Pipe]:
-    pipe = _Pipe()
+def _open_pipe() -> Iterator[_TunnelPipe]:
+    pipe = _TunnelPipe()
     try:
         yield pipe
     finally:

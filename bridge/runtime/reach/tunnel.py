@@ -29,11 +29,11 @@ LOST_SECONDS = 35.0
 CONNECT_SECONDS = 10.0
 
 
-class Lost(Exception):
+class TunnelLost(Exception):
     """The other end is gone, or does not speak this protocol."""
 
 
-class Channel:
+class TunneledConnection:
     """One connection, at this end."""
 
     def __init__(self, number: int, tunnel: "Tunnel") -> None:
@@ -95,7 +95,7 @@ class Tunnel:
     """This end: the pipes, and the connections by number."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, TunneledConnection] = {}
         self._tasks: dict[int, asyncio.Future[None]] = {}
         self._reader = reader
         self._writer = writer
@@ -134,7 +134,7 @@ class Tunnel:
             return
         self._last += 1
         number = self._last
-        self.channels[number] = channel = Channel(number, self)
+        self.channels[number] = channel = TunneledConnection(number, self)
         self._begin(number, channel.carry(reader, writer))
         await self.write(number, OPEN)
 
@@ -150,7 +150,7 @@ class Tunnel:
                 if kind == READY:
                     print("open", file=sys.stderr, flush=True)
                 elif kind == OPEN and port is not None:
-                    self.channels[number] = channel = Channel(number, self)
+                    self.channels[number] = channel = TunneledConnection(number, self)
                     self._begin(number, self._dial(channel, port))
                 elif kind == RESET:
                     if number in self._tasks:
@@ -158,13 +158,13 @@ class Tunnel:
                 elif number in self.channels:
                     self.channels[number].take(kind, data)
         except asyncio.TimeoutError:
-            raise Lost(f"nothing has come from the other end for {LOST_SECONDS:g} s") from None
+            raise TunnelLost(f"nothing has come from the other end for {LOST_SECONDS:g} s") from None
         except asyncio.IncompleteReadError:
-            raise Lost("the other end is gone") from None
+            raise TunnelLost("the other end is gone") from None
         finally:
             beating.cancel()
 
-    async def _dial(self, channel: Channel, port: int) -> None:
+    async def _dial(self, channel: TunneledConnection, port: int) -> None:
         try:
             made = asyncio.open_connection("127.0.0.1", port)
             reader, writer = await asyncio.wait_for(made, CONNECT_SECONDS)
@@ -177,7 +177,7 @@ class Tunnel:
     async def _read(self) -> "tuple[int, int, bytes]":
         number, kind, length = HEAD.unpack(await self._reader.readexactly(HEAD.size))
         if kind > BEAT or length > CHUNK:
-            raise Lost("what the other end says is not of this protocol")
+            raise TunnelLost("what the other end says is not of this protocol")
         return number, kind, await self._reader.readexactly(length)
 
     async def _beat(self) -> None:
@@ -208,7 +208,7 @@ async def serve(words: Sequence[str]) -> int:
         asyncio.get_running_loop().add_reader(owner, lambda: os._exit(0))
     try:
         await (tunnel.listen(port) if role == "listen" else tunnel.connect(port))
-    except Lost as error:
+    except TunnelLost as error:
         print(error, file=sys.stderr)
     except OSError as error:
         print(f"port {port}: {os.strerror(error.errno) if error.errno else error}", file=sys.stderr)

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,41 @@ def test_what_the_client_application_leaves_out_says_so(verb: str, tmp_path: Pat
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"span: error: `span {verb}` is not there inside jobs\n")
+
+
+def test_the_client_application_has_what_its_commands_import_and_no_more() -> None:
+    found = build_client()
+    with zipfile.ZipFile(io.BytesIO(found.data)) as archive:
+        names = {name.removesuffix(".py").replace("/", "."): name for name in archive.namelist()}
+        trees = {module.removesuffix(".__init__"): ast.parse(archive.read(name)) for module, name in names.items()}
+    assert list_missing(trees, "overspan.bridge.") - LEFT_OUT == set()
+    used = {each for module, tree in trees.items() for each in list_imports(tree) if each != module}
+    unused = {module for module in set(trees) - used if ".cli." not in module}
+    assert unused == set()
+
+
+LEFT_OUT = {
+    f"overspan.bridge.{name}"
+    for name in ("cli.jobs.top", "cli.jobs.map", "client.executor", "client.line_map", "client.line_runner")
+}
+"""What commands import that say inside jobs that they are not there."""
+
+
+def list_imports(tree: ast.Module) -> set[str]:
+    """The modules that a module may import, with packages above them and names that may be modules."""
+    found = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ImportFrom) and each.module:
+            found |= {each.module, *(f"{each.module}.{alias.name}" for alias in each.names)}
+        elif isinstance(each, ast.Import):
+            found |= {alias.name for alias in each.names}
+    return found | {name.rpartition(".")[0] for name in found} | {"overspan.bridge", "overspan"}
+
+
+def list_missing(trees: Mapping[str, ast.Module], prefix: str) -> set[str]:
+    """The modules of this project that are imported and not there."""
+    wanted = {each.module for tree in trees.values() for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
+    return {module for module in wanted if module and module.startswith(prefix) and module not in trees}
 
 
 def test_the_client_application_is_python_39s() -> None:
