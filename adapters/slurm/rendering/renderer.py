@@ -14,7 +14,13 @@ from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
 from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
 from overspan.adapters.slurm.groups.placement import list_kinds
-from overspan.adapters.slurm.groups.rendering import GroupPlace, agent_words, inline_path, render_launch
+from overspan.adapters.slurm.groups.rendering import (
+    GroupPlace,
+    agent_words,
+    inline_path,
+    render_launch,
+    supervisor_words,
+)
 from overspan.adapters.slurm.planning import render_placement, render_submission
 from overspan.adapters.slurm.rendering.forms import is_group, refuse_unknown
 from overspan.adapters.slurm.rendering.node_resources import count_gpus
@@ -32,6 +38,7 @@ from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.runtime.core.job_access import ACCESS, ACCESS_FILE, COMMANDS, render_command
 
 DEFAULT_ROOT = "~/.overspan"
 PLAN_TOKEN = "<token>"
@@ -40,10 +47,11 @@ _DEFAULTS = (("partition", "SBATCH_PARTITION"), ("account", "SBATCH_ACCOUNT"), (
 
 
 class File(NamedTuple):
-    """A file that is written to the cluster before the command runs, with mode 0600."""
+    """A file that is written to the cluster before the command runs."""
 
     path: str
     data: bytes
+    mode: int = 0o600
 
 
 @dataclass(frozen=True)
@@ -104,15 +112,34 @@ class Renderer:
         files = files if submission.secrets else []
         if submission.script_path and not test_only:
             files.append(File(submission.script_path, script))
+        variables = self._variables(job.spec, own, launch.environment)
+        if self.gives_access(launch) and not test_only and facts.elements is None:
+            files += self._render_access(launch, facts.site)
+            variables[ACCESS] = f"{run_dir}/{ACCESS_FILE}"
         outside = not self.settings.shared and not test_only
         call = Call(
             argv,
             stdin=b"" if submission.script_path and not test_only else script,
-            environment=self._variables(job.spec, own, launch.environment),
+            environment=variables,
             folder=run_dir if outside else "",
+            path=f"{run_dir}/{COMMANDS}" if ACCESS in variables else "",
             umask=job.spec.origin.umask,
         )
         return Rendered(call, tuple(files), submission.release)
+
+    def gives_access(self, launch: Launch) -> bool:
+        """Whether a single job has `span`: one that is no array, where its node sees the run directory."""
+        job = launch.job
+        alone = job.array is None and not is_element(launch) and not is_allocation(job.spec.tasks[0])
+        return bool(launch.access) and self.settings.shared_root and alone and not is_group(job)
+
+    def _render_access(self, launch: Launch, site: Site) -> list[File]:
+        root, run_dir = resolve_root(self.root, site.home), self.folder(launch, site)
+        command = render_command(supervisor_words(self.settings, root), run_dir)
+        return [
+            File(f"{run_dir}/{ACCESS_FILE}", launch.access.encode()),
+            File(f"{run_dir}/{COMMANDS}/span", command.encode(), 0o700),
+        ]
 
     def _render_group(self, launch: Launch, facts: ClusterFacts, held: bool, test_only: bool) -> Rendered:
         root, folder = resolve_root(self.root, facts.site.home), self.folder(launch, facts.site)

@@ -427,13 +427,13 @@ class Submitter:
         write = self._queries.transport.write
         stores = render_stores(launch.job, self._stores, self._renderer.folder(launch, site))
         await self._refer(launch, site)
-        works = [write(file.path, file.data) for file in rendered.files]
+        works = [write(file.path, file.data, file.mode) for file in rendered.files]
         works += [write(path, data) for path, data in stores.items()]
         settings = self._renderer.settings
         if settings.data_cache and any(task.storage for task in launch.job.spec.tasks):
             path = name_cache_settings(self._renderer.folder(launch, site))
             works.append(write(path, render_cache_settings(settings.data_cache, to_bytes(settings.data_cache_size))))
-        if is_group(launch.job):
+        if is_group(launch.job) or self._renderer.gives_access(launch):
             works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(failure, BaseException):
@@ -446,7 +446,7 @@ class Submitter:
             return
         root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
         await self.references.add(root, run, list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/"))
-        if is_group(launch.job):
+        if is_group(launch.job) or self._renderer.gives_access(launch):
             await self.references.add_library(root, run)
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:

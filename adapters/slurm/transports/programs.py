@@ -54,6 +54,8 @@ def _render_call(call: Call, variable: str) -> str:
         found += f"umask {call.umask:04o}; "
     words = " ".join(map(shlex.quote, call.argv[1:]))
     exports, odd = split_variables(call.environment)
+    if call.path:
+        exports += f"PATH={shlex.quote(call.path)}:$PATH; export PATH; "
     prefix = f"env {odd} " if odd else ""
     run = f'{prefix}"${variable}" {words}'.rstrip()
     if call.stdin:

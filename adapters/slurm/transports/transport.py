@@ -19,13 +19,15 @@ class Interrupted(Unreachable):
 class Call:
     """One command: its words, its standard input, and variables on top of the login environment.
 
-    `folder` is made first (0700). `umask` is the command's; None for the login's own.
+    `folder` is made first (0700). `path` is a folder that comes first in the command's PATH. `umask` is the command's;
+    None for the login's own.
     """
 
     argv: Sequence[str]
     stdin: bytes = b""
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
+    path: str = ""
     umask: int | None = None
 
 

@@ -10,6 +10,8 @@ from overspan.bridge.runtime.core.environment import SHIMS
 
 ACCESS = "SPAN_JOB_ACCESS"
 """The variable that names the file which says where the daemon is; the file has the job's token, so it is 0600."""
+ACCESS_FILE, COMMANDS = "access.json", "commands"
+"""That file, and the folder of `span`, in a run directory."""
 
 
 def give_access(folder: str, access: str, program: Sequence[str]) -> dict[str, str]:
@@ -17,16 +19,26 @@ def give_access(folder: str, access: str, program: Sequence[str]) -> dict[str, s
 
     `program` are the words that start this application. A disk that is full costs the work its way to the daemon alone.
     """
-    path, commands = os.path.join(folder, "access.json"), os.path.join(folder, "commands")
-    words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in (*program, "command"))
+    path, commands = os.path.join(folder, ACCESS_FILE), os.path.join(folder, COMMANDS)
     try:
         os.makedirs(commands, mode=0o700, exist_ok=True)
         _write(path, access.encode(), 0o600)
-        _write(os.path.join(commands, "span"), f'#!/bin/sh\nexec {words} "$@"\n'.encode(), 0o700)
+        _write(os.path.join(commands, "span"), render_command(program).encode(), 0o700)
     except OSError as error:
         print(f"span: commands inside the job do not reach the daemon: {error}", file=sys.stderr)
         return {}
     return {ACCESS: path, SHIMS: commands}
+
+
+def render_command(program: Sequence[str], run_dir: str = "") -> str:
+    """The sh program `span` of a job. `run_dir` is where it keeps the client in a job without a supervisor."""
+    words = " ".join(map(_quote, (*program, "command")))
+    own = f"OVERSPAN_RUN_DIR={_quote(run_dir)} " if run_dir else ""
+    return f'#!/bin/sh\n{own}exec {words} "$@"\n'
+
+
+def _quote(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _write(path: str, data: bytes, mode: int) -> None:

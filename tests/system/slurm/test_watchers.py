@@ -31,6 +31,32 @@ def span(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     site.rig.run(["rm", "-rf", FOLDER])
 
 
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name=trainer --mem=50
+exec 2>&1
+span squeue -h -o '%i %j'; echo code $?
+echo '{name: late, resources: {memory: 0.05}, run: echo evaluated}' | span submit - --parsable; echo code $?
+span scancel OTHER; echo code $?
+env | grep "$(sed 's/.*"token":"//; s/".*//' "$SPAN_JOB_ACCESS")"; echo leak code $?
+squeue --version
+"""
+
+
+def test_a_batch_script_submits_and_asks_for_its_own_jobs_alone(span: Span, site: Site) -> None:
+    other = span.wrap("sleep 600", "--mem=50")
+    job = int(span.run("sbatch", "--parsable", stdin=SCRIPT.replace("OTHER", str(other))).stdout.partition(";")[0])
+    span.until(job, "COMPLETED", "FAILED", timeout=60)
+    told = span.log(job).splitlines()
+    assert told[:2] == [f"{job} trainer", "code 0"], told
+    inner = int(told[2].partition(";")[0])
+    assert told[3] == "code 0" and span.job(inner)["cluster"] == "rig"
+    assert "Access/permission denied" in told[4] and told[5] == "code 1"
+    assert told[6] == "leak code 1" and told[7].startswith("slurm")
+    assert span.until(inner, "COMPLETED", timeout=60) and span.log(inner) == "evaluated\n"
+    assert span.job(other)["state"] in ("PENDING", "RUNNING")
+
+
 def test_a_watcher_on_a_node_launches_an_evaluation_for_each_checkpoint(span: Span, site: Site) -> None:
     train_and_evaluate(span, FOLDER)
     # What the work was given is closed to others, and no command line has it.
