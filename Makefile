@@ -61,7 +61,8 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 
 soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)
 	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \
-		tests/system/faults/test_crashes.py tests/system/slurm/test_crashes.py tests/system/kubernetes/test_crashes.py
+		tests/system/faults/test_crashes.py tests/system/slurm/test_crashes.py tests/system/slurm/test_chaos.py \
+		tests/system/kubernetes/test_crashes.py
 
 bench: setup ## measure speed and memory; prints the table of docs/performance.md
 	$(QUIET) $(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py

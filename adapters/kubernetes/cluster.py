@@ -160,7 +160,7 @@ class KubernetesCluster:
             self._start_housekeeping()
             nodes = await self._node_cache.ask([launch.job for launch in launches])
             launches = [replace(launch, job=bound_gpu_defaults(launch.job, nodes, PORTION)) for launch in launches]
-            backend = await self._find_rung(namespace)
+            backend = await self._find_gang_backend(namespace)
         call = self._submitter.submit(launches, namespace, backend)
         # A caller that gives up must not cancel it half-way.
         answers = await asyncio.shield(asyncio.create_task(call))
@@ -380,7 +380,7 @@ class KubernetesCluster:
     async def _find_namespace(self) -> str:
         return await asyncio.to_thread(lambda: self._connection.namespace)
 
-    async def _find_rung(self, namespace: str) -> GangBackend:
+    async def _find_gang_backend(self, namespace: str) -> GangBackend:
         if self._backend is None:
             found = await asyncio.to_thread(find_backend, self._connection, self._settings, namespace)
             _log.info("cluster %s: groups start by %s", self.name, found.seen)

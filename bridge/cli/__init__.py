@@ -1,6 +1,6 @@
 """The commands. `main` is the entry point of `span`; each command is a module that is imported when it is run.
 
-They are in rooms: `slurm`, `jobs`, `clusters` and `service`; `tables` has what Slurm's verbs print.
+They are in rooms: `slurm`, `jobs`, `clusters`, `data` and `service`; `tables` has what Slurm's verbs print.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         LogFinds,
         LogPart,
         LogSearch,
-        LogWish,
+        LogSelection,
         Outcome,
         SentForm,
         Stream,
@@ -263,12 +263,12 @@ class Client(DaemonTransport):
             self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs/search{query}"))
         )
 
-    def logs(self, ref: str, wanted: LogWish | None = None) -> Iterator[tuple[Stream, bytes]]:
+    def logs(self, ref: str, wanted: LogSelection | None = None) -> Iterator[tuple[Stream, bytes]]:
         """The bytes of every log that is wished for, as (log, bytes); with `follow` until the job is over."""
         from overspan.bridge.client.log_reading import read_logs
-        from overspan.bridge.client.messages import LogWish
+        from overspan.bridge.client.messages import LogSelection
 
-        return read_logs(self, ref, wanted or LogWish())
+        return read_logs(self, ref, wanted or LogSelection())
 
     def wait(self, ref: str, timeout: float | None = None) -> Outcome:
         """Wait for the end of a job or task, at most `timeout` seconds; `over` tells which it was."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from overspan.bridge.client.messages import Accepted, CancelOrder, LogWish, Outcome
+from overspan.bridge.client.messages import Accepted, CancelOrder, LogSelection, Outcome
 from overspan.bridge.model.errors import OverspanError, TimedOut
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class JobHandle:
 
     def logs(self, task: str = "", *, node: int | None = None, stream: str = "", follow: bool = False) -> Iterator[str]:
         """The text of the job's logs in pieces, newest attempt; with `follow` until the job is over."""
-        wish = LogWish(task=task, node=node, stream=stream, follow=follow)
+        wish = LogSelection(task=task, node=node, stream=stream, follow=follow)
         for _, data in self._client.logs(str(self.id), wish):
             yield data.decode(errors="replace")
 

@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 from typing import NamedTuple, Protocol
 
-from overspan.bridge.client.messages import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client.messages import LogPart, LogSelection, Outcome, Stream, StreamKey
 from overspan.bridge.model.errors import NotFound
 
 POLL_SECONDS = 0.3
@@ -43,7 +43,7 @@ class LogChunk(NamedTuple):
 
 
 def read_logs(
-    source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None
+    source: LogSource, ref: str, wish: LogSelection, pause: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[Stream, bytes]]:
     """Give the bytes of every log that is wished for, as (log, bytes); see `read_parts`."""
     for part in read_parts(source, ref, wish, pause):
@@ -51,7 +51,7 @@ def read_logs(
 
 
 def read_parts(
-    source: LogSource, ref: str, wish: LogWish, pause: Callable[[], None] = lambda: None
+    source: LogSource, ref: str, wish: LogSelection, pause: Callable[[], None] = lambda: None
 ) -> Iterator[LogChunk]:
     """Give the bytes of every log that is wished for.
 
@@ -93,7 +93,7 @@ def read_parts(
         over = source.wait(ref, POLL_SECONDS).over
 
 
-def _find_begin(source: LogSource, ref: str, stream: Stream, wish: LogWish) -> int:
+def _find_begin(source: LogSource, ref: str, stream: Stream, wish: LogSelection) -> int:
     """Where a log is read from, always the beginning of a line."""
     begin = tail_offset(source, ref, stream, wish.tail) if wish.tail is not None else 0
     if wish.since is None:
@@ -107,7 +107,7 @@ def _find_begin(source: LogSource, ref: str, stream: Stream, wish: LogWish) -> i
     return max(begin, since)
 
 
-def choose_streams(streams: list[Stream], wish: LogWish) -> list[Stream]:
+def choose_streams(streams: list[Stream], wish: LogSelection) -> list[Stream]:
     """Choose the logs that a wish names; of each node's, without a number, the newest attempt's."""
     chosen = [
         stream

@@ -193,7 +193,7 @@ def log_finds_from_document(document: Mapping[str, Any]) -> LogFinds:
     return LogFinds([FoundLine(at, end, text.encode("latin-1")) for at, end, text in document["lines"]], **known)
 
 
-class LogWish(NamedTuple):
+class LogSelection(NamedTuple):
     """Which logs to read: None and empty fields choose all, an `attempt` of None the newest of each node, -1 every one.
 
     `stream` is output, error or empty for both; `tail` is how many last lines to begin with, None for all;

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.outcomes import end_task, put_attempt, put_task, wait_task
 from overspan.bridge.lifecycle.settlement import reset, settle
-from overspan.bridge.lifecycle.stages import dooms_primary, is_carried, leave_stage, list_carried
+from overspan.bridge.lifecycle.stages import is_carried, leave_stage, list_carried, prevents_primary
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import CONSEQUENCES, Cause
 from overspan.bridge.model.documents import decode
@@ -80,7 +80,7 @@ def is_fatal(job: Job, event: events.Cancel) -> bool:
     if task is None or task.over or job.stage is None or job.ending is not None:
         return False
     if is_carried(job, task.name):
-        return not job.spec_of(task.name).primary and dooms_primary(job.spec, task.name)
+        return not job.spec_of(task.name).primary and prevents_primary(job.spec, task.name)
     return settle(end_task(job, task, Cause.CANCEL, event.at), event.at).ending is not None
 
 

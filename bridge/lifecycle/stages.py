@@ -106,7 +106,7 @@ def leave_later(job: Job) -> Job:
     )
 
 
-def dooms_primary(spec: JobSpec, name: str) -> bool:
+def prevents_primary(spec: JobSpec, name: str) -> bool:
     """Whether some primary task can never start once that task has failed."""
     skipped: list[TaskSpec] = []
     while True:

@@ -24,7 +24,6 @@ from overspan.bridge.listings.values import exit_status, number
 from overspan.bridge.model.state_words import CODES
 
 _MAX_PRIORITY = 0xFFFFFFFF
-_LAST = float("inf")
 
 
 def _of_array(row: JobRow) -> tuple[str, int]:

@@ -114,7 +114,7 @@ def prepare(
         environment = read_environment(pid)
         seat = ShellPlace(environment, os.readlink(f"/proc/{pid}/cwd"), pid)
     else:
-        seat = build_seat(directory, plan, member, "" if image else folder)
+        seat = build_shell_place(directory, plan, member, "" if image else folder)
     environment = {name: value for name, value in seat.environment.items() if name not in _TERMINAL}
     environment.update({name: os.environ[name] for name in _TERMINAL if name in os.environ}, **{MARK: "1"})
     argv = tuple(command) or (choose_shell(environment, bool(image)),)
@@ -167,7 +167,7 @@ def find_image(directory: RunDirectory, task: str) -> tuple[str, ...]:
     return next((step.image for step in steps if step.task == task), ())
 
 
-def build_seat(directory: RunDirectory, plan: RunPlan, member: tuple[str, int], folder: str) -> ShellPlace:
+def build_shell_place(directory: RunDirectory, plan: RunPlan, member: tuple[str, int], folder: str) -> ShellPlace:
     """Environment, directory and names of a member anew; without a `folder` it gets no names."""
     job, (task, node) = plan.job, member
     spec = job.spec_of(task)

@@ -19,7 +19,7 @@ VERB = "Evaluate again"
 LIVE = "Evaluations of it that run or wait go on."
 
 
-class EvaluationWish(NamedTuple):
+class EvaluationChoice(NamedTuple):
     """A checkpoint that is to be evaluated once more, as it was when the user chose it."""
 
     key: Hashable
@@ -37,7 +37,7 @@ class EvaluationWish(NamedTuple):
 class _Round:
     """One order about several checkpoints: each is sent by itself, and all answers are told together."""
 
-    def __init__(self, app: TopApp, wishes: Sequence[EvaluationWish], finish: Callable[[Collection[Hashable]], None]):
+    def __init__(self, app: TopApp, wishes: Sequence[EvaluationChoice], finish: Callable[[Collection[Hashable]], None]):
         self._app = app
         self._wishes = wishes
         self._finish = finish
@@ -49,7 +49,7 @@ class _Round:
         for wish in self._wishes:
             self._put(wish)
 
-    def _put(self, wish: EvaluationWish) -> None:
+    def _put(self, wish: EvaluationChoice) -> None:
         def ask(source: Source) -> Sequence[Mapping[str, Any]]:
             return source.run_evaluation(wish.job, wish.checkpoint, wish.evaluation)
 
@@ -62,7 +62,7 @@ class _Round:
 
         self._app.questions.ask(ORDERS, ask, take, fail)
 
-    def _note(self, wish: EvaluationWish, answer: str, failed: bool) -> None:
+    def _note(self, wish: EvaluationChoice, answer: str, failed: bool) -> None:
         self._entries.append(self._app.order_log.add(OrderEntry(self._app.now(), VERB, wish.label, answer, failed)))
         if len(self._entries) == len(self._wishes):
             severe = any(entry.failed for entry in self._entries)
@@ -75,7 +75,7 @@ def _word_made(made: Mapping[str, Any]) -> str:
     return f"runs as job {made['job']}" if made.get("job") else "waits for its turn"
 
 
-def run_again(app: TopApp, wishes: Sequence[EvaluationWish], finish: Callable[[Collection[Hashable]], None]) -> None:
+def run_again(app: TopApp, wishes: Sequence[EvaluationChoice], finish: Callable[[Collection[Hashable]], None]) -> None:
     """Ask whether these are to be evaluated once more, and order it; `finish` has the lines of those that are."""
 
     def answered(given: GivenOrder | None) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from overspan.bridge.cli.jobs.log_lines import prefix
 from overspan.bridge.client.log_reading import choose_streams, key_of
-from overspan.bridge.client.messages import LogWish, Stream, StreamKey
+from overspan.bridge.client.messages import LogSelection, Stream, StreamKey
 from overspan.bridge.model.errors import NotFound, OverspanError
 from overspan.tui.detail.layout import CutLines, DetailText, VerbatimText
 from overspan.tui.detail.sections import DetailSection
@@ -50,7 +50,7 @@ class TailReader:
     def read(self, source: Source, ref: str) -> LogTail:
         """The last lines of the newest attempt of each member."""
         try:
-            found = choose_streams(source.streams(ref), LogWish())
+            found = choose_streams(source.streams(ref), LogSelection())
         except NotFound:
             return LogTail()
         streams = [stream for stream in found if stream.size]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.bridge.client.log_reading import choose_streams
-from overspan.bridge.client.messages import LogWish, Stream, StreamKey
+from overspan.bridge.client.messages import LogSelection, Stream, StreamKey
 
 MOST = 64
 """Logs that are merged: those with the newest output."""
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
     def select(self, streams: Sequence[Stream]) -> list[Stream]:
         """The logs to read, the most of them that can be merged."""
         own = [stream for stream in streams if self.member in (None, member_of(stream))]
-        chosen = choose_streams(own, LogWish(stream=self.kind, attempt=self.attempt))
+        chosen = choose_streams(own, LogSelection(stream=self.kind, attempt=self.attempt))
         if len(chosen) > MOST:
             newest = sorted(chosen, key=lambda one: one.marks[-1][0] if one.marks else 0.0)[-MOST:]
             chosen = [stream for stream in chosen if stream in newest]

@@ -30,9 +30,6 @@ class LogNews(NamedTuple):
     kind: str = ""
 
 
-Plan = Callable[[Sequence[Stream]], Sequence[Asked]]
-
-
 class LogReader:
     """Reads the logs of one target; used by one thread at a time."""
 

@@ -47,11 +47,6 @@ class LogLine(NamedTuple):
         return self.mark or show_line(self.data)
 
 
-def find_end(size: int, part: int = 0) -> Wanted:
-    """The last part of a log."""
-    return find_place(size - (part or PART), part)
-
-
 def find_place(offset: int, part: int = 0) -> Wanted:
     """The part that begins at the first line from there on: the byte before tells whether a line begins there."""
     begin = max(0, offset - 1)

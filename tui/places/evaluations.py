@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from overspan.bridge.client.records import QueueChanges
 from overspan.bridge.listings.rows import JobRow
-from overspan.tui.actions.evaluating import EvaluationWish, run_again
+from overspan.tui.actions.evaluating import EvaluationChoice, run_again
 from overspan.tui.actions.orders import refuse_orders
 from overspan.tui.actions.target import Target, make_target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
@@ -386,10 +386,10 @@ class EvaluationsPlace(ListPlace, JobPlace):
         self.ask_again()
 
 
-def _make_wish(line: EvaluationLine) -> EvaluationWish:
+def _make_wish(line: EvaluationLine) -> EvaluationChoice:
     target = f"{line.cluster}:{line.key.watch.job}"
     about = f"{line.watch.summary.get('job_name') or ''} {line.key.watch.name}"
-    return EvaluationWish(
+    return EvaluationChoice(
         line.key,
         str(line.key.watch.job),
         line.key.checkpoint,

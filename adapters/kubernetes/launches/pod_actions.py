@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -310,8 +310,3 @@ _PLANNERS: Mapping[type, Callable[..., Iterator[PodAction]]] = {
     events.SetPriority: _nothing,
     events.SetTime: _nothing,
 }
-
-
-def count_pods(actions: Sequence[PodAction]) -> int:
-    """How many pods some actions create."""
-    return sum(len(action.nodes) for action in actions if isinstance(action, CreatePods))

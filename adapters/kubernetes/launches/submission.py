@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -31,8 +30,6 @@ from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StoreAccess
-
-_log = logging.getLogger(__name__)
 
 _QUOTA_REASONS = (
     (re.compile(r"requested: [^,]*(gpu|\.com/)"), "AssocGrpGRES"),

@@ -1,1 +1,1 @@
-"""A group as one allocation: placement, script, projection, orders."""
+"""Groups as lists of native jobs: one allocation, or a job for each task: placement, script, projection, orders."""

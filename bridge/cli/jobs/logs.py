@@ -15,7 +15,7 @@ from overspan.bridge.cli.jobs.log_lines import LinePrinter, prefix
 from overspan.bridge.cli.jobs.no_output import explain_silence
 from overspan.bridge.cli.output import say, use_colour, write_json
 from overspan.bridge.cli.references import find_job, split_ref
-from overspan.bridge.client import Client, JobFilter, LogWish, Stream
+from overspan.bridge.client import Client, JobFilter, LogSelection, Stream
 from overspan.bridge.client.array_logs import ArrayLogs
 from overspan.bridge.client.log_reading import ALL, LogChunk, LogSource, choose_streams, read_parts
 from overspan.bridge.model.durations import parse_delay, parse_when
@@ -57,7 +57,7 @@ def run(call: Invocation) -> int:
         since = None if chosen.since is None else read_since(chosen.since, time.time())
     except ValueError:
         parser.error(f"--since: {chosen.since!r} is no time; write how long ago (90s, 10m, 1h30m) or when (14:05)")
-    wish = LogWish(
+    wish = LogSelection(
         task=chosen.task,
         node=chosen.node,
         attempt=chosen.attempt,
@@ -104,7 +104,7 @@ def _explain(client: Client, job: str, shown: Mapping[str, Any], task: str) -> N
 class Printed:
     """The logs that are printed."""
 
-    def __init__(self, call: Invocation, source: LogSource, job: str, wish: LogWish, timestamps: bool) -> None:
+    def __init__(self, call: Invocation, source: LogSource, job: str, wish: LogSelection, timestamps: bool) -> None:
         self._call = call
         self._source = source
         self._job = job
@@ -184,7 +184,7 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogWish) -> tuple[str, LogWish]:
+def _resolve_task(tasks: list[dict[str, object]], job: str, wish: LogSelection) -> tuple[str, LogSelection]:
     """Turn `N+k` into the job and its task's name, and a TASK that is no name but a number into that task's name."""
     number, plus, offset = job.partition("+")
     names = [str(task["name"]) for task in tasks]

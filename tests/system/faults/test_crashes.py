@@ -182,7 +182,7 @@ def test_the_daemon_is_killed_at_random_moments(span: Any) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "kinds"),
-    [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon, is_fork_server)), (4, (is_fork_server,))],
+    [(2, (is_supervisor,)), (3, (is_supervisor, is_daemon, is_fork_server)), (4, (is_fork_server, is_supervisor))],
     ids=["supervisors", "everything", "fork servers"],
 )
 def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.system.conftest import Span
+from tests.system.kills import KILLS
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import connect, group, native_of, start, until_said
 from tests.system.slurm.load import Load, site
@@ -26,7 +27,8 @@ __all__ = ["site"]
 
 NODES = ("node1", "node2", "node3")
 KINDS = ("daemon", "supervisor", "slurmd", "slurmctld", "ssh")
-KILLS = 4
+COUNT = max(4, KILLS // 3)
+"""Kills in each story."""
 
 
 @pytest.fixture
@@ -117,7 +119,8 @@ def test_anything_is_killed_at_random_moments(remote: Span, site: Site, seed: in
     load.submit_group("g")
     load.submit_array("e", 4)
     load.submit_single("s")
-    kinds = ["supervisor", *load.chance.sample(KINDS, KILLS - 1)]
+    kinds = ["supervisor", *load.chance.sample(KINDS, 3)]
+    kinds += load.chance.choices(KINDS, k=COUNT - len(kinds))
     load.chance.shuffle(kinds)
     for number, kind in enumerate(kinds):
         # The moment of a kill is the test's chance, not a wait for anything.

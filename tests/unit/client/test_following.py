@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from overspan.bridge.client import JobFilter, JobRow, Listing, LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client import JobFilter, JobRow, Listing, LogPart, LogSelection, Outcome, Stream, StreamKey
 from overspan.bridge.client.array_logs import ArrayLogs
 from overspan.bridge.client.log_reading import read_logs, tail_offset
 from overspan.bridge.model.errors import NotFound, Unreachable
@@ -49,21 +49,21 @@ def test_follows_growth_into_a_second_attempt_and_loses_nothing() -> None:
         logs["a", 1] = b"again\n"
 
     source = Source({("a", 0): b"one\n"}, _append("a", 0, b"two\n"), restart, _append("a", 1, b"end"))
-    parts = [(stream.attempt, data) for stream, data in read_logs(source, "3", LogWish(follow=True))]
+    parts = [(stream.attempt, data) for stream, data in read_logs(source, "3", LogSelection(follow=True))]
     assert parts == [(0, b"one\n"), (0, b"two\n"), (0, b"last words\n"), (1, b"again\n"), (1, b"end")]
 
 
 def test_follows_a_job_that_has_no_log_yet() -> None:
     source = Source({}, _append("a", 0, b"x"), lambda logs: None)
-    assert [data for _, data in read_logs(source, "3", LogWish(follow=True))] == [b"x"]
+    assert [data for _, data in read_logs(source, "3", LogSelection(follow=True))] == [b"x"]
 
 
 def test_without_follow_the_newest_attempt_of_each_task() -> None:
     source = Source({("a", 0): b"old", ("a", 1): b"new", ("b", 0): b"b"})
-    assert [data for _, data in read_logs(source, "3", LogWish())] == [b"new", b"b"]
-    assert [data for _, data in read_logs(source, "3", LogWish(attempt=0, task="a"))] == [b"old"]
+    assert [data for _, data in read_logs(source, "3", LogSelection())] == [b"new", b"b"]
+    assert [data for _, data in read_logs(source, "3", LogSelection(attempt=0, task="a"))] == [b"old"]
     with pytest.raises(NotFound):
-        list(read_logs(source, "3", LogWish(task="c")))
+        list(read_logs(source, "3", LogSelection(task="c")))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ class Elements:
 
 def test_an_array_is_followed_through_elements_that_start_later_and_one_that_cannot_be_read() -> None:
     client = Elements()
-    parts = list(read_logs(ArrayLogs(client), "7", LogWish(follow=True)))
+    parts = list(read_logs(ArrayLogs(client), "7", LogSelection(follow=True)))
     texts = {name: b"".join(data for stream, data in parts if stream.job == name) for name in ("7_1", "7_3")}
     assert texts == {"7_1": b"begin 1\nend 1\n", "7_3": b"begin 3\nend 3\n"}
     assert [stream.job for stream, _ in parts] == ["7_1", "7_1", "7_3", "7_3"]
@@ -140,5 +140,5 @@ def test_an_array_that_has_ended_is_read_in_the_order_of_time() -> None:
     logs = ArrayLogs(client)
     # As the command does, which looks first whether there is anything.
     assert [stream.job for stream in logs.streams("7")] == ["7_1", "7_3"]
-    parts = [stream.job for stream, _ in read_logs(logs, "7", LogWish(times=True))]
+    parts = [stream.job for stream, _ in read_logs(logs, "7", LogSelection(times=True))]
     assert parts == ["7_3", "7_1"]

@@ -9,7 +9,7 @@ import pytest
 
 from overspan.bridge.cli.jobs.logs import read_since
 from overspan.bridge.client.log_reading import find_since, key_of, order_pieces, read_parts, read_pieces
-from overspan.bridge.client.messages import LogPart, LogWish, Outcome, Stream, StreamKey
+from overspan.bridge.client.messages import LogPart, LogSelection, Outcome, Stream, StreamKey
 
 TEXT = b"".join(b"line %d\n" % number for number in range(100_000))
 
@@ -35,7 +35,7 @@ class Source:
 @pytest.mark.parametrize(("since", "first"), [(0.0, 0), (60.0, 54_646), (1e9, None)])
 def test_what_came_since_begins_with_a_line_and_is_read_in_large_blocks(since: float, first: int | None) -> None:
     source = Source()
-    data = b"".join(part.data for part in read_parts(source, "1", LogWish(times=True, since=since)))
+    data = b"".join(part.data for part in read_parts(source, "1", LogSelection(times=True, since=since)))
     assert data == (b"" if first is None else TEXT[TEXT.index(b"line %d\n" % first) :])
     assert source.reads <= 12
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 from benchmarks.rows import Bar, Reference, Row
+from benchmarks.run import CASES
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 QUICK, SLOW = Reference(10, 1, 2), Reference(20, 2, 4)
@@ -45,3 +47,10 @@ def test_a_slower_machine_has_more_time(bar: Bar, unit: str, quick: float, slow:
     floor = unit == "/s"
     assert Row("x", quick, bar, unit, floor).is_met(QUICK) and Row("x", slow, bar, unit, floor).is_met(SLOW)
     assert Row("x", quick * (0.99 if floor else 1.01), bar, unit, floor).is_met(QUICK) is False
+
+
+def test_the_page_names_each_case() -> None:
+    page = (FOLDER.parent / "docs" / "performance.md").read_text()
+    (line,) = (line for line in page.splitlines() if "words after it choose cases" in line)
+    named = re.findall(r"`([a-z_]+)`", line.partition("choose cases")[2])
+    assert sorted(named) == sorted(CASES)
