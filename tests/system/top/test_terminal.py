@@ -150,6 +150,8 @@ def test_a_size_that_no_signal_tells_is_seen(environment: dict[str, str]) -> Non
         pytest.param({"NO_COLOR": "1"}, set(), False, id="NO_COLOR"),
         pytest.param({"NO_COLOR": "1", "COLORTERM": "truecolor"}, set(), False, id="NO_COLOR-true"),
         pytest.param({"LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"5"}, True, id="no-utf8"),
+        pytest.param({"LANG": "C"}, {"5"}, True, id="LANG=C"),
+        pytest.param({"LC_ALL": "C"}, {"5"}, True, id="LC_ALL=C"),
         pytest.param({"SSH_TTY": "/dev/pts/9", "SSH_CONNECTION": "a 1 b 2"}, {"5"}, False, id="ssh"),
     ],
 )
