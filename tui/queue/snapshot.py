@@ -41,9 +41,9 @@ def write_snapshot(changes: QueueChanges, options: TopOptions, width: int) -> li
     empty = [[StyledText("  " + explain_emptiness(summary, keys=False), "dim")]]
     trouble = [[StyledText(choice.filter.trouble, "bad")]] if choice.filter.trouble else []
     written = [*head, *(lines or empty), *trouble]
-    return (
-        [[part._replace(text=to_ascii(part.text)) for part in line] for line in written] if options.ascii else written
-    )
+    if not options.ascii:
+        return written
+    return [[part._replace(text=to_ascii(part.text)) for part in line] for line in written]
 
 
 def join_line(parts: Sequence[StyledText], paint: Callable[[StyledText], str]) -> str:
