@@ -402,7 +402,12 @@ def _head(key: LineKey, kind: Kind, name: str, children: Sequence[TreeNode], ver
         members="",
         node_list=",".join(filter(None, dict.fromkeys([row.node_list for row in rows]))),
     )
-    return TreeNode(key, kind, row, version, dict(+tally), tuple(children))
+    return TreeNode(key, kind, row, version, _sort_tally(tally), tuple(children))
+
+
+def _sort_tally(tally: Counter[str]) -> dict[str, int]:
+    """The states that there are, what lives first: where there is no room, the end is cut."""
+    return {state: tally[state] for state in dict.fromkeys((*_LIVELIEST, *tally)) if tally[state] > 0}
 
 
 def _find_end(rows: Sequence[JobRow]) -> float | None:

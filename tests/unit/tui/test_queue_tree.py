@@ -84,6 +84,24 @@ def test_groups_and_arrays_are_heads_with_tallies() -> None:
     ]
 
 
+def test_a_tally_begins_with_what_lives_and_then_what_failed() -> None:
+    tree = QueueTree()
+    states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "RUNNING", "STRANGE", "COMPLETED")
+    tree.apply(
+        [*(element(11 + each, 10, each, state) for each, state in enumerate(states)), waiting(10, "20-29")], whole=True
+    )
+    head = tree.find(LineKey(10, "job"))
+    assert head is not None and list(head.tally.items()) == [
+        ("RUNNING", 1),
+        ("PENDING", 10),
+        ("FAILED", 1),
+        ("TIMEOUT", 1),
+        ("CANCELLED", 1),
+        ("COMPLETED", 2),
+        ("STRANGE", 1),
+    ]
+
+
 def test_a_head_sums_up_its_members() -> None:
     tree = QueueTree()
     ended = element(12, 10, 1, "COMPLETED", ended_at=NOW, node_list="n2")
