@@ -102,7 +102,8 @@ class JobRow(NamedTuple):
         """The job that it is shown below: its array, the group that it is a further member of, else itself."""
         if self.array_id is not None:
             return self.array_id
-        return int(self.member_of.partition("+")[0]) if self.member_of else self.id
+        group = self.member_of.partition("+")[0]
+        return int(group) if group.isdecimal() else self.id
 
 
 class StepRow(NamedTuple):
