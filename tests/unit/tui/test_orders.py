@@ -177,7 +177,7 @@ def test_an_order_is_sent_by_its_key(
         await settle(pilot, lambda: len(app.screen_stack) == 1)
         [entry] = app.order_log
         assert entry.target.startswith(("leo:7 fit", "k8s:44 sweep-lr")) and not entry.failed
-        assert f"{entry.target}: {entry.answer}" in read_notes(app)
+        await settle(pilot, lambda: f"{entry.target}: {entry.answer}" in read_notes(app))
 
     play(source, story)
 
