@@ -199,7 +199,7 @@ class TopApp(App[int], inherit_bindings=False):
     def _lose(self, lost: Lost) -> None:
         known = self.lost is not None and self.lost.why == lost.why
         self.lost = lost
-        told_below = lost.starting and self.queue.counts is not None
+        told_below = lost.unstarted and self.queue.counts is not None
         if (lost.present or told_below) and not known:
             # The line of troubles has no room for what helps.
             text = clean_text(word_error(lost.why, lost.remedy))

@@ -40,8 +40,10 @@ class Lost(NamedTuple):
     remedy: str = ""
     present: bool = False
     """Whether there is a daemon, whose answer does not come, is a refusal or cannot be read."""
-    starting: bool = False
+    unstarted: bool = False
     """Whether one was to be started, and could not be."""
+    starting: bool = False
+    """Whether one is being started, until it answers."""
 
 
 def choose_pace(pace: float, waited: float) -> float:
@@ -129,19 +131,23 @@ class QueueFeed:
         source.autostart = starting
         wait = WAIT_SECONDS if self._version and self._lost is None else 0.0
         source.timeout = SILENCE_SECONDS if wait else _PATIENCE
+        if starting and self._lost is not None and not self._lost.present:
+            self._tell_loss(self._lost._replace(starting=True))
         answer = ask_safely(lambda: source.queue_changes(self._version, self._wanted, wait))
         self.tried.set()
         if isinstance(answer, OverspanError):
-            lost = self._describe(answer, starting)
-            if lost != self._lost:
-                self._lost = lost
-                self._give(self._lose, lost)
+            self._tell_loss(self._describe(answer, starting))
         elif self._paused:
             return None
         elif self._lost is not None or answer.version != self._version:
             self._lost, self._start_failed, self._version = None, False, answer.version
             self._give(self._take, answer)
         return answer
+
+    def _tell_loss(self, lost: Lost) -> None:
+        if lost != self._lost:
+            self._lost = lost
+            self._give(self._lose, lost)
 
     def _describe(self, error: OverspanError, starting: bool) -> Lost:
         """Why a daemon could not be started says more than that none runs, which is all that later tries find."""

@@ -15,6 +15,8 @@ _PLAIN = ("ansi", "cons25", "linux", "vt100", "vt102", "vt220", "vt320")
 """Terminals whose fonts have no more than ASCII for certain; the console of Linux lacks the triangles of a tree."""
 _TRUE_COLOURS = ("alacritty", "foot", "foot-direct", "ghostty", "kitty", "wezterm", "xterm-ghostty", "xterm-kitty")
 """Terminals with all colours whose name does not say so; ssh carries no COLORTERM."""
+_PLAIN_LOCALES = ("C", "POSIX")
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 _MONOCHROME = ("vt100", "vt102", "vt220", "vt320")
 
 
@@ -41,12 +43,24 @@ def read_traits(environment: Mapping[str, str], encoding: str) -> TerminalTraits
     """The traits of the terminal that these variables and the encoding of its stream describe."""
     name = environment.get("TERM", "")
     family = name.partition("-")[0]
+    utf8 = encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig")
     return TerminalTraits(
         _find_colours(name, environment),
         environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15"),
-        family in _PLAIN or encoding.lower().replace("-", "").replace("_", "") not in ("utf8", "utf8sig"),
+        family in _PLAIN or not utf8 or _is_plain_locale(environment),
         family in _PLAIN,
     )
+
+
+def _is_plain_locale(environment: Mapping[str, str]) -> bool:
+    """Whether the locale is C or POSIX by name, which is ASCII for every other program.
+
+    Python writes UTF-8 there, and puts LC_CTYPE in for that (PEP 538), so that one does not count against LANG.
+    """
+    names = [environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
+    if names[1] in _COERCED and names[2] in _PLAIN_LOCALES:
+        del names[1]
+    return next(filter(None, names), "") in _PLAIN_LOCALES
 
 
 def _find_colours(name: str, environment: Mapping[str, str]) -> Colours:

@@ -45,6 +45,10 @@ class JobRow(NamedTuple):
     """Since when it is suspended."""
     expected_start: Optional[float] = None
     """When its cluster thinks that the pending job starts, at the latest."""
+    member_of: str = ""
+    """`N+TASK`, the elastic task of a group whose further member the job is; `group` is then the name of N."""
+    members: str = ""
+    """Of a live elastic task: how many members have a place, of the least and the most: `3 of 1-8`."""
     account: str = ""
     qos: str = ""
     comment: str = ""
@@ -93,6 +97,14 @@ class JobRow(NamedTuple):
             return str(self.id) if self.array_index is None else f"{self.array_id}_{self.array_index}"
         return str(self.id) if self.task_offset is None else f"{self.id}+{self.task_offset}"
 
+    @property
+    def family(self) -> int:
+        """The job that it is shown below: its array, the group that it is a further member of, else itself."""
+        if self.array_id is not None:
+            return self.array_id
+        group = self.member_of.partition("+")[0]
+        return int(group) if group.isdecimal() else self.id
+
 
 class StepRow(NamedTuple):
     """A step that srun ran in a job, or one component of it: the job's `task_offset`, the step's `component`.
@@ -124,7 +136,7 @@ class StepRow(NamedTuple):
 
 
 COLUMNS: tuple[str, ...] = JobRow._fields
-CORE = COLUMNS[: COLUMNS.index("expected_start") + 1]
+CORE = COLUMNS[: COLUMNS.index("members") + 1]
 """What squeue's default columns and its order need: short rows, for queues of many thousand jobs."""
 USUAL = COLUMNS[: COLUMNS.index("dependency") + 1]
 """What people put into formats of their own."""

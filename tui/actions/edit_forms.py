@@ -108,11 +108,11 @@ def _read_dependency(text: str, now: float) -> str:
     return "" if text.lower() == "none" else text
 
 
-_ONE_TASK = frozenset({Kind.JOB})
+_ONE_TASK = frozenset({Kind.JOB, Kind.MEMBER})
 
 EDIT_FIELDS = (
     EditField("time", "time_limit", LIVE, _show_limit, lambda text, now: parse_wall_time(text), frozenset(Kind)),
-    EditField("name", "name", LIVE, _show_text("name"), kinds=frozenset({Kind.JOB, Kind.ARRAY, Kind.ELEMENT})),
+    EditField("name", "name", LIVE, _show_text("name"), kinds=_ONE_TASK | {Kind.ARRAY, Kind.ELEMENT}),
     EditField("comment", "comment", LIVE, _show_text("comment")),
     EditField(
         "throttle",

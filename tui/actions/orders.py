@@ -21,7 +21,7 @@ STARTED = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED"})
 LIVE = WAITING | STARTED | {"COMPLETING"}
 ENDED = frozenset(state.value for state in TERMINAL)
 FAILED = ENDED - {"COMPLETED", "CANCELLED"}
-_WHOLE = frozenset({Kind.JOB, Kind.GROUP, Kind.ARRAY, Kind.ELEMENT})
+_WHOLE = frozenset({Kind.JOB, Kind.GROUP, Kind.MEMBER, Kind.ARRAY, Kind.ELEMENT})
 """What can be submitted again: no task of a group alone, and nothing that has not begun to be a job."""
 _EVERY = frozenset(Kind)
 
@@ -293,10 +293,11 @@ class TargetChoice(NamedTuple):
 
 
 def choose_targets(order: JobOrder, targets: Sequence[Target]) -> TargetChoice:
-    """Leave out what the order makes no sense for, and members of what is a target itself; by cluster and id."""
-    heads = {target.key for target in targets if target.key.kind == "job"}
+    """Leave out what the order makes no sense for, and parts of what is a target itself; by cluster and id."""
+    heads = {target.key.job for target in targets if target.key.kind == "job"}
     ordered = sorted(targets, key=lambda target: (target.cluster, target.key))
-    alone = [target for target in ordered if target.key.kind == "job" or LineKey(target.key.job, "job") not in heads]
+    # A further member is a job of its own: what its group is told does not reach it.
+    alone = [target for target in ordered if target.key.kind in ("job", "member") or target.key.job not in heads]
     chosen = tuple(target for target in alone if order.fits(target.kind, target.states))
     return TargetChoice(chosen, tuple(_word_unfit(order, target) for target in alone if target not in chosen))
 

@@ -125,7 +125,7 @@ class Watching:
             return
         self._asking = True
         # Of a group or an array all members count.
-        refs = {target.ref if target.kind is Kind.ELEMENT else str(target.key.job) for target in wanted}
+        refs = {target.ref if target.kind in (Kind.ELEMENT, Kind.MEMBER) else str(target.key.job) for target in wanted}
         asked = JobFilter(ids=tuple(sorted(refs)), tasks=True)
         app.questions.ask(
             "watch", lambda source: source.history(asked), lambda found: self._take(wanted, found), self._pass

@@ -61,8 +61,16 @@ def _make_row(job: DemoJob, offset: int) -> JobRow:
         exit_code=run.exit_code if run else 0,
         signal=run.signal if run else 0,
         attempt=run.number if run else 0,
+        members=_count_members(task),
     )
     return _add_times(row, job)
+
+
+def _count_members(task: DemoTask) -> str:
+    if not task.wish.most or task.ended_at is not None:
+        return ""
+    own = 0 if task.state == "PENDING" else task.wish.nodes
+    return f"{own + sum(member.holds for member in task.members)} of {task.wish.nodes}-{task.wish.most}"
 
 
 def _make_whole_row(job: DemoJob) -> JobRow:
@@ -104,7 +112,8 @@ def _make_base(job: DemoJob, task: TaskWish) -> JobRow:
         id=job.id,
         raw_id=job.id,
         name=job.name,
-        group=wish.name if wish.group else "",
+        group=wish.name if wish.group else job.group.name if job.group is not None else "",
+        member_of=f"{job.group.id}+{job.task}" if job.group is not None else "",
         user=wish.user,
         partition=job.partition,
         cluster=wish.cluster,
@@ -191,7 +200,7 @@ def describe_demo_job(job: DemoJob, now: float) -> dict[str, Any]:
         "suspended": job.suspended,
         "suspended_at": job.suspended_at,
         "parent": None,
-        "joined": [],
+        "joined": [member.id for task in job.tasks for member in task.members],
         "array": _describe_array(job),
         "element": None if job.array_index is None else f"{job.array_id}_{job.array_index}",
         "submitted_at": job.submitted_at,
@@ -268,7 +277,7 @@ def _describe_task(job: DemoJob, offset: int) -> dict[str, Any]:
         "reason": _choose_reason(job, task),
         "waits": waits,
         "primary": wish.primary,
-        "elastic": None,
+        "elastic": _describe_elastic(task),
         "nodes": wish.nodes,
         "cpus": wish.nodes * wish.cpus,
         "memory": wish.memory,
@@ -290,6 +299,13 @@ def _describe_task(job: DemoJob, offset: int) -> dict[str, Any]:
         "grace_period": 30,
         "attempts": [_describe_run(job, each, wish, each is run) for each in task.attempts],
     }
+
+
+def _describe_elastic(task: DemoTask) -> dict[str, Any] | None:
+    if not task.wish.most:
+        return None
+    wanted = task.wish.nodes + len(task.staying)
+    return {"min": task.wish.nodes, "max": task.wish.most, "wanted": wanted, "grows": False}
 
 
 def _describe_run(job: DemoJob, run: RunOfTask, wish: TaskWish, newest: bool) -> dict[str, Any]:

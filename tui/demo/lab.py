@@ -117,6 +117,14 @@ class DemoLab:
         self.jobs[number] = self.live[number] = job
         return job
 
+    def join(self, group: DemoJob, task: DemoTask, number: int) -> None:
+        """Give an elastic task of a group a further member, a job of its own."""
+        own = task.wish._replace(nodes=1, primary=True, lives=task.wish.lives[-1:], waits_for="", most=0)
+        member = self.submit(group.wish._replace(name=f"{own.name}-{number}", tasks=(own,), group=False))
+        member.group, member.task, member.number = group, own.name, number
+        task.members.append(member)
+        self._touch(member)
+
     def _make_element(self, array: DemoJob, index: int) -> DemoJob:
         wish = array.wish
         chance = Random(f"{self.seed}/{array.id}/{index}")
@@ -383,6 +391,8 @@ class DemoLab:
             job.exit_code, job.signal = last.exit_code, last.signal
         self._move(job, state, "NodeEnded", _word_end(last.life) if last is not None else "cancelled")
         self.plan(KEPT_SECONDS, lambda: self._touch(job))
+        for member in [member for task in job.tasks for member in task.staying]:
+            self.end_job(member, "primaries_done" if state == "COMPLETED" else "cancel", "group")
         array = self.jobs.get(job.array_id or 0)
         if array is not None and array is not job:
             self._settle_array(array)
@@ -477,6 +487,9 @@ class DemoLab:
         self.revision += 1
         self.revisions.pop(job.id, None)
         self.revisions[job.id] = self.revision
+        if job.group is not None:
+            # Its task tells how many members it has.
+            self._touch(job.group)
 
     def _plan_for(self, job: DemoJob, delay: float, act: Callable[[], None]) -> None:
         """Plan something for a job as it is now: a requeue, or a cancel, voids it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
@@ -148,15 +148,26 @@ class LabOrders:
                 self._lab.end_attempt(job, each, each.current, Life(end="restart", signal=15), again=True)
                 self._lab.launch_again(job, each)
 
-    def scale(self, ref: str, task: str) -> NoReturn:
-        """Change how many members a task has: the lab has no elastic ones."""
+    def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
+        """Change how many members an elastic task has; None: as many as in its file."""
         job, named = self.find(ref)
         name = task or (named.wish.name if named is not None else "")
-        if name not in [each.wish.name for each in job.tasks]:
+        found = next((each for each in job.tasks if each.wish.name == name), None)
+        if found is None:
             known = ", ".join(each.wish.name for each in job.tasks)
             raise NotFound(f"job {job.id} has no task {name!r}", remedy=f"its tasks: {known}")
-        there = "write `elastic: {min: 1, max: 8}` in its file"
-        raise InvalidRequest(f"{name} is not elastic: its size is part of job {job.id}", remedy=there)
+        least, most = found.wish.nodes, found.wish.most
+        if not most:
+            there = "write `elastic: {min: 1, max: 8}` in its file"
+            raise InvalidRequest(f"{name} is not elastic: its size is part of job {job.id}", remedy=there)
+        wanted = least if size is None else size
+        if not least <= wanted <= most:
+            bounds = f"{least} to {most}"
+            raise InvalidRequest(f"{name} has {bounds} members, and {wanted} is asked for", remedy=f"name {bounds}")
+        if job.state != "RUNNING":
+            raise Conflict(f"job {job.id} is {job.state}: its tasks have no more members")
+        resize(self._lab, job, found, wanted, self._me)
+        return {"task": name, "wanted": wanted, "present": least + len(found.staying)}
 
     def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = _NOTHING) -> DemoJob:
         """The same again with changes, as a new job; of an array, with `failed`, only the elements that failed."""
@@ -245,3 +256,14 @@ _CHANGES: dict[str, Callable[[DemoJob, DemoTask | None, Any], None]] = {
     "dependency": _ignore,
 }
 _WAITING_ONLY = frozenset({"begin", "partition", "account", "qos"})
+
+
+def resize(lab: DemoLab, group: DemoJob, task: DemoTask, size: int, by: str) -> None:
+    """Bring an elastic task to so many members: the lowest free numbers come, the highest go."""
+    staying, further = task.staying, size - task.wish.nodes
+    for member in staying[further:]:
+        lab.end_job(member, "scaled_down", by)
+    taken = {member.number for member in task.members if not member.over}
+    free = [number for number in range(task.wish.nodes, task.wish.most) if number not in taken]
+    for number in free[: max(0, further - len(staying))]:
+        lab.join(group, task, number)

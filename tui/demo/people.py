@@ -186,7 +186,8 @@ def _write_task(wish: JobWish, task: TaskWish, name: str) -> str:
     kind = "H100" if wish.cluster == "leo" else "A100"
     lines = [
         f"name: {name}",
-        *([f"num_nodes: {task.nodes}"] if task.nodes > 1 else []),
+        *([f"num_nodes: {task.nodes}"] if task.nodes > 1 and not task.most else []),
+        *([f"elastic: {{min: {task.nodes}, max: {task.most}, scale_up_after: never}}"] if task.most else []),
         f"resources: {{cpus: {task.cpus}, memory: {task.memory // GIB}GiB"
         + (f", accelerators: {{{kind}: {task.gpus}}}}}" if task.gpus else "}"),
         *([f"needs: {{{task.waits_for}: ready}}"] if task.waits_for else []),

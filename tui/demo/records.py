@@ -41,6 +41,8 @@ class TaskWish(NamedTuple):
     """Seconds from its start to its readiness."""
     waits_for: str = ""
     """The task that has to be ready before it starts."""
+    most: int = 0
+    """Members that an elastic task has at most; 0: it is none."""
 
 
 class JobWish(NamedTuple):
@@ -130,6 +132,14 @@ class DemoTask:
     ended_at: float | None = None
     restarts: int = 0
     limit: int | None = None
+    members: list[DemoJob] = field(default_factory=list)
+    """The further members of an elastic task that there are, or were."""
+
+    @property
+    def staying(self) -> list[DemoJob]:
+        """Its further members that are not about to end, by number."""
+        live = [member for member in self.members if not member.over and member.state != "COMPLETING"]
+        return sorted(live, key=lambda member: member.number)
 
     @property
     def current(self) -> RunOfTask | None:
@@ -167,6 +177,10 @@ class DemoJob:
     restarts: int = 0
     ended_by: str = ""
     schedule: int = 0
+    group: DemoJob | None = None
+    """The group whose further member it is, `task`'s, with this number."""
+    task: str = ""
+    number: int = 0
     array_id: int | None = None
     array_index: int | None = None
     waiting: list[int] = field(default_factory=list)
@@ -253,5 +267,6 @@ ENDS = {
     "primary_failed": End("CANCELLED", "PrimaryFailed"),
     "restart": End("CANCELLED", "Restarted"),
     "requeue": End("CANCELLED", "Requeued"),
+    "scaled_down": End("COMPLETED", "ScaledDown"),
 }
 """The causes of the daemon (`bridge/model/causes.py`) that happen in the lab."""

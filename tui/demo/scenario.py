@@ -5,6 +5,7 @@ from __future__ import annotations
 from overspan.tui.demo.evaluations import watch_checkpoints
 from overspan.tui.demo.lab import DemoLab
 from overspan.tui.demo.machines import GIB
+from overspan.tui.demo.orders import resize
 from overspan.tui.demo.people import ACCOUNTS, HOUR, draw_wish, make_life, write_script
 from overspan.tui.demo.records import ME, JobWish, Life, TaskWish
 
@@ -28,6 +29,7 @@ def open_lab(now: float, seed: int = SEED, me: str = ME) -> DemoLab:
         lab.advance(now - hours * HOUR)
         for wish in wishes:
             lab.submit(write_script(wish))
+        _grow(lab, "rl-math", "rollout", 4)
     _suspend(lab, "rna-fold")
     _submit_dependant(lab)
     lab.advance(now - 5)
@@ -45,6 +47,13 @@ def _go_on(lab: DemoLab) -> None:
             if wish is not None:
                 lab.submit(wish)
     lab.plan(EVERY_SECONDS * lab.random.uniform(0.5, 1.5), lambda: _go_on(lab))
+
+
+def _grow(lab: DemoLab, group: str, name: str, size: int) -> None:
+    """An elastic task has more members as soon as it runs."""
+    for job in [job for job in lab.live.values() if job.name == group and job.state == "RUNNING"]:
+        for task in [task for task in job.tasks if task.wish.name == name and not task.members]:
+            resize(lab, job, task, size, ME)
 
 
 def _submit_dependant(lab: DemoLab) -> None:
@@ -77,7 +86,7 @@ _RL_MATH = JobWish(
     *_LEO,
     (
         TaskWish("trainer", 1, 64, 512 * GIB, 8, True, "policy", (make_life(19 * HOUR),), 30, "rollout"),
-        TaskWish("rollout", 2, 16, 128 * GIB, 4, False, "rollout", (_LOST, make_life(99 * HOUR)), 20),
+        TaskWish("rollout", 2, 16, 128 * GIB, 4, False, "rollout", (_LOST, make_life(99 * HOUR)), 20, most=6),
         TaskWish("reward", 1, 16, 64 * GIB, 0, False, "reward", (make_life(99 * HOUR),), 8),
     ),
     24 * 3600,

@@ -312,7 +312,7 @@ class DemoSource:
 
     def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
         """As the client."""
-        return self._order(lambda: self._orders.scale(ref, task))
+        return self._order(lambda: self._orders.scale(ref, task, size))
 
     def resubmit_values(self, ref: str) -> dict[str, str]:
         """As the client."""

@@ -108,4 +108,6 @@ def _describe(job: int | None, need: KnownNeed, rows: Mapping[int, JobRow]) -> s
 
 def _name(job: int, rows: Mapping[int, JobRow]) -> str:
     row = rows.get(job)
-    return f"{job} (not in the queue)" if row is None else clean_text(f"{job} {row.group or row.name}  {row.state}")
+    if row is None:
+        return f"{job} (not in the queue)"
+    return clean_text(f"{job} {row.name if row.member_of else row.group or row.name}  {row.state}")

@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
-from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.texts import PARTS, JobText, TextRows, ask_text
-from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind
 from overspan.tui.logs.deadline import TooSlow, deadline
+from overspan.tui.logs.line_screen import LineScreen
 from overspan.tui.logs.view import LogView
-from overspan.tui.widgets.text_inputs import TextInput
-from overspan.tui.widgets.top_screen import TopScreen
-
-if TYPE_CHECKING:
-    from overspan.tui.app import TopApp
 
 SEARCH_SECONDS = 2.0
 """A pattern that takes longer is given up."""
 
 
-class TextScreen(TopScreen[None]):
+class TextScreen(LineScreen):
     """What a job was sent as, its variables, and what was submitted; each is asked for when it is looked at."""
 
-    DEFAULT_CSS = """
-    TextScreen { background: $background; }
-    TextScreen #text-head, TextScreen #text-status { height: 1; background: $panel; color: $foreground; padding: 0 1;
-        text-wrap: nowrap; text-overflow: ellipsis; }
-    TextScreen #text-status.-doubtful { color: $text-warning; }
-    TextScreen #text-status.-trouble { color: $text-error; }
-    TextScreen #text-ask { height: 1; background: $surface; display: none; }
-    TextScreen #text-sign { width: 2; height: 1; padding: 0 0 0 1; color: $text-accent; text-style: bold; }
-    TextScreen #text-pattern { width: 1fr; height: 1; border: none; padding: 0; background: $surface; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("text")]
-    AUTO_FOCUS = "LogView"
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -53,33 +34,6 @@ class TextScreen(TopScreen[None]):
         self._known: dict[str, JobText | OverspanError] = {}
         self._found: int | None = None
         self._pattern: re.Pattern[str] | None = None
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="text-head", markup=False)
-        yield LogView(ascii=self.top.options.ascii, id="text-view")
-        yield Static(id="text-status", markup=False)
-        with Horizontal(id="text-ask"):
-            yield Static("/", id="text-sign", markup=False)
-            yield TextInput(id="text-pattern", placeholder="a regular expression", compact=True)
-        yield KeyHints(self.top.options.ascii)
-
-    @property
-    def top(self) -> TopApp:
-        """The application."""
-        from overspan.tui.app import TopApp
-
-        assert isinstance(self.app, TopApp)
-        return self.app
-
-    @property
-    def view(self) -> LogView:
-        """The lines."""
-        return self.query_one(LogView)
-
-    @property
-    def prompt(self) -> Input:
-        """Where a pattern is typed."""
-        return self.query_one("#text-pattern", Input)
 
     def on_mount(self) -> None:
         """Show the first part."""
@@ -114,12 +68,11 @@ class TextScreen(TopScreen[None]):
 
     def _describe(self) -> None:
         tabs = "  ".join(f"[{part}]" if part == self.part else f" {part} " for part in PARTS)
-        self.query_one("#text-head", Static).update(Content(f"{self.target.label}  │  {tabs}"), layout=False)
+        self.say("head", f"{self.target.label}  │  {tabs}")
         known = self._known.get(self.part)
-        status = self.query_one("#text-status", Static)
-        status.set_class(isinstance(known, JobText) and known.doubtful, "-doubtful")
-        status.set_class(known is not None and not isinstance(known, JobText), "-trouble")
-        status.update(Content(clean_text(self._sum_up(known))), layout=False)
+        self.status.set_class(isinstance(known, JobText) and known.doubtful, "-doubtful")
+        self.status.set_class(known is not None and not isinstance(known, JobText), "-trouble")
+        self.say("status", self._sum_up(known))
         view = self.view
         total = max(1, len(view.rows))
         view.set_bounds(view.rows_above / total, (total - view.rows_below) / total)
@@ -133,18 +86,6 @@ class TextScreen(TopScreen[None]):
         return "  │  ".join((known.source, f"{len(self.view.rows)} lines", *place))
 
     # --- moving -------------------------------------------------------------------------------------------------------
-
-    def action_move(self, by: int) -> None:
-        """Move by lines."""
-        self.view.scroll_rows(by)
-
-    def action_page(self, pages: float) -> None:
-        """Move by parts of a screen."""
-        self.view.scroll_pages(pages)
-
-    def action_sideways(self, by: int) -> None:
-        """Move to the side."""
-        self.view.scroll_columns(by)
 
     def action_edge(self, end: bool) -> None:
         """Go to the beginning, or to the end."""
@@ -167,20 +108,11 @@ class TextScreen(TopScreen[None]):
         self.part = PARTS[(PARTS.index(self.part) + by) % len(PARTS)]
         self._show()
 
-    def action_wrap(self) -> None:
-        """Fold long lines, or not."""
-        self.view.set_options(self.view.options._replace(wrap=not self.view.options.wrap))
-
-    def action_numbers(self) -> None:
-        """Show the numbers of lines, or not."""
-        self.view.set_options(self.view.options._replace(numbers=not self.view.options.numbers))
-
     # --- searching ----------------------------------------------------------------------------------------------------
 
     def action_search(self) -> None:
         """Ask for a pattern."""
-        self.query_one("#text-ask").display = True
-        self.set_focus(self.prompt)
+        self.open_prompt("/", "a regular expression", self.prompt.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go to the first match; a wrong pattern is said, and stays."""
@@ -190,7 +122,7 @@ class TextScreen(TopScreen[None]):
         except ValueError as error:
             self.notify(clean_text(str(error)), severity="error", markup=False)
             return
-        self._close_prompt()
+        self.close_prompt()
         self._pattern = pattern
         self.view.set_pattern(pattern)
         if pattern is not None:
@@ -222,10 +154,6 @@ class TextScreen(TopScreen[None]):
             view.show_row(rows[self._found], hit=True)
         self._describe()
 
-    def _close_prompt(self) -> None:
-        self.query_one("#text-ask").display = False
-        self.view.focus()
-
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def action_copy(self) -> None:
@@ -238,7 +166,7 @@ class TextScreen(TopScreen[None]):
     def action_close(self) -> None:
         """Close the prompt, the search, or the texts."""
         if self.prompt.has_focus:
-            self._close_prompt()
+            self.close_prompt()
         elif self._pattern is not None:
             self._pattern = self._found = None
             self.view.set_pattern(None)

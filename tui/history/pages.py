@@ -37,7 +37,7 @@ class HistoryPages:
         """The least id of a job that is no element: all that is newer was read."""
 
     def __len__(self) -> int:
-        return len({row.array_id or row.id for row in self.rows()})
+        return len({row.family for row in self.rows()})
 
     def ask_newest(self) -> JobFilter:
         """What asks for the newest page."""

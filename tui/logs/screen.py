@@ -6,13 +6,10 @@ import os
 import threading
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
-from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from overspan.bridge.cli.jobs.logs import read_since
 from overspan.bridge.client.terminal_texts import clean_text
@@ -20,7 +17,6 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
 from overspan.tui.error_words import tell_error
-from overspan.tui.hints import KeyHints
 from overspan.tui.keys import bind
 from overspan.tui.logs.choice import (
     Choice,
@@ -33,15 +29,11 @@ from overspan.tui.logs.choice import (
 )
 from overspan.tui.logs.document import LogRow
 from overspan.tui.logs.layout import ViewOptions, count_name_cells
+from overspan.tui.logs.line_screen import LineScreen
 from overspan.tui.logs.programs import open_log
 from overspan.tui.logs.session import LogSession, format_mark, read_percent, suggest_name
 from overspan.tui.logs.status import LogPlaceFacts, describe_place, describe_search, format_bytes
 from overspan.tui.logs.view import LogView
-from overspan.tui.widgets.text_inputs import TextInput
-from overspan.tui.widgets.top_screen import TopScreen
-
-if TYPE_CHECKING:
-    from overspan.tui.app import TopApp
 
 TICK_SECONDS = 1.0
 MOST_READS = 8
@@ -57,20 +49,10 @@ _EXAMPLES = {
 }
 
 
-class LogScreen(TopScreen[None]):
+class LogScreen(LineScreen):
     """What a job prints: any task, node, attempt and stream."""
 
-    DEFAULT_CSS = """
-    LogScreen { background: $background; }
-    LogScreen #log-head, LogScreen #log-status { height: 1; background: $panel; color: $foreground; padding: 0 1;
-        text-wrap: nowrap; text-overflow: ellipsis; }
-    LogScreen #log-status.-trouble { color: $text-error; }
-    LogScreen #log-ask { height: 1; background: $surface; display: none; }
-    LogScreen #log-sign { width: auto; height: 1; padding: 0 0 0 1; color: $text-accent; text-style: bold; }
-    LogScreen #log-prompt { width: 1fr; height: 1; border: none; padding: 0; background: $surface; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [*bind("logs")]
-    AUTO_FOCUS = "LogView"
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -81,34 +63,6 @@ class LogScreen(TopScreen[None]):
         self._prompted = ""
         self._useful: tuple[object, ...] = (False, False)
         self._stopped = threading.Event()
-        self._shown: dict[str, str] = {}
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="log-head", markup=False)
-        yield LogView(ascii=self.top.options.ascii, id="log-view")
-        yield Static(id="log-status", markup=False)
-        with Horizontal(id="log-ask"):
-            yield Static(id="log-sign", markup=False)
-            yield TextInput(id="log-prompt", compact=True)
-        yield KeyHints(self.top.options.ascii)
-
-    @property
-    def top(self) -> TopApp:
-        """The application."""
-        from overspan.tui.app import TopApp
-
-        assert isinstance(self.app, TopApp)
-        return self.app
-
-    @property
-    def view(self) -> LogView:
-        """The lines."""
-        return self.query_one(LogView)
-
-    @property
-    def prompt(self) -> Input:
-        """Where a pattern, a place or a name is typed."""
-        return self.query_one("#log-prompt", Input)
 
     @cached_property
     def session(self) -> LogSession:
@@ -228,8 +182,8 @@ class LogScreen(TopScreen[None]):
             busy=session.busy,
             paused=self.top.paused_since is not None,
         )
-        self._say("#log-status", describe_place(place) if document is not None else session.trouble)
-        self.query_one("#log-status").set_class(bool(session.trouble), "-trouble")
+        self.say("status", describe_place(place) if document is not None else session.trouble)
+        self.status.set_class(bool(session.trouble), "-trouble")
         useful = self.check_action("member", ()), self.check_action("stream", ())
         if useful != self._useful:
             # The footer is made anew by this.
@@ -238,27 +192,9 @@ class LogScreen(TopScreen[None]):
         choice = describe_choice(session.choice, session.streams)
         paths = {stream.path for stream in (document.streams if document is not None else ())}
         path = next(iter(paths)) if len(paths) == 1 else ""
-        self._say("#log-head", "  │  ".join(filter(None, (self.target.label, choice, path))))
-
-    def _say(self, where: str, text: str) -> None:
-        if self._shown.get(where) != text:
-            self._shown[where] = text
-            # With a new layout the whole screen would be sent again.
-            self.query_one(where, Static).update(Content(clean_text(text)), layout=where == "#log-sign")
+        self.say("head", "  │  ".join(filter(None, (self.target.label, choice, path))))
 
     # --- moving -------------------------------------------------------------------------------------------------------
-
-    def action_move(self, by: int) -> None:
-        """Move by lines."""
-        self.view.scroll_rows(by)
-
-    def action_page(self, pages: float) -> None:
-        """Move by parts of a screen."""
-        self.view.scroll_pages(pages)
-
-    def action_sideways(self, by: int) -> None:
-        """Move to the side."""
-        self.view.scroll_columns(by)
 
     def on_log_view_scrolled(self, event: LogView.Scrolled) -> None:
         """Read more, where the reader goes towards an end of what is here."""
@@ -357,23 +293,20 @@ class LogScreen(TopScreen[None]):
         """Output, error, or both."""
         self._choose(choose_kind(self.session.choice, self.session.streams))
 
-    def _set_options(self, options: ViewOptions) -> None:
-        self.view.set_options(options)
+    def set_options(self, options: ViewOptions) -> None:
+        """Show the lines otherwise."""
+        super().set_options(options)
         self._describe()
-
-    def action_wrap(self) -> None:
-        """Fold long lines, or not."""
-        self._set_options(self.view.options._replace(wrap=not self.view.options.wrap))
 
     def action_times(self) -> None:
         """Show when lines came, or not."""
-        self._set_options(self.view.options._replace(times=not self.view.options.times))
+        self.set_options(self.view.options._replace(times=not self.view.options.times))
         if self.view.options.times and self.session.document is not None and not self.session.document.timed:
             self.notify("when this was written is not known", markup=False)
 
     def action_numbers(self) -> None:
         """Show the numbers of lines, or not."""
-        self._set_options(self.view.options._replace(numbers=not self.view.options.numbers))
+        super().action_numbers()
         if self.view.options.numbers and all(row.number is None for row in self.view.rows):
             self.notify("lines are counted from the log's beginning: `g` goes there", markup=False)
 
@@ -390,13 +323,8 @@ class LogScreen(TopScreen[None]):
         if self.session.document is None and what not in ("search", "only"):
             return
         self._prompted = what
-        prompt = self.prompt
-        self._say("#log-sign", _SIGNS[what])
-        prompt.placeholder = _EXAMPLES[what]
-        prompt.value = suggest_name(self.target, self.session.choice) if what == "save" else ""
-        self.query_one("#log-ask").display = True
-        # At once: what is typed next belongs into it.
-        self.set_focus(prompt)
+        value = suggest_name(self.target, self.session.choice) if what == "save" else ""
+        self.open_prompt(_SIGNS[what], _EXAMPLES[what], value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Mark what matches while it is typed."""
@@ -415,7 +343,7 @@ class LogScreen(TopScreen[None]):
         except ValueError as error:
             self.notify(clean_text(str(error)), severity="error", markup=False)
             return
-        self._close_prompt()
+        self.close_prompt()
 
     def _answer_prompt(self, what: str, text: str) -> None:
         if what in ("search", "only"):
@@ -429,10 +357,10 @@ class LogScreen(TopScreen[None]):
             else:
                 self._go_to_percent(percent)
 
-    def _close_prompt(self) -> None:
+    def close_prompt(self) -> None:
+        """Go back to the lines."""
         self._prompted = ""
-        self.query_one("#log-ask").display = False
-        self.view.focus()
+        super().close_prompt()
 
     def _search(self, text: str, *, only: bool) -> None:
         if not text and self.session.search is not None and not only:
@@ -504,7 +432,7 @@ class LogScreen(TopScreen[None]):
         if self._prompted:
             if self._prompted == "search" and self.session.search is None:
                 self.view.set_pattern(None)
-            self._close_prompt()
+            self.close_prompt()
         elif self.session.search is not None:
             self._end_search()
         else:

@@ -192,7 +192,7 @@ class HistoryPlace(ListPlace, JobPlace):
         line = self.table.current
         if not isinstance(line, Line):
             return
-        head = next((key for key in self._unfolded if key.job == (line.node.row.array_id or line.key.job)), None)
+        head = next((key for key in self._unfolded if key.job == line.key.job), None)
         if head is not None:
             self._unfolded.discard(head)
             self.draw()

@@ -176,7 +176,10 @@ def _show_state(line: Line, now: float) -> StyledText:
 
 
 def _show_end(line: Line, now: float) -> StyledText:
-    """A head tells how many of its members are how; a member where it runs, or why it does not."""
+    """A head tells how many of its members are how; a member where it runs, or why it does not.
+
+    An elastic task tells how many members it has before.
+    """
     node = line.node
     if node.kind in (Kind.GROUP, Kind.ARRAY):
         parts = [f"{count} {CODES.get(state, state)}" for state, count in node.tally.items()]
@@ -185,6 +188,8 @@ def _show_end(line: Line, now: float) -> StyledText:
     if node.row.state == "PENDING":
         return StyledText(clean_line(_explain(node.row, now)), "waiting")
     text = FIELDS["nodes_or_reason"].text(node.row, now)
+    if node.row.members:
+        text = ", ".join(filter(None, (f"{node.row.members} members", text)))
     return StyledText(clean_line(text), "" if not node.over else style_of(node.row.state))
 
 

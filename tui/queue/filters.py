@@ -94,7 +94,7 @@ QUEUE_FIELDS: FilterFields[FilterSubject] = FilterFields(
         "account": lambda subject: (subject.row.account,),
         "cluster": lambda subject: (subject.row.cluster,),
         "group": lambda subject: (subject.row.group,),
-        "id": lambda subject: (subject.ref, str(subject.row.array_id or subject.row.id)),
+        "id": lambda subject: (subject.ref, str(subject.row.family)),
         "name": lambda subject: (subject.row.name, subject.row.group),
         "node": lambda subject: _expand_nodes(subject.row.node_list),
         "partition": lambda subject: (subject.row.partition,),

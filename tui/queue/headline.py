@@ -70,7 +70,8 @@ def describe_troubles(stale: Sequence[Stale], lost: Lost | None, now: float, los
     found = []
     if lost is not None:
         what = "no answer" if lost.present else "no daemon"
-        found.append(f"{what} for {format_age(lost_now - lost.since)}: {lost.why}; `r` tries again")
+        how = "one is starting" if lost.starting else f"{lost.why}; `r` tries again"
+        found.append(f"{what} for {format_age(lost_now - lost.since)}: {how}")
     for one in stale:
         age = "" if one.partial else f" {format_age(now - one.since)} old"
         found.append(f"{one.cluster}{age}: {one.message or 'it does not answer'}")
@@ -129,6 +130,8 @@ def explain_silence(lost: Lost | None) -> str:
     """What is said before the daemon has answered once."""
     if lost is None:
         return "asking the daemon..."
+    if lost.starting:
+        return "a daemon is starting..."
     what = "no answer" if lost.present else "the daemon does not answer"
     return f"{what}: {clean_line(lost.why)}; `r` tries again"
 

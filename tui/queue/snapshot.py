@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from overspan.bridge.client.records import QueueChanges
+from overspan.tui.ascii_text import to_ascii
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, RIGHT, QueueColumn, make_columns
 from overspan.tui.queue.headline import describe_counts, describe_troubles, explain_emptiness, write_frame, write_status
@@ -39,7 +40,10 @@ def write_snapshot(changes: QueueChanges, options: TopOptions, width: int) -> li
     lines = [_write_line(fitted.widths, line, changes.now, options.ascii) for line in shown.lines]
     empty = [[StyledText("  " + explain_emptiness(summary, keys=False), "dim")]]
     trouble = [[StyledText(choice.filter.trouble, "bad")]] if choice.filter.trouble else []
-    return [*head, *(lines or empty), *trouble]
+    written = [*head, *(lines or empty), *trouble]
+    if not options.ascii:
+        return written
+    return [[part._replace(text=to_ascii(part.text)) for part in line] for line in written]
 
 
 def join_line(parts: Sequence[StyledText], paint: Callable[[StyledText], str]) -> str:

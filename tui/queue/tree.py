@@ -1,8 +1,8 @@
 """The queue as a tree: jobs, groups above their tasks, arrays above their elements; rebuilt a family at a time.
 
-A family is a job with its tasks, or an array with its elements. A change of one job rebuilds one family and no other,
-and of an array only the lines of that job and the head; the families keep their order, and their lines, until they
-change themselves.
+A family is a job with its tasks and the further members of these, or an array with its elements. A change of one job
+rebuilds one family and no other, and where several jobs are one only the lines of that job and the head; the families
+keep their order, and their lines, until they change themselves.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Kind(enum.Enum):
     JOB = "job"
     GROUP = "group"
     TASK = "task"
+    MEMBER = "member"
     ARRAY = "array"
     ELEMENT = "element"
     WAITING = "waiting elements"
 
 
 class LineKey(NamedTuple):
-    """Which line it is, for as long as the job is known: its job, and the task or element in it."""
+    """Which line it is, for as long as the job is known: its family, and the task, member or element in it."""
 
     job: int
     kind: str
@@ -121,8 +122,10 @@ class QueueTree:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[JobRow, ...]] = {}
-        self._arrays: dict[int, dict[int, tuple[TreeNode, ...]]] = {}
-        """By array, the lines of each of its jobs: the elements, and the array itself for those that wait."""
+        self._joint: dict[int, dict[int, tuple[TreeNode, ...]]] = {}
+        """The families of several jobs, with the lines of each: elements, and the array itself for those that wait;
+        further members, and the group's own tasks.
+        """
         self._nodes: dict[int, TreeNode] = {}
         self._tally: Counter[str] = Counter()
         self._versions = itertools.count(1)
@@ -144,36 +147,59 @@ class QueueTree:
         grouped: dict[int, list[JobRow]] = {}
         for row in rows:
             grouped.setdefault(row.id, []).append(row)
-        arrays: set[int] = set()
+        joint: set[int] = set()
         for job_id in {**self._rows, **grouped} if whole else dict.fromkeys(changed):
             new, old = tuple(grouped.get(job_id, ())), self._rows.get(job_id, ())
             if new != old:
-                arrays |= self._replace(job_id, old, new)
-        for family in arrays:
-            leaves = self._arrays[family]
-            if not leaves:
-                del self._arrays[family]
-            self._set(family, _build_array(family, leaves.values(), next(self._versions)) if leaves else None)
+                joint |= self._replace(job_id, old, new)
+        for family in joint:
+            self._build(family)
 
     def _replace(self, job_id: int, old: Sequence[JobRow], new: tuple[JobRow, ...]) -> set[int]:
-        """Set a job's rows; gives the arrays that have to be built again."""
+        """Set a job's rows; gives the families of several jobs that have to be built again."""
         touched = set()
         if new:
             self._rows[job_id] = new
         else:
             del self._rows[job_id]
-        if old and (family := old[0].array_id) is not None:
-            self._arrays[family].pop(job_id)
+        former, family = (rows[0].family if rows else None for rows in (old, new))
+        if former in self._joint:
+            self._joint[former].pop(job_id)
+            touched.add(former)
+        elif former is not None and former != family:
+            self._set(former, None)
+        if family is None:
+            return touched
+        if family in self._joint or family != job_id or new[0].array_id is not None:
+            self._join(family, job_id, new)
             touched.add(family)
-        elif old and (not new or new[0].array_id is not None):
-            self._set(job_id, None)
-        if new and (family := new[0].array_id) is not None:
-            leaves = _list_elements(family, new, next(self._versions))
-            self._arrays.setdefault(family, {})[job_id] = leaves
-            touched.add(family)
-        elif new:
-            self._set(job_id, _build_job(new, next(self._versions)))
+        else:
+            self._set(family, _build_job(new, next(self._versions)))
         return touched
+
+    def _join(self, family: int, job_id: int, rows: Sequence[JobRow]) -> None:
+        """Set the lines of a job in a family of several; the first that joins finds the family's own job there."""
+        if family not in self._joint:
+            own = self._rows.get(family, ())
+            known = own and own[0].family == family
+            self._joint[family] = {family: self._make_leaves(family, own)} if known else {}
+        self._joint[family][job_id] = self._make_leaves(family, rows)
+
+    def _make_leaves(self, family: int, rows: Sequence[JobRow]) -> tuple[TreeNode, ...]:
+        version = next(self._versions)
+        return tuple(_make_leaf(family, row, version) for row in rows)
+
+    def _build(self, family: int) -> None:
+        """Build the head of a family of several jobs; one that is a single job again, or none, is no such family."""
+        jobs, own = self._joint[family], self._rows.get(family, ())
+        version = next(self._versions)
+        single = jobs.keys() == {family} and own[0].array_id is None
+        if single or not jobs:
+            del self._joint[family]
+            self._set(family, _build_job(own, version) if single else None)
+            return
+        children = sorted(itertools.chain.from_iterable(jobs.values()), key=self._place_of_node)
+        self._set(family, _build_head(family, children, version))
 
     def _set(self, family: int, node: TreeNode | None) -> None:
         old = self._nodes.pop(family, None) if node is None else self._nodes.get(family)
@@ -191,8 +217,21 @@ class QueueTree:
         if node is None or node.key == key:
             return node
         children = node.children
-        place = bisect_left(children, _place_of(key), key=_place_of_node)
+        place = bisect_left(children, self._place_of(key), key=self._place_of_node)
         return children[place] if place < len(children) and children[place].key == key else None
+
+    def _place_of(self, key: LineKey) -> tuple[bool, int, int, str]:
+        """Where a line stands below its head: tasks, each with its further members, or elements, by number; then
+        elements that wait or never ran.
+        """
+        if key.kind != "member":
+            return key.kind in ("waiting", "cancelled"), key.part, 0, key.kind
+        tasks = self._rows.get(key.job, ())
+        task = "".join(row.member_of.partition("+")[2] for row in self._rows.get(key.part, ()))
+        return False, next((row.task_offset or 0 for row in tasks if row.name == task), len(tasks)), key.part, ""
+
+    def _place_of_node(self, node: TreeNode) -> tuple[bool, int, int, str]:
+        return self._place_of(node.key)
 
     def lines(self, view: View) -> list[Line]:
         """The lines of a view; a family stays when one of its members matches, and shows those that do.
@@ -312,36 +351,32 @@ def _build_job(rows: Sequence[JobRow], version: int) -> TreeNode:
     job = rows[0].id
     if len(rows) == 1 and rows[0].task_offset is None:
         return TreeNode(head_key(job), Kind.JOB, rows[0], version)
-    ordered = sorted(rows, key=lambda row: row.task_offset or 0)
-    children = [TreeNode(LineKey(job, "task", row.task_offset or 0), Kind.TASK, row, version) for row in ordered]
-    return _head(head_key(job), Kind.GROUP, ordered[0].group or ordered[0].name, children, version)
+    return _build_head(job, [_make_leaf(job, row, version) for row in sorted(rows, key=_offset_of)], version)
 
 
-def _list_elements(array: int, rows: Sequence[JobRow], version: int) -> tuple[TreeNode, ...]:
-    """The lines of a job of an array: an element, or the array's own rows for elements that wait or never ran."""
-    found = []
-    for row in rows:
-        if row.array_index is not None:
-            found.append(TreeNode(LineKey(array, "element", row.array_index), Kind.ELEMENT, row, version))
-        else:
-            kind = "waiting" if row.state == "PENDING" else "cancelled"
-            tally = {row.state: count_indices(row.array_waiting) or 1}
-            found.append(TreeNode(LineKey(array, kind), Kind.WAITING, row, version, tally))
-    return tuple(found)
+def _offset_of(row: JobRow) -> int:
+    return row.task_offset or 0
 
 
-def _build_array(array: int, leaves: Iterable[Sequence[TreeNode]], version: int) -> TreeNode:
-    children = sorted(itertools.chain.from_iterable(leaves), key=_place_of_node)
-    return _head(head_key(array), Kind.ARRAY, children[0].row.name, children, version)
+def _make_leaf(family: int, row: JobRow, version: int) -> TreeNode:
+    """The line of a task, of a further member, of an element, or of an array's elements that wait or never ran."""
+    if row.member_of:
+        return TreeNode(LineKey(family, "member", row.id), Kind.MEMBER, row, version)
+    if row.array_id is None:
+        return TreeNode(LineKey(family, "task", _offset_of(row)), Kind.TASK, row, version)
+    if row.array_index is not None:
+        return TreeNode(LineKey(family, "element", row.array_index), Kind.ELEMENT, row, version)
+    kind = "waiting" if row.state == "PENDING" else "cancelled"
+    tally = {row.state: count_indices(row.array_waiting) or 1}
+    return TreeNode(LineKey(family, kind), Kind.WAITING, row, version, tally)
 
 
-def _place_of(key: LineKey) -> tuple[bool, int, str]:
-    """Where a line stands below its head: tasks and elements by number, then those that wait or never ran."""
-    return key.kind in ("waiting", "cancelled"), key.part, key.kind
-
-
-def _place_of_node(node: TreeNode) -> tuple[bool, int, str]:
-    return _place_of(node.key)
+def _build_head(family: int, children: Sequence[TreeNode], version: int) -> TreeNode:
+    """A group above its tasks and their further members, or an array above its elements."""
+    first = children[0].row
+    if first.array_id is not None:
+        return _head(head_key(family), Kind.ARRAY, first.name, children, version)
+    return _head(head_key(family), Kind.GROUP, first.group or first.name, children, version)
 
 
 def _head(key: LineKey, kind: Kind, name: str, children: Sequence[TreeNode], version: int) -> TreeNode:
@@ -363,9 +398,16 @@ def _head(key: LineKey, kind: Kind, name: str, children: Sequence[TreeNode], ver
         task_offset=None,
         array_index=None,
         array_waiting="",
+        member_of="",
+        members="",
         node_list=",".join(filter(None, dict.fromkeys([row.node_list for row in rows]))),
     )
-    return TreeNode(key, kind, row, version, dict(+tally), tuple(children))
+    return TreeNode(key, kind, row, version, _sort_tally(tally), tuple(children))
+
+
+def _sort_tally(tally: Counter[str]) -> dict[str, int]:
+    """The states that there are, what lives first: where there is no room, the end is cut."""
+    return {state: tally[state] for state in dict.fromkeys((*_LIVELIEST, *tally)) if tally[state] > 0}
 
 
 def _find_end(rows: Sequence[JobRow]) -> float | None:

@@ -309,6 +309,9 @@ class LineTable(ScrollView, Generic[LineT], can_focus=True, inherit_bindings=Fal
     def _make_strip(self, look: LineLook, width: int) -> Strip:
         name = "cursor" if look.on_cursor else "marked" if look.marked else ""
         over = self._overlay(name) if name else Style.null()
+        if over.reverse:
+            # What is dim on the terminal's own ground cannot be read on its foreground.
+            over += Style(dim=False)
         parts = []
         for (column, size), cell in zip(self._layout, look.cells, strict=True):
             style = self._style(cell.style or "text") + over

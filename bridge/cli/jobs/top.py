@@ -218,7 +218,9 @@ def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) 
     """Print what the screen would show, all lines of it."""
     from overspan.tui.queue.shown import ask_enough
     from overspan.tui.queue.snapshot import join_line, write_snapshot
+    from overspan.tui.terminal import read_traits
 
+    options = options._replace(ascii=options.ascii or read_traits(call.environment, sys.stdout.encoding or "").ascii)
     for trouble in options.troubles:
         say(call, trouble)
     with closing(open_source()) as source:

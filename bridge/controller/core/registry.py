@@ -24,6 +24,7 @@ KEEP_FINISHED = 2000
 NOWHERE = Written()
 """What is known of where a launch works and writes before it has a handle."""
 _NONE: Mapping[str, Written] = {}
+_NO_MEMBERS: Mapping[str, int] = {}
 WrittenOf = Callable[[str, str], Written]
 """Where a launch works and writes, by its cluster and its handle."""
 
@@ -57,6 +58,8 @@ class JobEntry:
     """The same of the launches of ended stages, by handle."""
     obstacle: str = ""
     """Why it waits where no fact of the job tells it, as the listings show it (`obstacles`)."""
+    further: Mapping[str, int] = field(default_factory=lambda: _NO_MEMBERS)
+    """How many further members of its elastic tasks have a place, by task."""
     jumped: float = 0.0
     """The total of clock jumps, in seconds, that the job's times already include."""
     unwritten: Change | None = None
@@ -223,6 +226,12 @@ class Registry:
         """Set the obstacle that the listings show for a job."""
         if entry.obstacle != obstacle:
             entry.obstacle = obstacle
+            self.redraw(entry)
+
+    def count_further(self, entry: JobEntry, further: Mapping[str, int]) -> None:
+        """Set how many further members of its elastic tasks have a place, which the listings show."""
+        if entry.further != further:
+            entry.further = further
             self.redraw(entry)
 
     def redraw(self, entry: JobEntry) -> None:

@@ -22,6 +22,7 @@ from overspan.bridge.controller.views.derived_fields import (
     work_dir,
 )
 from overspan.bridge.lifecycle.arrays import find_reason
+from overspan.bridge.lifecycle.members import elastic_of
 from overspan.bridge.lifecycle.readiness import reason_of
 from overspan.bridge.lifecycle.stages import is_carried
 from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS, USUAL, WHOLE, JobRow
@@ -192,6 +193,28 @@ def _has_named_tasks(job: Job) -> bool:
     return job.spec.group or (len(job.spec.tasks) > 1 and job.spec.tasks[0].form is Form.RUN)
 
 
+def _group(job: Job) -> str:
+    """The group's name, of its tasks and of the further members of these."""
+    if job.spec.member is not None:
+        return job.spec.member.domain
+    return job.spec.name if _has_named_tasks(job) else ""
+
+
+def _member_of(job: Job) -> str:
+    member = job.spec.member
+    return "" if member is None else f"{member.group}+{member.task}"
+
+
+def _count_members(entry: JobEntry, part: _RowPart) -> str:
+    """How many members an elastic task has on nodes, and its bounds; of a task that lives."""
+    name = part.specs[0].name
+    elastic = elastic_of(entry.job, name)
+    if elastic is None or part.offset is None or part.ended_at is not None:
+        return ""
+    own = 0 if part.state == State.PENDING.value else entry.job.spec_of(name).num_nodes
+    return f"{own + entry.further.get(name, 0)} of {elastic.least}-{elastic.most}"
+
+
 def _name(job: Job) -> str:
     return job.labels.get("name", job.spec.name)
 
@@ -210,7 +233,7 @@ def _row(entry: JobEntry, part: _RowPart) -> JobRow:
         task_offset=part.offset,
         raw_id=part.raw_id,
         name=part.name,
-        group=job.spec.name if _has_named_tasks(job) else "",
+        group=_group(job),
         user=entry.user,
         state=part.state,
         reason=part.reason,
@@ -233,6 +256,8 @@ def _row(entry: JobEntry, part: _RowPart) -> JobRow:
         paused=part.paused,
         paused_at=job.suspended_at if part.state == State.SUSPENDED.value else None,
         expected_start=job.expected_start if part.state == State.PENDING.value else None,
+        member_of=_member_of(job),
+        members=_count_members(entry, part),
         exit_code=part.exit_code,
         signal=part.signal,
         attempt=part.attempt,

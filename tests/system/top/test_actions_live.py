@@ -8,6 +8,7 @@ from tests.system.top.live_queue import LiveQueue, play_live, write_values
 from tests.system.top.top_stories import GROUP, play_shell
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.order_stories import read_notes
+from tests.unit.tui.queue_frames import read_screen
 
 from overspan.tui.detail.text_screen import TextScreen
 
@@ -130,8 +131,24 @@ def test_members_of_an_elastic_task(span: Span) -> None:
         told = await live.order(f"{group}+1", "equals_sign", "2", "enter")
         assert told == "rollout: 2 of 2 members are there or come"
         await live.until(lambda: [span.job(job)["state"] for job in span.job(group)["joined"]] == ["RUNNING"])
-        # The further member is a job of its own, in the list.
-        await live.until(lambda: live.states.get(str(span.job(group)["joined"][0])) == "RUNNING")
+        # The further member is a job of its own, below its group, behind its task, which tells how many it has.
+        member = str(span.job(group)["joined"][0])
+        await live.until(lambda: live.states.get(member) == "RUNNING")
+        family = [group, f"{group}+0", f"{group}+1", member]
+        await live.until(lambda: [line.node.ref for line in live.app.queue.table.lines] == list(map(str, family)))
+        await live.until(lambda: "2 of 1-3 members" in read_screen(live.app))
+        # It is folded, filtered, marked and ordered about as other parts are.
+        await live.go_to(member)
+        await live.pilot.press("left", "left")
+        assert list(live.states) == [str(group)] and "3 R" in read_screen(live.app)
+        await live.pilot.press("right", "slash", *"rollout-", "enter")
+        assert list(live.states) == [str(group), member]
+        await live.pilot.press("slash", "escape")
+        await live.go_to(member)
+        await live.pilot.press("space")
+        assert await live.order(group, "x", *["down"] * 7, "enter") == "signal CONT sent"
+        assert next(iter(live.app.order_log)).target == f"local:{member} rollout-1"
+        await live.pilot.press("backslash")
         told = await live.order(group, "equals_sign", *"rollout=1", "enter")
         assert told == "rollout: 1 of 1 members are there or come"
         await live.until(lambda: all(span.job(job)["ended_at"] for job in span.job(group)["joined"]))

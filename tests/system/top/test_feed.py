@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.system.conftest import Span
+from tests.unit.tui.queue_frames import read_screen
 from tests.unit.tui.stories import settle
 from textual.pilot import Pilot
 
@@ -72,8 +73,9 @@ def test_a_daemon_that_was_ended_stays_so_until_the_user_asks_for_one(span: Span
         await settle(pilot, lambda: time.time() > since + 4)
         assert not is_served(span) and len(table.lines) == 3
         await pilot.press("r")
+        await settle(pilot, lambda: "no daemon for <1m: one is starting" in read_screen(app))
         await settle(pilot, lambda: app.lost is None)
-        assert is_served(span)
+        assert is_served(span) and "no daemon" not in read_screen(app)
         assert table.current is not None and table.current.node.ref == str(jobs[0])
         assert [line.node.ref for line in table.marked] == [str(jobs[1])]
         other = await asyncio.to_thread(span.wrap, "sleep 60", "--hold")

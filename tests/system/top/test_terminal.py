@@ -150,6 +150,8 @@ def test_a_size_that_no_signal_tells_is_seen(environment: dict[str, str]) -> Non
         pytest.param({"NO_COLOR": "1"}, set(), False, id="NO_COLOR"),
         pytest.param({"NO_COLOR": "1", "COLORTERM": "truecolor"}, set(), False, id="NO_COLOR-true"),
         pytest.param({"LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"5"}, True, id="no-utf8"),
+        pytest.param({"LANG": "C"}, {"5"}, True, id="LANG=C"),
+        pytest.param({"LC_ALL": "C"}, {"5"}, True, id="LC_ALL=C"),
         pytest.param({"SSH_TTY": "/dev/pts/9", "SSH_CONNECTION": "a 1 b 2"}, {"5"}, False, id="ssh"),
     ],
 )
@@ -276,6 +278,40 @@ def test_a_daemon_that_is_killed_leaves_the_frame_with_its_age(span: Span, envir
         assert terminal.wait_end() == 0
         terminal.wait_shown(lambda screen: screen.clean, "it is not clean")
         assert terminal.restored
+
+
+HOSTILE = "[red]\x1b]0;owned\x07\x1b[?1003h\x9b2J\u202ec"
+"""What would set the title, turn the mouse on, clear the screen, colour the rest, and turn it round."""
+PRINTED = r"""printf 'out\033]52;c;b3duZWQ=\007\033[?1003h\302\2332J[red]end\n'; sleep 300"""
+
+
+def test_what_a_job_is_called_and_prints_is_no_order_to_the_terminal(span: Span, environment: dict[str, str]) -> None:
+    """TU11: in the list, the details with their tail of the log, the log, a dialog, a note and the texts."""
+    span.wrap(PRINTED, "-J", HOSTILE, "--comment", HOSTILE)
+    with open_terminal(["top", "--no-mouse"], {**environment, **own_of(span)}) as terminal:
+        terminal.wait_for("[red]?]0;", "1 R")
+        for key, text in (
+            ("d", "Submitted"),
+            ("o", "[red]end"),
+            ("q", "Submitted"),
+            ("b", "[Sent]"),
+            ("q", "Submitted"),
+            ("i", "1 watched"),
+            ("c", "Cancel this job?"),
+        ):
+            terminal.press(key)
+            terminal.wait_for(text)
+        terminal.press("\r")
+        terminal.wait_shown(lambda screen: "Cancel this job?" not in screen.text, "the dialog is still there")
+        assert "[red]?]0;owned" in terminal.read()
+        terminal.press("y")
+        terminal.wait_shown(lambda screen: any(text[:3] == "52;" for text in screen.strings), "the id was not copied")
+        # 22 is the shape of the mouse's pointer.
+        strings = [text for text in terminal.screen.strings if not text.startswith("22;")]
+        assert len(strings) == 1 and "b3duZWQ" not in strings[0] and 1003 not in terminal.screen.asked
+        assert terminal.screen.unknown == []
+        terminal.press("\x03")
+        assert terminal.wait_end() == 0
 
 
 def test_a_minute_without_news_writes_nothing(span: Span, environment: dict[str, str]) -> None:

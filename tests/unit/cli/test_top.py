@@ -190,6 +190,14 @@ def test_once_prints_plain_text(client: OneAnswer, capsys: pytest.CaptureFixture
     ]
 
 
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LANG": "POSIX"}])
+def test_once_is_ascii_where_the_locale_is(
+    locale: Mapping[str, str], client: OneAnswer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, ["--once", "--filter", "Größe"], COLUMNS="80", **locale)
+    assert out.isascii() and out.startswith("1 R  1 PD  |  slurm-a 2m old") and "/Gro?e" in out
+
+
 def test_once_says_what_could_not_be_read(client: OneAnswer, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, err = run(capsys, ["--once", "-S", "!", "--filter", "usr:ana"], COLUMNS="80")
     assert "there is no letter '!'" in err

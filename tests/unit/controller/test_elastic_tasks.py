@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, u
 
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
+from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.lifecycle.members import list_peers
+from overspan.bridge.listings.rows import CORE, rows_from_document
 from overspan.bridge.model import events
 from overspan.bridge.model.elastic import Elastic
 from overspan.bridge.model.errors import Conflict
@@ -82,6 +85,15 @@ async def settle(bench: Bench, *names: str) -> dict[str, Job]:
     return list_members(bench)
 
 
+def list_rows(bench: Bench) -> dict[str, tuple[str, str]]:
+    """Of each task and member that lives: which task it is a member of, and how many members it has."""
+    registry = bench.controller.recorder.registry
+    sent = list_queue(registry, Selection(tasks=True, extent="core"), bench.clock.now)
+    rows = rows_from_document(CORE, map(json.loads, sent))
+    assert {row.group for row in rows} == {"rl"} and {row.family for row in rows} == {GROUP}
+    return {row.name: (row.member_of, row.members) for row in rows}
+
+
 async def scale(bench: Bench, size: int | None) -> Any:
     return await bench.controller.scaling.scale(str(GROUP), "rollout", size, "ana")
 
@@ -121,6 +133,26 @@ def test_members_are_jobs_and_all_are_told_the_same_list() -> None:
         assert names == [("rollout", 0), ("rollout", 1), ("rollout", 2), ("trainer", 0)]
         assert members["rollout-2"].spec.parent == GROUP and members["rollout-2"].spec.tasks[0].num_nodes == 1
         assert [peer.task for peer in members["rollout-1"].spec.member.peers] == ["trainer", "rollout"]  # type: ignore[union-attr]
+
+    play_group(scene)
+
+
+def test_listings_tell_how_many_members_have_a_place_and_whose_they_are() -> None:
+    async def scene(bench: Bench) -> None:
+        assert list_rows(bench) == {"trainer": ("", ""), "rollout": ("", "1 of 1-4")}
+        await scale(bench, 3)
+        await wait(bench, lambda: list_members(bench).keys() == {"rollout-1", "rollout-2"})
+        first, second = (job.id for job in list_members(bench).values())
+        await start(bench, first)
+        await wait(bench, lambda: list_rows(bench)["rollout"] == ("", "2 of 1-4"))
+        assert list_rows(bench)["rollout-1"] == ("1+rollout", "")
+        await start(bench, second)
+        await wait(bench, lambda: list_rows(bench)["rollout"] == ("", "3 of 1-4"))
+        bench.cluster.tell(f"{second}.0", events.NodeEnded(bench.clock.now, "rollout", 0, 0, exit_code=3))
+        await wait(bench, lambda: list_rows(bench)["rollout"] == ("", "2 of 1-4"))
+        await bench.kill()
+        await bench.start()
+        await wait(bench, lambda: list_rows(bench)["rollout"] == ("", "2 of 1-4"))
 
     play_group(scene)
 

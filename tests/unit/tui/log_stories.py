@@ -49,14 +49,14 @@ def shown(screen: LogScreen) -> list[str]:
     return texts
 
 
-def said(screen: LogScreen, where: str = "#log-status") -> str:
+def said(screen: LogScreen, where: str = "#lines-status") -> str:
     """What a line around the log says."""
     return str(screen.query_one(where, Static).content)
 
 
 def is_asked(screen: LogScreen) -> bool:
     """Whether a prompt is open."""
-    return bool(screen.query_one("#log-ask").display)
+    return bool(screen.query_one("#lines-ask").display)
 
 
 def notices(screen: LogScreen) -> list[str]:

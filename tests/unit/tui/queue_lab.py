@@ -18,12 +18,14 @@ STALE = (
 
 
 def make_group(number: int) -> Sequence[JobRow]:
-    """A group whose reward waits for its trainer."""
+    """A group whose reward waits for its trainer, and whose rollout has two more members than it began with."""
     more: dict[str, Any] = {"group": "rl-math", "user": "ana", "cluster": "slurm-a", "partition": "gpu"}
     return [
         job(number, "trainer", task_offset=0, raw_id=number, nodes=2, node_list="gpu[01-02]", **more),
-        job(number, "rollout", task_offset=1, raw_id=number + 1, nodes=4, node_list="gpu[03-06]", **more),
+        job(number, "rollout", task_offset=1, nodes=4, node_list="gpu[03-06]", members="5 of 4-8", **more),
         job(number, "reward", "PENDING", task_offset=2, raw_id=number + 2, reason="Dependency", **more),
+        job(number + 30, "rollout-4", member_of=f"{number}+rollout", node_list="gpu07", **more),
+        job(number + 31, "rollout-5", "PENDING", member_of=f"{number}+rollout", reason="Resources", **more),
     ]
 
 

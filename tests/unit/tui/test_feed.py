@@ -105,9 +105,22 @@ def test_a_daemon_that_ended_is_not_started_again_before_the_user_wants_it(follo
     found = [script.tell(GONE), script.tell(GONE), script.tell(answer("x.1", whole=True))]
     assert True in [start for _, _, start in found]
     assert [start for _, _, start in found].count(True) == 1
-    told = [follower.hear() for _ in range(follower.told.qsize() or 1)]
-    assert told[-1].version == "x.1"
+    # It is said that one is starting, until there is an answer; here a failure comes first.
+    begun, failed, found = follower.hear(), follower.hear(), follower.hear()
+    assert begun == lost._replace(starting=True) and failed == lost._replace(unstarted=True)
+    assert found.version == "x.1"
     assert script.tell(answer("x.1")) == ("x.1", module.WAIT_SECONDS, False)
+
+
+def test_one_that_is_there_and_silent_is_not_said_to_start(follower: Follower) -> None:
+    follower.script.tell(Silent("it does not answer"))
+    assert follower.hear().present
+    follower.feed.retry()
+    for _ in range(3):
+        follower.script.tell(Silent("it does not answer"))
+    follower.script.tell(answer("1"))
+    # The second loss is of the try that might have started one.
+    assert not any(told.starting for told in iter(follower.hear, answer("1")))
 
 
 def test_a_retry_of_a_daemon_that_answers_starts_none_later(follower: Follower) -> None:

@@ -173,7 +173,7 @@ def test_groups_and_arrays_are_folded_and_orders_are_about_the_whole() -> None:
         assert refs(place) == ["8", "8_0", "8_1", "7"]
         await pilot.press("down", "space", "space")
         assert [target.ref for target in place.list_targets()] == ["8_0", "8_1"]
-        await settle(pilot, lambda: "1 CD, 1 F" in read_frame(place))
+        await settle(pilot, lambda: "1 F, 1 CD" in read_frame(place))
         await pilot.press("up", "left")
         assert refs(place) == ["8", "7"]
 

@@ -45,7 +45,7 @@ async def open_texts(app: TopApp, pilot: Pilot[int]) -> TextScreen:
 
 
 def status(screen: TextScreen) -> str:
-    return str(screen.query_one("#text-status").render())
+    return str(screen.query_one("#lines-status").render())
 
 
 def shown(screen: TextScreen) -> list[str]:
@@ -90,10 +90,10 @@ def test_what_was_not_sent_is_told_apart_and_a_refusal_is_said() -> None:
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         screen = await open_texts(app, pilot)
         await settle(pilot, lambda: "not sent yet" in status(screen))
-        assert screen.query_one("#text-status").has_class("-doubtful")
+        assert screen.query_one("#lines-status").has_class("-doubtful")
         await pilot.press("right_square_bracket")
         await settle(pilot, lambda: "Access/permission denied; job 1 is ben's" in status(screen))
-        assert screen.query_one("#text-status").has_class("-trouble") and shown(screen) == []
+        assert screen.query_one("#lines-status").has_class("-trouble") and shown(screen) == []
 
     play(source, story)
 

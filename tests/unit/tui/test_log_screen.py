@@ -162,7 +162,7 @@ def test_logs_of_a_group_are_merged_by_time_with_names() -> None:
 
     async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: shown(screen) == merged)
-        assert "all 2, output and error" in said(screen, "#log-head")
+        assert "all 2, output and error" in said(screen, "#lines-head")
         source.write("1", b"b3\n", "rollout", at=NOW + 4)
         await settle(pilot, lambda: shown(screen) == [*merged, "rollout-0 │ b3"])
         await pilot.press("right_square_bracket")
@@ -176,7 +176,7 @@ def test_logs_of_a_group_are_merged_by_time_with_names() -> None:
         await pilot.press("right_square_bracket")
         await settle(pilot, lambda: shown(screen) == [*merged[:5], "rollout-0 │ b3"])
         await pilot.press("left_square_bracket")
-        await settle(pilot, lambda: "rollout-0" in said(screen, "#log-head"))
+        await settle(pilot, lambda: "rollout-0" in said(screen, "#lines-head"))
 
     read_log(source, story)
 
@@ -188,10 +188,10 @@ def test_earlier_attempts_are_read_and_a_new_one_is_followed() -> None:
 
     async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: shown(screen) == ["second try"])
-        assert "attempt 1 of 0-1" in said(screen, "#log-head")
+        assert "attempt 1 of 0-1" in said(screen, "#lines-head")
         await pilot.press("left_curly_bracket")
         await settle(pilot, lambda: shown(screen) == ["first try"])
-        assert "attempt 0 of 0-1" in said(screen, "#log-head")
+        assert "attempt 0 of 0-1" in said(screen, "#lines-head")
         await pilot.press("left_curly_bracket")
         assert "there is no such attempt" in notices(screen)
         await pilot.press("right_curly_bracket")
@@ -420,7 +420,7 @@ def test_nothing_that_a_log_prints_reaches_the_terminal() -> None:
         await pilot.press("slash", *"x", "enter")
         await pilot.pause()
         painted = [screen.view.render_line(y).text for y in range(screen.view.size.height)]
-        texts = [*painted, said(screen), said(screen, "#log-head")]
+        texts = [*painted, said(screen), said(screen, "#lines-head")]
         assert not [
             text
             for text in texts
@@ -485,7 +485,7 @@ def test_the_screen_looks_as_it_did(size: tuple[int, int]) -> None:
         await pilot.press("slash", *"reward 0.02", "enter")
         # The line that was typed into gives its row back after the search.
         await settle(pilot, lambda: "/reward 0.02: 10 lines" in said(screen) and len(shown(screen)) == size[1] - 3)
-        lines = [said(screen, "#log-head"), *shown(screen), said(screen)]
+        lines = [said(screen, "#lines-head"), *shown(screen), said(screen)]
         compare(f"logs-{size[0]}x{size[1]}.txt", "\n".join(lines) + "\n")
 
     read_log(source, story, size)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from rich.segment import Segment
-from tests.unit.tui.fake_source import FakeSource, job
+from tests.unit.tui.fake_source import NOW, FakeSource, job
 from tests.unit.tui.frames import read_frame
 from tests.unit.tui.labs import make_lab
 from tests.unit.tui.stories import play, settle
@@ -65,6 +65,19 @@ def test_the_chosen_line_of_a_list_is_seen(colours: Colours, key: str, chosen: s
         assert not is_reversed(list(choices.render_line(1)), other)
 
     play_plain(colours, story)
+
+
+@pytest.mark.parametrize("colours", PLAIN)
+def test_nothing_dim_is_left_on_the_reversed_line(colours: Colours) -> None:
+    ended = [job(number, state="COMPLETED", ended_at=NOW) for number in (7, 8)]
+
+    async def story(app: TopApp, pilot: Pilot[int]) -> None:
+        lines = [[each for each in app.queue.table.render_line(y) if each.text.strip()] for y in (1, 2)]
+        chosen, other = ([each.style for each in line if each.style is not None] for line in lines)
+        assert chosen and all(style.reverse and not style.dim for style in chosen)
+        assert any(style.dim for style in other) and not any(style.reverse for style in other)
+
+    play_plain(colours, story, FakeSource(ended))
 
 
 @pytest.mark.parametrize("colours", PLAIN)

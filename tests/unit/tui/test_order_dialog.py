@@ -21,9 +21,9 @@ from overspan.tui.dialogs.order_dialog import OrderDialog, list_lines, word_left
 
 def test_every_target_is_named_with_its_cluster_and_state() -> None:
     targets = make_targets(job(7), *make_group(42))
-    assert list_lines(targets) == ["RUNNING    leo:7 fit", "2 R, 1 PD  slurm-a:42 rl-math"]
+    assert list_lines(targets) == ["RUNNING    leo:7 fit", "3 R, 2 PD  slurm-a:42 rl-math"]
     [array] = list_lines(make_targets(*make_array(44)))
-    assert array == "3 R, 1 F, 996 PD  k8s:44 sweep-lr"
+    assert array == "3 R, 996 PD, 1 F  k8s:44 sweep-lr"
     many = dict.fromkeys(("RUNNING", "PENDING", "FAILED", "COMPLETED", "CANCELLED"), 100)
     [line] = list_lines([make_targets(job(7))[0]._replace(tally=many)])
     assert line == "100 R, 100 PD, 100 F, 100 CD, 1…  leo:7 fit"

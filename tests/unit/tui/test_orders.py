@@ -85,7 +85,7 @@ def test_an_order_is_for_what_it_makes_sense_for() -> None:
     # A group has members in several states.
     [group] = make_targets(*make_group(42))
     assert choose_targets(find_order("hold"), [group]).chosen == (group,)
-    assert word_states(group.states) == "1 PENDING, 2 RUNNING"
+    assert word_states(group.states) == "2 PENDING, 3 RUNNING"
     assert choose_targets(find_order("throttle"), [group]).left_out == ("slurm-a:42 rl-math (group): not possible",)
 
 
@@ -94,6 +94,14 @@ def test_a_member_of_a_target_is_no_target_of_its_own() -> None:
     targets = [make_target(node) for node in (group.children[0], group, group.children[1])]
     assert [target.ref for target in choose_targets(find_order("cancel"), targets).chosen] == ["42"]
     assert [target.ref for target in choose_targets(find_order("cancel"), targets[:1]).chosen] == ["42+0"]
+
+
+def test_a_further_member_of_an_elastic_task_is_a_target_beside_its_group() -> None:
+    """It is a job of its own: what its group is told does not reach it."""
+    [group] = make_tree(*make_group(42))
+    targets = [make_target(node) for node in (group, *group.children)]
+    assert [target.ref for target in choose_targets(find_order("hold"), targets).chosen] == ["42", "73"]
+    assert choose_targets(find_order("scale"), targets).left_out[0].endswith("rollout-4 (member): not possible")
 
 
 def test_what_ended_or_went_meanwhile_is_left_out() -> None:
@@ -169,7 +177,7 @@ def test_an_order_is_sent_by_its_key(
         await settle(pilot, lambda: len(app.screen_stack) == 1)
         [entry] = app.order_log
         assert entry.target.startswith(("leo:7 fit", "k8s:44 sweep-lr")) and not entry.failed
-        assert f"{entry.target}: {entry.answer}" in read_notes(app)
+        await settle(pilot, lambda: f"{entry.target}: {entry.answer}" in read_notes(app))
 
     play(source, story)
 

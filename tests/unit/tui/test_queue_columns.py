@@ -76,7 +76,7 @@ def test_a_head_tells_how_its_members_are() -> None:
     head, *members = make_lines(list(make_array(44)), unfolded=(LineKey(44, "job"),))
     columns = make_columns(DEFAULT)
     shown = [columns[-1].show(line, NOW).text for line in (head, *members)]
-    assert shown == ["3 R, 1 F, 996 PD", "node-0", "node-1", "node-2", "(NonZeroExitCode)", "(JobArrayTaskLimit)"]
+    assert shown == ["3 R, 996 PD, 1 F", "node-0", "node-1", "node-2", "(NonZeroExitCode)", "(JobArrayTaskLimit)"]
     waiting = make_lines([make_array(44)[-1]])[0]
     assert columns[-1].show(waiting, NOW).text == "996 PD (JobArrayTaskLimit)"
     ids = [columns[0].show(line, NOW).text for line in (head, *members)]

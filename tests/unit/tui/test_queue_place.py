@@ -112,14 +112,14 @@ def test_heads_fold_and_unfold_and_members_go_to_their_head() -> None:
         await press(pilot, "end", "up")
         assert current(app) == "42" and refs(app) == ["42", "1"]
         await press(pilot, "enter")
-        assert refs(app) == ["42", "42+0", "42+1", "42+2", "1"]
+        assert refs(app) == ["42", "42+0", "42+1", "72", "73", "42+2", "1"]
         await press(pilot, "down", "down", "left")
         assert current(app) == "42"
-        assert len(refs(app)) == 5
+        assert len(refs(app)) == 7
         await press(pilot, "left")
         assert refs(app) == ["42", "1"]
         await press(pilot, "left", "right")
-        assert len(refs(app)) == 5
+        assert len(refs(app)) == 7
         await press(pilot, "down", "asterisk")
         assert refs(app) == ["42", "1"]
         assert current(app) == "42"

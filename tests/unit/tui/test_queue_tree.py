@@ -36,6 +36,10 @@ def task(number: int, offset: int, name: str, state: str = "RUNNING") -> JobRow:
     return job(number, name, state, task_offset=offset, group="rlhf")
 
 
+def member(number: int, group: int, task: str, state: str = "RUNNING") -> JobRow:
+    return job(number, f"{task}-{number}", state, member_of=f"{group}+{task}", group="rlhf")
+
+
 def show(lines: Sequence[Line]) -> list[str]:
     """A line each: the depth, the id, the state, the tally."""
     shown = []
@@ -80,6 +84,24 @@ def test_groups_and_arrays_are_heads_with_tallies() -> None:
     ]
 
 
+def test_a_tally_begins_with_what_lives_and_then_what_failed() -> None:
+    tree = QueueTree()
+    states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "RUNNING", "STRANGE", "COMPLETED")
+    tree.apply(
+        [*(element(11 + each, 10, each, state) for each, state in enumerate(states)), waiting(10, "20-29")], whole=True
+    )
+    head = tree.find(LineKey(10, "job"))
+    assert head is not None and list(head.tally.items()) == [
+        ("RUNNING", 1),
+        ("PENDING", 10),
+        ("FAILED", 1),
+        ("TIMEOUT", 1),
+        ("CANCELLED", 1),
+        ("COMPLETED", 2),
+        ("STRANGE", 1),
+    ]
+
+
 def test_a_head_sums_up_its_members() -> None:
     tree = QueueTree()
     ended = element(12, 10, 1, "COMPLETED", ended_at=NOW, node_list="n2")
@@ -91,6 +113,37 @@ def test_a_head_sums_up_its_members() -> None:
     tree.apply([ended._replace(id=11, array_index=0, ended_at=NOW - 5)], [11, 13])
     head = tree.find(LineKey(10, "job"))
     assert head is not None and head.over and head.row.ended_at == NOW
+
+
+def test_further_members_stand_below_their_group_behind_their_task() -> None:
+    tree = QueueTree()
+    rows = [member(8, 2, "rollout", "PENDING"), task(2, 0, "trainer"), task(2, 1, "rollout"), task(2, 2, "reward")]
+    tree.apply([*rows, job(1), member(7, 2, "rollout")], whole=True)
+    view = View(ALL, lambda row: row.id, unfolded={LineKey(2, "job")}, choice=1)
+    assert show(tree.lines(view)) == [
+        "1 RUNNING",
+        "-2 RUNNING 1PE 4RU",
+        "  2+0 RUNNING",
+        "  2+1 RUNNING",
+        "  7 RUNNING",
+        "  8 PENDING",
+        "  2+2 RUNNING last",
+    ]
+    assert tree.count_states() == {"RUNNING": 5, "PENDING": 1}
+    assert [line.node.row.name for line in tree.lines(view)[1:5]] == ["rlhf", "trainer", "rollout", "rollout-7"]
+    assert show(tree.lines(view._replace(filter=read_filter("rollout-"), choice=2)))[1:] == [
+        "  7 RUNNING",
+        "  8 PENDING last",
+    ]
+    # The group without them is what it was before, and they without it have its name and its number.
+    head, first = tree.find(LineKey(2, "job")), tree.find(LineKey(2, "task", 0))
+    tree.apply([], [7])
+    assert tree.find(LineKey(2, "member", 7)) is None and tree.find(LineKey(2, "task", 0)) is first
+    tree.apply([], [8])
+    assert tree.find(LineKey(2, "job")) != head and show(tree.lines(view))[1] == "-2 RUNNING 3RU"
+    tree.apply([member(7, 2, "rollout")], [7, 2])
+    assert show(tree.lines(view))[1:] == ["-2 RUNNING 1RU", "  7 RUNNING last"]
+    assert tree.lines(view)[1].node.row.name == "rlhf"
 
 
 def test_a_cancelled_array_shows_what_never_ran() -> None:
@@ -168,13 +221,17 @@ def test_indices_are_counted(text: str, count: int) -> None:
 
 
 def draw_rows(kind: int, number: int, pick: random.Random) -> tuple[JobRow, ...]:
-    """Rows that a job may have: numbers below 10 are single jobs or groups, 10 and 20 arrays, 11-19 elements of 10."""
+    """Rows that a job may have: numbers below 10 are single jobs or groups, 10 and 20 arrays, 11-19 elements of 10,
+    31-39 further members of groups 1-9.
+    """
     state, name = pick.choice(STATES), pick.choice(("fit", "eval"))
     ended = NOW - pick.randrange(120) if state in ("COMPLETED", "FAILED") else None
     if kind == 0:
         return ()
     if number % 10 == 0:
         return (waiting(number, pick.choice(("20", "20-29", "30-39%2"))),)
+    if number > 30:
+        return (member(number, number - 30, f"{name}0", state)._replace(ended_at=ended),)
     if number > 10:
         return (element(number, number // 10 * 10, number % 10, state, ended_at=ended),)
     if kind == 1:
@@ -191,7 +248,7 @@ def _plain_node(node: TreeNode) -> tuple[Any, ...]:
     return node.key, node.kind, node.row, dict(node.tally), tuple(map(_plain_node, node.children))
 
 
-NUMBERS = (*range(1, 7), 10, 11, 12, 13, 20, 21, 22)
+NUMBERS = (*range(1, 7), 10, 11, 12, 13, 20, 21, 22, 31, 32, 33)
 CHANGES = st.lists(st.tuples(st.sampled_from(NUMBERS), st.integers(0, 2)), max_size=5)
 VIEWS = st.fixed_dictionaries(
     {
@@ -225,6 +282,7 @@ def test_a_tree_that_was_changed_is_the_tree_that_is_built_anew(
         assert tree.count(view) == fresh.count(view) == sum(not line.depth for line in lines)
         assert all(tree.find(line.key) is line.node for line in lines)
         assert all(tree.find(LineKey(number, "element", 99)) is None for number in NUMBERS)
+        assert all(tree.find(child.key) is child for node in tree for child in node.children)
         assert {node.key for node in tree} == {node.key for node in fresh}
 
 

@@ -35,10 +35,10 @@ def test_members_are_those_that_match_and_the_name_of_the_whole_matches_all() ->
     choice = make_choice(TopOptions(filter="state:r"))
     shown = show_queue(TREE, choice, Folding(unfolded=True), clock)
     refs = [line.node.ref for line in shown.lines]
-    assert refs == ["4900", "4900_0", "4900_1", "4900_2", "4820", "4815", "4815+0", "4815+1"]
-    assert [line.last for line in shown.lines] == [False, False, False, True, False, False, False, True]
+    assert refs == ["4900", "4900_0", "4900_1", "4900_2", "4820", "4815", "4815+0", "4815+1", "4845"]
+    assert [line.last for line in shown.lines] == [False, False, False, True, False, False, False, False, True]
     named = show_queue(TREE, choice._replace(filter=read_filter("name:rl-math")), Folding(unfolded=True), clock)
-    assert [line.node.ref for line in named.lines] == ["4815", "4815+0", "4815+1", "4815+2"]
+    assert [line.node.ref for line in named.lines] == ["4815", "4815+0", "4815+1", "4845", "4846", "4815+2"]
 
 
 def test_owners_limit_what_is_shown() -> None:
@@ -87,8 +87,8 @@ def test_the_time_of_an_array_that_lives_goes_on() -> None:
 
 def test_counts_are_those_of_what_can_be_shown() -> None:
     assert count_shown(TREE, False, NOW) == {
-        "RUNNING": 6,
-        "PENDING": 999,
+        "RUNNING": 7,
+        "PENDING": 1000,
         "SUSPENDED": 1,
         "FAILED": 1,
         "CANCELLED": 1,

@@ -11,7 +11,8 @@ from rich.style import Style
 from textual.color import Color
 
 from overspan.bridge.client.terminal_texts import UNSAFE
-from overspan.tui.line_filter import LineGuard, to_ascii
+from overspan.tui.ascii_text import to_ascii
+from overspan.tui.line_filter import LineGuard
 from overspan.tui.terminal import Colours, TerminalTraits, prepare_environment, read_traits
 from overspan.tui.themes import NAMES, SHORT, check_theme, find_theme
 
@@ -49,6 +50,26 @@ def test_colours(environment: dict[str, str], colours: Colours) -> None:
 )
 def test_characters(name: str, encoding: str, plain: bool) -> None:
     assert read_traits({"TERM": name}, encoding).ascii is plain
+
+
+@pytest.mark.parametrize(
+    ("locale", "plain"),
+    [
+        ({}, False),
+        ({"LANG": "C"}, True),
+        ({"LANG": "POSIX"}, True),
+        ({"LANG": "C.UTF-8"}, False),
+        ({"LC_ALL": "C", "LANG": "de_DE.UTF-8"}, True),
+        ({"LC_ALL": "de_DE.UTF-8", "LANG": "C"}, False),
+        ({"LC_CTYPE": "de_DE.UTF-8", "LANG": "C"}, False),
+        ({"LC_CTYPE": "C", "LANG": "de_DE.UTF-8"}, True),
+        # What Python makes of LANG=C.
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, True),
+        ({"LC_ALL": "", "LC_CTYPE": "C.UTF-8"}, False),
+    ],
+)
+def test_the_locale_c_is_ascii(locale: dict[str, str], plain: bool) -> None:
+    assert read_traits({**XTERM, **locale}, "utf-8").ascii is plain
 
 
 def test_a_slow_line_is_painted_less_often() -> None:

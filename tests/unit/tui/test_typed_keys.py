@@ -56,7 +56,7 @@ def test_a_command_of_the_palette_is_typed_ahead_and_what_is_behind_it_goes_wher
         await settle(pilot, lambda: isinstance(app.place, HistoryPlace) and app.place.reverse)
         assert app.query_one(HistoryPlace).filter.source == "since:3h"
         send(app, "1:help\n\x1b:")
-        await settle(pilot, lambda: isinstance(app.screen, Palette))
+        await settle(pilot, lambda: isinstance(app.screen, Palette) and app.screen.found)
         assert app.place is app.queue and not any(isinstance(each, HelpScreen) for each in app.screen_stack)
 
     play(make_source(), story)

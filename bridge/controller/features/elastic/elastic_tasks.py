@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -135,6 +136,12 @@ class ElasticTasks:
         joined = sum(not each.leaves for each in self._list_joined(job_id, name))
         return wanted_size(entry.job, name) + extra, entry.job.spec_of(name).num_nodes + joined
 
+    def _count_further(self, entry: JobEntry) -> None:
+        """Tell the listings how many further members are on nodes."""
+        others = map(self.recorder.registry.get, self.joined.members(entry.job.id))
+        members = [other.job.spec.member for other in others if other is not None and other.job.granted_at is not None]
+        self.recorder.registry.count_further(entry, Counter(member.task for member in members if member is not None))
+
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def _wake(self, group: int) -> None:
@@ -154,6 +161,8 @@ class ElasticTasks:
             self._locks.pop(group, None)
             self.recorder.timers.drop(f"elastic:{group}")
             return
+        # Before anything that may have to wait for a cluster.
+        self._count_further(entry)
         async with self._locks.setdefault(group, asyncio.Lock()):
             watch = await self._open(entry)
             try:

@@ -14,6 +14,7 @@ from overspan.bridge.client.messages import CancelOrder, StreamKey
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
+from overspan.bridge.model.ids import parse_array
 from overspan.tui.demo.source import DemoSource
 from overspan.tui.source import Source
 
@@ -161,8 +162,24 @@ def test_only_the_failed_elements_of_an_array_are_submitted_again(source: DemoSo
     again = source.resubmit(array, failed=True)
     rows = [row for row in source.queue_changes().rows if row.array_id == again.id]
     begun = {row.array_index for row in rows if row.array_index is not None}
-    waiting = {int(index) for row in rows for index in row.array_waiting.partition("%")[0].split(",") if index}
+    waiting = {index for row in rows if row.array_waiting for index in parse_array(row.array_waiting).indices()}
     assert failed and begun | waiting == {row.array_index for row in failed}
+
+
+def test_an_elastic_task_is_scaled_and_its_members_end_with_the_group(source: DemoSource, clock: Clock) -> None:
+    group = find(source, group="rl-math", name="rollout")
+    assert group.members == "4 of 2-6" and source.show(str(group.id))["tasks"][1]["elastic"]["wanted"] == 4
+    with pytest.raises(InvalidRequest, match="rollout has 2 to 6 members, and 7 is asked for"):
+        source.scale(str(group.id), "rollout", 7)
+    told = source.scale(group.ref, "", 3)
+    assert (told["wanted"], told["present"]) == (3, 3)
+    clock.now += 10
+    assert find(source, name="rollout").members == "3 of 2-6"
+    assert state_of(source, str(find(source, name="rollout-3").id)) == "COMPLETED"
+    assert [row.family for row in source.queue_changes().rows if row.member_of] == [group.id, group.id]
+    source.cancel(CancelOrder((str(group.id),)))
+    clock.now += 10
+    assert state_of(source, str(find(source, name="rollout-2").id)) == "CANCELLED"
 
 
 def test_a_restart_of_one_task_leaves_the_others_alone(source: DemoSource) -> None:
