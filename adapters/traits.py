@@ -57,6 +57,8 @@ class Traits:
 
     this_machine: bool = False
     """Launches run on the daemon's machine and see its files; a job gets all it needs at once."""
+    stateless: bool = False
+    """It knows of launches by the store alone: a submission whose answer is not stored has had no effect."""
     follows_cursors: bool = False
     """`observe` is given the daemon's own `Cursors`, of which it may ask for the changes, and keeps none of it."""
     warm_nodes: bool = False

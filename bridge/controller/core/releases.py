@@ -1,7 +1,7 @@
 """Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Cleanup`).
 
 An adapter gets the launches that are still wanted and removes the others, so leftovers of an earlier daemon go too. The
-store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster.
+store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster. Pools need no mark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 
 from overspan.adapters.abilities import Cleanup
+from overspan.adapters.installed import POOL
 from overspan.bridge.controller.core.across.projection import list_handles
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
@@ -52,7 +53,7 @@ class LaunchReleases:
     async def start(self) -> None:
         """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
         for cluster in self.clusters:
-            if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
+            if _is_stateless(cluster) or await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
         for entry in self.recorder.registry:
@@ -71,7 +72,8 @@ class LaunchReleases:
         for single in self.clusters.list_single(name):
             cluster = self.clusters.get(single)
             if single not in self._noted and isinstance(cluster.adapter, Cleanup):
-                await self.recorder.repository.set_meta(_key(single), _OWED)
+                if not _is_stateless(cluster):
+                    await self.recorder.repository.set_meta(_key(single), _OWED)
                 self._noted.add(single)
             self._sending[single] += 1
 
@@ -155,6 +157,7 @@ class LaunchReleases:
         self._leaving[cluster.name] -= leaving
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
+        idle = idle and not _is_stateless(cluster)
         if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
@@ -188,6 +191,11 @@ class LaunchReleases:
         joined = {*registry.watched_clusters(), *(key[0] for key in outbox.queue_keys() if key[1] == SUBMIT)}
         places = [place for place in joined if name in self.clusters.list_single(place)]
         return any(registry.watched(place) or outbox.of_queue((place, SUBMIT)) for place in places)
+
+
+def _is_stateless(cluster: Cluster) -> bool:
+    """Whether leftovers need no mark in the store: there is nothing to contact."""
+    return cluster.config.kind == POOL
 
 
 def _key(cluster: str) -> str:
