@@ -377,7 +377,7 @@ class PoolCluster:
             task=job.spec.tasks[0].name,
             rank=rank_job(job),
             nice=job.nice,
-            request=read_request(job),
+            request=self._queue.share(read_request(job)),
             since=time.time(),
             held=job.held,
             token=launch.token,
@@ -429,7 +429,7 @@ class PoolCluster:
         event: Event | None = interpret(launch, order.event)
         if event is None or order.token in launch.tokens:
             return
-        launch.tokens[order.token] = 0
+        launch.note_token(order.token, 0)
         self._take_back(launch)
         launch.note(event)
         if isinstance(event, SetTime):
