@@ -1,7 +1,7 @@
 """Reconciliation of ended launches: has clusters remove what these have left there (adapters with `Cleanup`).
 
 An adapter gets the launches that are still wanted and removes the others, so leftovers of an earlier daemon go too. The
-store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster. Pools need no mark.
+store marks each cluster that may have leftovers, so that a start without jobs contacts no cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections import Counter, defaultdict
 
 from overspan.adapters.abilities import Cleanup
-from overspan.adapters.installed import POOL
 from overspan.bridge.controller.core.across.projection import list_handles
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
@@ -53,7 +52,7 @@ class LaunchReleases:
     async def start(self) -> None:
         """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
         for cluster in self.clusters:
-            if _is_stateless(cluster) or await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
+            if await self.recorder.repository.meta(_key(cluster.name)) == _OWED:
                 self._noted.add(cluster.name)
                 self._wake(cluster.name)
         for entry in self.recorder.registry:
@@ -71,9 +70,8 @@ class LaunchReleases:
         """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         for single in self.clusters.list_single(name):
             cluster = self.clusters.get(single)
-            if single not in self._noted and isinstance(cluster.adapter, Cleanup):
-                if not _is_stateless(cluster):
-                    await self.recorder.repository.set_meta(_key(single), _OWED)
+            if single not in self._noted and isinstance(cluster.adapter, Cleanup) and not self._is_stateless(single):
+                await self.recorder.repository.set_meta(_key(single), _OWED)
                 self._noted.add(single)
             self._sending[single] += 1
 
@@ -81,7 +79,7 @@ class LaunchReleases:
         """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
         for single in self.clusters.list_single(name):
             self._sending[single] -= 1
-            if overtaken and single in self._noted:
+            if overtaken and self._may_have_leftovers(single):
                 self._wake(single)
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
@@ -95,14 +93,23 @@ class LaunchReleases:
         if entry.job.launch != before.launch and any(task.live for task in before.tasks):
             self._note_leaving(entry)
         singles = {single for name in left for single in self.clusters.list_single(name)}
-        for name in sorted(singles & self._noted):
-            self._wake(name)
+        for name in sorted(singles):
+            if self._may_have_leftovers(name):
+                self._wake(name)
 
     def _note_leaving(self, entry: JobEntry) -> None:
         singles = self.clusters.list_single(entry.cluster)
         if len(singles) > 1:
             for name in self._noted.intersection(singles):
                 self._leaving[name].add(entry.job.id)
+
+    def _may_have_leftovers(self, name: str) -> bool:
+        return name in self._noted or self._is_stateless(name)
+
+    def _is_stateless(self, name: str) -> bool:
+        """Whether what ends there needs no mark in the store: the next daemon's adapter begins without it."""
+        cluster = self.clusters.find(name)
+        return cluster is not None and cluster.opened and cluster.traits.stateless
 
     def is_leaving(self, job_id: int, cluster: str) -> bool:
         """Whether a part of a lost launch may still run on one of the clusters of a group across."""
@@ -157,8 +164,7 @@ class LaunchReleases:
         self._leaving[cluster.name] -= leaving
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
-        idle = idle and not _is_stateless(cluster)
-        if idle and not busy and not self._is_busy(cluster.name):
+        if idle and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
 
@@ -191,11 +197,6 @@ class LaunchReleases:
         joined = {*registry.watched_clusters(), *(key[0] for key in outbox.queue_keys() if key[1] == SUBMIT)}
         places = [place for place in joined if name in self.clusters.list_single(place)]
         return any(registry.watched(place) or outbox.of_queue((place, SUBMIT)) for place in places)
-
-
-def _is_stateless(cluster: Cluster) -> bool:
-    """Whether leftovers need no mark in the store: there is nothing to contact."""
-    return cluster.config.kind == POOL
 
 
 def _key(cluster: str) -> str:
