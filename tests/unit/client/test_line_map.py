@@ -103,6 +103,24 @@ def test_jobs_that_tell_nothing_are_tried_thrice_for_each_line(tmp_path: Path) -
     assert "ended as FAILED: noise" in json.loads(work.failures.read_text().splitlines()[0])["error"]
 
 
+def test_lines_that_failed_are_tried_again_where_that_is_asked_for(tmp_path: Path) -> None:
+    client = FakeClient()
+    client.die_after, client.states = dict.fromkeys((1, 3, 4), 1), dict.fromkeys((1, 3, 4, 5), "FAILED")
+    client.die_after[5] = 1
+    with make_map(tmp_path, client) as work:
+        # One line of the first chunk is told by no job.
+        assert work.run() == (4, 4, 1)
+    sent = len(client.sent)
+    with make_map(tmp_path, client) as again:
+        assert again.run() == (4, 4, 1) and len(client.sent) == sent
+    with make_map(tmp_path, client, again=True) as once_more:
+        assert once_more.progress == (4, 3, 0)
+    # It was killed before it sent a job: no earlier one is asked what it has told already.
+    with make_map(tmp_path, client) as last:
+        assert last.run() == (4, 4, 0) and len(client.sent) == sent + 1
+    assert last.results.read_text() == "r0\nr1\nr2\nr3\n" and last.list_results() == ["r0", "r1", "r2", "r3"]
+
+
 def test_a_cancelled_job_ends_the_map_and_what_is_done_is_kept(tmp_path: Path) -> None:
     client = FakeClient()
     client.die_after, client.states = {1: 1}, {1: "CANCELLED"}
