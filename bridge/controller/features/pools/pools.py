@@ -7,6 +7,7 @@ that died in between goes on where it was.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import time
@@ -235,7 +236,9 @@ class Pools:
             return
         if end is not None:
             entry.ends[worker] = end
-            entry.longest = int(end - (found.job.granted_at or self.recorder.clock()))
+            left = end - (found.job.granted_at or self.recorder.clock())
+            # Limits of clusters are whole minutes, and its start may be known a moment late.
+            entry.longest = 60 * math.ceil(left / 60)
 
     async def keep_output(self, piece: OutputPiece) -> bool:
         """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
