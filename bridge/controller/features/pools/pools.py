@@ -126,26 +126,37 @@ class Pools:
         spec = self._read(submission)
         self._check_reach(spec.worker)
         await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
-        entry = self._pools.get(name)
-        if entry is None:
-            facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
-            stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
-            entry = self._open(stored, spec)
-            if not await self.recorder.repository.keep_pool(stored):
-                await self.clusters.remove_pool(name)
-                raise Conflict(_CHANGED, remedy="try again")
-            self._pools[name] = entry
-        else:
-            async with entry.lock:
-                same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
-                facts = _resize(entry.facts, spec.size)
-                facts = replace(facts, generation=facts.generation + (not same))
-                await self._keep(entry, facts, encode(replace(submission, token="")))
-                entry.spec = spec
-                entry.longest = entry.longest if same else None
+        entry = await self._change(name, spec, submission) or await self._make(name, spec, submission)
         self._declare(entry)
         await self._look(name)
         return self.describe(name)[0], spec.worker.notes
+
+    async def _change(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry | None:
+        """Change the pool of that name; None where there is none, be it that its end was waited for."""
+        entry = self._pools.get(name)
+        if entry is None:
+            return None
+        async with entry.lock:
+            if self._pools.get(name) is not entry:
+                return None
+            same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
+            facts = _resize(entry.facts, spec.size)
+            facts = replace(facts, generation=facts.generation + (not same))
+            await self._keep(entry, facts, encode(replace(submission, token="")))
+            entry.spec = spec
+            entry.longest = entry.longest if same else None
+        return entry
+
+    async def _make(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry:
+        """Make a pool. Raises Conflict where somebody else has made it meanwhile."""
+        facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
+        stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
+        entry = self._open(stored, spec)
+        if not await self.recorder.repository.keep_pool(stored):
+            await self.clusters.remove_pool(name)
+            raise Conflict(_CHANGED, remedy="try again")
+        self._pools[name] = entry
+        return entry
 
     def _list_clusters(self, worker: JobSpec) -> list[Cluster]:
         """The clusters that may have a worker."""
