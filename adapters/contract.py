@@ -73,11 +73,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The launch exists on the cluster: `handle` names it from now on, `native_id` is the cluster's own name for it."""
+    """The launch exists on the cluster: `handle` names it from now on, `native_id` is the cluster's own name for it.
+
+    `report` is the launch's first one, where there is something to tell already: it is stored with the acceptance.
+    """
 
     token: str
     handle: str
     native_id: str = ""
+    report: Report | None = None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ class Traits:
 
     this_machine: bool = False
     """Launches run on the daemon's machine and see its files; a job gets all it needs at once."""
+    stateless: bool = False
+    """It knows of launches by the store alone: a submission whose answer is not stored has had no effect."""
     follows_cursors: bool = False
     """`observe` is given the daemon's own `Cursors`, of which it may ask for the changes, and keeps none of it."""
     warm_nodes: bool = False
@@ -113,6 +115,11 @@ class Traits:
     """The longest wall time, in seconds, that a running launch's task can be given; it gives None for any.
 
     For clusters where the objects of a launch have a fixed end. Takes handle and task; asks the cluster.
+    """
+    find_end: Callable[[str], Awaitable[float | None]] | None = None
+    """When the cluster will end a running launch by a limit of its own, by its handle, in the cluster's time.
+
+    It gives None for never, and where that is not known. Asks the cluster.
     """
     find_last_number: Callable[[], int] | None = None
     """The highest id of a job that has left anything there, where launches go by job ids; it gives 0 for none."""

@@ -99,17 +99,19 @@ def _submit(span: Installation, count: int) -> None:
 def _time_waiting(span: Installation, client: Client) -> list[Row]:
     """The daemon's processor while many jobs wait for a worker that is busy."""
     client.submit(JOB.format(pool="one", run="sleep 600"))
+    empty = proportional_memory([_find_daemon(span)])
     shares = [threading.Thread(target=_submit, args=(span, WAITING // 8)) for _ in range(8)]
     for share in shares:
         share.start()
     for share in shares:
         share.join()
-    few = _watch_idle(span)
+    few, one = _watch_idle(span), (proportional_memory([_find_daemon(span)]) - empty) / WAITING * 1024
     text = JOB.format(pool="one", run="true").replace("-o", f"-a 1-{ELEMENTS} -o")
     client.submit(text)
     many, memory = _watch_idle(span), proportional_memory([_find_daemon(span)])
     return [
         Row("1,000 jobs that wait in a pool: the daemon's processor", few, Bar(starts=20), "% of a core"),
+        Row("a job that waits in a pool: the daemon's memory (PSS)", one, Bar(size=4), "KB"),
         Row("and 100,000 elements of an array: the daemon's processor", many, Bar(starts=14), "% of a core"),
         Row("and 100,000 elements of an array: the daemon's memory (PSS)", memory, Bar(size=200), "MB"),
     ]

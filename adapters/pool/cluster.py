@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerMessage
@@ -79,6 +80,7 @@ class PoolCluster:
         self._root = os.path.abspath(config.state)
         self.traits = Traits(
             warm_nodes=True,
+            stateless=True,
             follows_cursors=True,
             find_last_number=lambda: find_last_job(self._root),
             forget=self._forget,
@@ -103,11 +105,11 @@ class PoolCluster:
     # --- the contract -------------------------------------------------------------------------------------------------
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
-        """Put each launch in the queue."""
+        """Put each launch in the queue; one that has a worker at once is told with its lease."""
         self._open()
         answers = [self._take(launch) for launch in launches]
         self._schedule()
-        return answers
+        return [self._tell_lease(answer) if isinstance(answer, Accepted) else answer for answer in answers]
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """What has happened to the launches in `since`, behind their cursors."""
@@ -375,7 +377,7 @@ class PoolCluster:
             task=job.spec.tasks[0].name,
             rank=rank_job(job),
             nice=job.nice,
-            request=read_request(job),
+            request=self._queue.share(read_request(job)),
             since=time.time(),
             held=job.held,
             token=launch.token,
@@ -391,6 +393,15 @@ class PoolCluster:
                 return Refusal(launch.token, refusal)
             self._enter(self._make_launch(launch))
         return Accepted(launch.token, handle, handle)
+
+    def _tell_lease(self, answer: Accepted) -> Accepted:
+        """The answer with the lease that the launch was given meanwhile."""
+        launch = self._launches[answer.handle]
+        if not launch.worker or launch.told_grant:
+            return answer
+        events, cursor = project(launch, "", self._life, time.time())
+        launch.told_grant = True
+        return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.node))
 
     def _enter(self, launch: PoolLaunch) -> None:
         self._launches[launch.handle] = launch
@@ -418,7 +429,7 @@ class PoolCluster:
         event: Event | None = interpret(launch, order.event)
         if event is None or order.token in launch.tokens:
             return
-        launch.tokens[order.token] = 0
+        launch.note_token(order.token, 0)
         self._take_back(launch)
         launch.note(event)
         if isinstance(event, SetTime):

@@ -43,6 +43,7 @@ class PoolQueue:
 
     def __init__(self) -> None:
         self._lines: dict[WorkerRequest, list[tuple[Rank, str]]] = {}
+        self._requests: dict[WorkerRequest, WorkerRequest] = {}
         self._launches: dict[str, QueuedLaunch] = {}
 
     def __len__(self) -> int:
@@ -54,10 +55,15 @@ class PoolQueue:
     def __iter__(self) -> Iterator[QueuedLaunch]:
         return iter(self._launches.values())
 
+    def share(self, request: WorkerRequest) -> WorkerRequest:
+        """The same request as those have it that wait already, so that many launches of one kind keep one."""
+        return self._requests.get(request, request)
+
     def add(self, launch: QueuedLaunch) -> None:
         """Add a launch, or move it to another place."""
         self.remove(launch.handle)
         self._launches[launch.handle] = launch
+        self._requests.setdefault(launch.request, launch.request)
         insort(self._lines.setdefault(launch.request, []), (launch.rank, launch.handle))
 
     def remove(self, handle: str) -> QueuedLaunch | None:
@@ -67,7 +73,7 @@ class PoolQueue:
             line = self._lines[launch.request]
             del line[bisect_left(line, (launch.rank, handle))]
             if not line:
-                del self._lines[launch.request]
+                del self._lines[launch.request], self._requests[launch.request]
         return launch
 
     def lines(self) -> list[list[tuple[Rank, str]]]:

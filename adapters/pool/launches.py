@@ -10,8 +10,9 @@ A cursor is `q:LIFE:COUNT` behind so many events of a launch that waits, where L
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from overspan.adapters.bookings import Booking
@@ -49,9 +50,14 @@ class LeaseCursor(NamedTuple):
     offset: int
 
 
-@dataclass
+_UNTOLD: tuple[Event, ...] = ()
+_NO_ORDERS: tuple[Line, ...] = ()
+_NO_TOKENS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(slots=True)
 class PoolLaunch:
-    """A launch of the pool, until its end is stored."""
+    """A launch of the pool, until its end is stored. One that waits is small: there may be 100,000."""
 
     handle: str
     job: int
@@ -63,7 +69,7 @@ class PoolLaunch:
     since: float
     held: bool = False
     reason: str = "None"
-    told: list[Event] = field(default_factory=list)
+    told: tuple[Event, ...] = _UNTOLD
     """What happened to it while it waited."""
     token: str = ""
     worker: str = ""
@@ -78,9 +84,9 @@ class PoolLaunch:
     base: int = 0
     """The offset of `journal`: what is before it is stored."""
     journal: bytes = b""
-    orders: list[Line] = field(default_factory=list)
+    orders: tuple[Line, ...] = _NO_ORDERS
     """What this daemon has ordered since the lease."""
-    tokens: dict[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=lambda: _NO_TOKENS)
     """The number of the order of each token, among these."""
     order_base: int | None = None
     """How many orders of earlier daemons the worker has; None until it has said so."""
@@ -125,8 +131,12 @@ class PoolLaunch:
     def add_order(self, token: str, event: Event) -> None:
         """Order something of the worker, once for each token."""
         if token not in self.tokens:
-            self.orders.append({"token": token, "event": event_to_document(event)})
-            self.tokens[token] = len(self.orders)
+            self.orders += ({"token": token, "event": event_to_document(event)},)
+            self.note_token(token, len(self.orders))
+
+    def note_token(self, token: str, number: int) -> None:
+        """Note the number of an order, 0 for one that was carried out here."""
+        self.tokens = {**self.tokens, token: number}
 
     def note_obeyed(self, count: int) -> None:
         """Note how many orders the worker has, those of earlier daemons included."""
@@ -146,7 +156,7 @@ class PoolLaunch:
 
     def note(self, event: Event) -> None:
         """Apply an event to a launch that waits."""
-        self.told.append(event)
+        self.told += (event,)
         if isinstance(event, Hold):
             self.held = True
         elif isinstance(event, Release):

@@ -56,12 +56,12 @@ from overspan.adapters.slurm.files.cache import SlurmCache
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
-from overspan.adapters.slurm.groups.handles import find_decider, parse_group
+from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
 from overspan.adapters.slurm.groups.other_members import tell_members
 from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.groups.submission import PartSubmitter
-from overspan.adapters.slurm.handles import is_handle
+from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
@@ -144,6 +144,7 @@ class SlurmCluster:
             waits_for=self.waits_for,
             find_written=self.find_written,
             remote_python=self.remote_python if isinstance(self.transport, OpenSsh) else None,
+            find_end=self.find_end,
             login=self.login,
             find_job=self.find_job,
             mount_modes=_MOUNT_MODES if self._settings.shared_root else frozenset(),
@@ -401,6 +402,15 @@ class SlurmCluster:
         """What to run on the user's terminal for a step in an allocation."""
         self._check_open()
         return await NativeSteps(self._queries, self.transport, self._settings, self._root).prepare(request)
+
+    async def find_end(self, handle: str) -> float | None:
+        """When Slurm will end a running launch: by its own `--time`, else by its partition's default or MaxTime."""
+        self._check_open()
+        parsed = parse_any(handle)
+        natives = [part.native for part in parsed.parts] if isinstance(parsed, GroupHandle) else [parsed.native]
+        records = (await self._queries.queue(natives)).values()
+        ends = [each.start + each.limit.seconds for each in records if each.start and each.limit.seconds is not None]
+        return min(ends, default=None)
 
     async def find_job(self, native: str) -> Foreign:
         """The facts of a job that a user submitted to Slurm directly."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Path, Query
 from fastapi.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import overspan
 from overspan.bridge.api.access import build_access_routes
@@ -39,11 +41,26 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
+class DaemonApplication(FastAPI):
+    """The application, with the routes of workers before all layers of the others."""
+
+    worker_routes: Mapping[str, ASGIApp] = MappingProxyType({})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        route = self.worker_routes.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if route is None:
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await route(scope, receive, send)
+
+
 def build_app(
     controller: Controller, stop: Callable[[], None] | None = None, authenticator: Authenticator | None = None
 ) -> FastAPI:
     """The application; `stop` ends the daemon that it runs in, `reception` knows who asks."""
-    app = FastAPI(
+    app = DaemonApplication(
         title="Overspan",
         version=overspan.__version__,
         description="Jobs over Slurm, Kubernetes and this machine.",
@@ -56,7 +73,7 @@ def build_app(
     app.state.authenticator = authenticator or Authenticator()
     add_handlers(app)
     app.add_middleware(Guard)
-    app.router.routes[:0] = build_worker_routes(controller)
+    app.worker_routes = build_worker_routes(controller)
     app.include_router(build_job_routes(controller))
     app.include_router(build_listing_routes(controller))
     app.include_router(build_schedule_routes(controller))

@@ -55,13 +55,21 @@ class TextFormatter(logging.Formatter):
         return f"{line} [{fields}]" if fields else line
 
 
+class SizedFileHandler(logging.handlers.RotatingFileHandler):
+    """A file that is renamed when it is full; it asks neither the file system nor the formatter whether it is."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:
+        """Whether the file is full."""
+        return self.stream is not None and self.stream.tell() >= self.maxBytes
+
+
 FORMATTERS: Mapping[str, type[logging.Formatter]] = {JSON: JsonFormatter, TEXT: TextFormatter}
 
 
 def start_records(path: str, foreground: str = "") -> None:
     """Send all log records to the file, and to stderr in the format `foreground`, if any. Raises OverspanError."""
     try:
-        file = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8")
+        file = SizedFileHandler(path, maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8")
     except OSError as error:
         raise OverspanError(
             f"cannot write the log {path}: {error.strerror}", remedy="mend the folder, or set SPAN_STATE_DIR"

@@ -11,15 +11,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import Field
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from overspan.adapters.abilities import HeldLaunch, OutputPiece, WorkerMessage
 from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, identify
 from overspan.bridge.api.bodies import RequestBody, SubmissionBody
+from overspan.bridge.api.error_responses import Guard, TooLarge, answer_error
 from overspan.bridge.api.jobs import answer, read_submission_body
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.orders.rights import deny
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
 PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
 Amount = Annotated[int, Field(ge=0, le=100_000)]
@@ -93,45 +95,66 @@ def _add_workers(router: APIRouter, controller: Controller) -> None:
 
 
 class WorkerRoute:
-    """A route of workers, without the layers of other routes: a job on a worker costs several exchanges.
+    """A route of workers, an application without the layers of other routes: a job on a worker costs an exchange.
 
     `read` makes a message of a body, and raises ValueError, LookupError, TypeError or AttributeError for anything else;
     `serve` gives the fields of the answer.
     """
 
-    def __init__(
-        self, path: str, read: Callable[[Any], WorkerWord], serve: Callable[[Any], Awaitable[dict[str, Any]]]
-    ) -> None:
-        self._path = path
+    def __init__(self, read: Callable[[Any], WorkerWord], serve: Callable[[Any], Awaitable[dict[str, Any]]]) -> None:
         self._read = read
         self._serve = serve
 
-    def as_route(self) -> Route:
-        """The route."""
-        return Route(self._path, self.answer, methods=["POST"])
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            document = await self._answer(Request(scope), await _read_body(receive))
+        except ClientDisconnect:
+            return
+        except (OverspanError, TooLarge) as error:
+            refusal = InvalidRequest(error.detail) if isinstance(error, TooLarge) else error
+            await answer_error(refusal)(scope, receive, send)
+            return
+        body = json.dumps({"format": 1, **document}, separators=(",", ":")).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    async def answer(self, request: Request) -> Response:
-        """What a worker says, and what it is owed; InvalidRequest, Denied."""
+    async def _answer(self, request: Request, body: bytes) -> dict[str, Any]:
+        """What a worker is owed. Raises InvalidRequest, Denied."""
         by = await identify(request)
         try:
-            message = self._read(json.loads(await request.body()))
+            message = self._read(json.loads(body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidRequest(f"the body is no message of a worker: {error!r}") from None
         if by.job not in (0, message.job):
             raise deny("a worker speaks for itself alone")
-        document = {"format": 1, **await self._serve(message)}
-        return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+        return await self._serve(message)
 
 
-def build_worker_routes(controller: Controller) -> list[Route]:
-    """The routes of workers."""
+async def _read_body(receive: Receive) -> bytes:
+    """The body of a request. Raises ClientDisconnect."""
+    parts: list[bytes] = []
+    while True:
+        part = await receive()
+        if part["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(part.get("body", b""))
+        if not part.get("more_body"):
+            return b"".join(parts)
+
+
+def build_worker_routes(controller: Controller) -> dict[str, ASGIApp]:
+    """The routes of workers, by their paths."""
     pools = controller.pools
 
     async def keep_output(piece: OutputPiece) -> dict[str, Any]:
         return {"taken": await pools.keep_output(piece)}
 
-    exchange = WorkerRoute("/v1/pool/exchange", read_message, pools.exchange)
-    return [exchange.as_route(), WorkerRoute("/v1/pool/output", read_piece, keep_output).as_route()]
+    return {
+        "/v1/pool/exchange": Guard(WorkerRoute(read_message, pools.exchange)),
+        "/v1/pool/output": Guard(WorkerRoute(read_piece, keep_output)),
+    }
 
 
 def read_message(document: Any) -> WorkerMessage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client import autostart
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
+    from overspan.bridge.client.line_map_calls import MapOptions
     from overspan.bridge.client.messages import (
         Accepted,
         Cancelled,
@@ -341,6 +342,18 @@ class Client(DaemonTransport):
     def delete_pool(self, name: str, jobs: str = "") -> int:
         """End a pool; `jobs` is cancel or requeue, where it has any. Gives how many it had."""
         return int(self._post(f"/v1/pools/{quote_part(name)}/delete", {"jobs": jobs})["jobs"])
+
+    def map(
+        self, command: str, lines: Iterable[str] | os.PathLike[str], pool: str, **options: Unpack[MapOptions]
+    ) -> list[str | None]:
+        """Run a command once for each line, by the workers of a pool, as `span map` does.
+
+        Gives the results in the order of the lines, None for each that failed. Raises what `submit` raises, Conflict
+        where another map is at the folder of the results or a job of the map is cancelled.
+        """
+        from overspan.bridge.client.line_map_calls import run_map
+
+        return run_map(self, command, lines, pool, options)
 
     def worker_program(self) -> bytes:
         """The application that a worker of a pool is."""

@@ -1,7 +1,8 @@
 """A command over the lines of a file, as jobs of a pool: each has a chunk of them, and tells its results by its log.
 
     DIR/map.json        what is mapped: {"command", "mode", "size", "digest", "lines", "chunk"}
-    DIR/jobs.jsonl      which jobs were sent: {"chunk", "try", "name"}, then {"chunk", "try", "job"}, or {"cancelled"}
+    DIR/jobs.jsonl      which jobs were sent: {"chunk", "try", "name"}, then {"chunk", "try", "job"}, or {"cancelled"};
+                        of {"again"} the lines that failed by then are tried once more
     DIR/chunks/N.jsonl  the records of the lines of a chunk, in the order in which they came
     DIR/results.EXT     one result a line, in the order of the input; empty for a line that failed
     DIR/failed.jsonl    {"line", "input", "code", "error"} for each line that failed
@@ -19,7 +20,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from overspan.bridge.client.client import Client
     from overspan.bridge.listings.rows import JobRow
 
-__all__ = ["BATCH", "EACH", "SERVE", "LineMap", "MapOrder", "MapProgress"]
+__all__ = ["BATCH", "EACH", "SERVE", "LineMap", "MapOrder", "MapProgress", "map_lines"]
 
 FORMAT = 1
 MOST_TRIES = 3
@@ -56,7 +57,8 @@ _MOST_ERROR = 500
 class MapOrder(NamedTuple):
     """What is to run over which file, and where its results go.
 
-    `mode` is one of line_runner's, `size` a batch's lines, `job` has keys of a job file for each job.
+    `mode` is one of line_runner's, `size` a batch's lines, `job` has keys of a job file for each job. `again`: lines
+    that have failed are tried once more.
     """
 
     command: str
@@ -67,6 +69,7 @@ class MapOrder(NamedTuple):
     size: int = 1
     chunk: int = 0
     job: Mapping[str, Any] = MappingProxyType({})
+    again: bool = False
 
 
 class MapProgress(NamedTuple):
@@ -144,6 +147,9 @@ class LineMap:
         for chunk in self._chunks:
             self._load(chunk)
         self._find_jobs()
+        if self._order.again:
+            for chunk in self._chunks:
+                self._forget_failed(chunk)
 
     # --- what there is already ----------------------------------------------------------------------------------------
 
@@ -188,13 +194,15 @@ class LineMap:
         """Find the jobs that an earlier run has sent, by what it wrote and by their names."""
         names: dict[tuple[int, int], str] = {}
         jobs: dict[tuple[int, int], int] = {}
-        cancelled = set()
+        cancelled, given_up = set(), set()
         for row in _read_rows(self._jobs):
             key = row["chunk"], row["try"]
             if "job" in row:
                 jobs[key] = row["job"]
             elif "name" in row:
                 names[key] = row["name"]
+            elif "again" in row:
+                given_up.add(key)
             else:
                 cancelled.add(key)
         lost = tuple(name for key, name in names.items() if key not in jobs)
@@ -202,10 +210,20 @@ class LineMap:
         for (number, tries), name in names.items():
             chunk = self._chunks[number]
             chunk.tries = max(chunk.tries, tries + 1)
-            if tries + 1 == chunk.tries and chunk.missing:
+            if tries + 1 == chunk.tries and chunk.missing and (number, tries) not in given_up:
                 chunk.job = jobs.get((number, tries), found.get(name, 0))
                 chunk.forgiven = (number, tries) in cancelled
         self._forgive({chunk.job: chunk for chunk in self._chunks if chunk.job})
+
+    def _forget_failed(self, chunk: _Chunk) -> None:
+        """Have the failed lines of a chunk tried again, unless a job is at it that may tell of them once more."""
+        kept = [record for record in chunk.records.values() if record[1] is not None]
+        if chunk.job or len(kept) == len(chunk.records):
+            return
+        # First: whoever goes on after an end in between asks no job for them that has told of their failure.
+        self._note({"chunk": chunk.number, "try": chunk.tries - 1, "again": True})
+        _replace(self._path(chunk), "".join(json.dumps(record) + "\n" for record in kept))
+        chunk.records = {record[0]: record for record in kept}
 
     def _forgive(self, active: Mapping[int, _Chunk]) -> None:
         """Note which jobs are cancelled already: whoever gives the command again knows of it."""
@@ -364,6 +382,11 @@ class LineMap:
     def _note(self, row: dict[str, Any]) -> None:
         _append(self._jobs, [row])
 
+    def list_results(self) -> list[str | None]:
+        """The result of each line, None for one that failed."""
+        numbers = ((chunk, number) for chunk in self._chunks for number, _ in enumerate(chunk.texts, chunk.start))
+        return [chunk.records[number][1] for chunk, number in numbers]
+
     def _write(self) -> None:
         """Write the results in the order of the input, and the lines that have failed."""
         results, failed = [], []
@@ -385,6 +408,23 @@ class LineMap:
     def failures(self) -> Path:
         """The file of the lines that have failed."""
         return self._folder / "failed.jsonl"
+
+
+def map_lines(client: Client, order: MapOrder, lines: Iterable[str] | None = None) -> list[str | None]:
+    """The results of a map in the order of its lines, None for each that failed. Given lines are written first.
+
+    Raises what `LineMap` and its run raise, and InvalidRequest for a line with a newline.
+    """
+    if lines is not None:
+        texts = list(lines)
+        torn = next((number for number, text in enumerate(texts, 1) if "\n" in text), 0)
+        if torn:
+            raise InvalidRequest(f"line {torn} has a newline in it", remedy="escape it, as JSON does")
+        order.over.parent.mkdir(parents=True, exist_ok=True)
+        _replace(order.over, "".join(f"{text}\n" for text in texts))
+    with LineMap(client, order) as work:
+        work.run()
+        return work.list_results()
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -296,7 +296,7 @@ class EndedStage(NamedTuple):
     native_id: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """Everything that is known of one submission."""
 

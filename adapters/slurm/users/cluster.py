@@ -93,6 +93,7 @@ class SharedCluster:
             keeps_limits=lambda handle: one.keeps_limits(split_owner(handle)[1]),
             waits_for=self.waits_for,
             find_written=self.find_written,
+            find_end=None,
             mount_modes=frozenset(),
             login=None,
             find_job=None,

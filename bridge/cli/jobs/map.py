@@ -65,6 +65,7 @@ def _read(call: Invocation) -> argparse.Namespace:
     parser.add_argument("-c", "--cpus", type=float, default=1, metavar="N", help="CPUs for each command at work (1)")
     parser.add_argument("--gpus", type=float, default=0, metavar="N", help="GPUs for each command at work")
     parser.add_argument("-t", "--time", default="", metavar="TIME", help="time limit of one job of the pool")
+    parser.add_argument("--retry-failed", action="store_true", help="try the lines again that have failed")
     parser.add_argument("--cancel", action="store_true", help="at Ctrl-C, cancel the jobs that are sent")
     parser.add_argument("-Q", "--quiet", action="store_true", help="no progress bar")
     parser.add_argument("command", metavar="COMMAND", help="the command, as a shell reads it")
@@ -86,7 +87,9 @@ def _make_order(chosen: argparse.Namespace) -> MapOrder:
     job: dict[str, Any] = {"resources": resources}
     if chosen.time:
         job["time"] = chosen.time
-    return MapOrder(chosen.command, over, folder, chosen.pool, mode, chosen.batch or 1, chosen.chunk, job)
+    return MapOrder(
+        chosen.command, over, folder, chosen.pool, mode, chosen.batch or 1, chosen.chunk, job, chosen.retry_failed
+    )
 
 
 class _Bar:

@@ -21,6 +21,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, time_call
 from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.job_limits import JobLimits, is_held_back
+from overspan.bridge.controller.core.observation import follow_report
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
 from overspan.bridge.controller.core.registry import JobEntry
@@ -276,6 +277,8 @@ class Dispatcher:
             if any(owed.token == row.token for owed in unit.owed):
                 taken.add(row.token)
                 _accept(unit, row, answer, now)
+                if isinstance(answer, Accepted) and answer.report is not None and unit.launched:
+                    follow_report(unit, answer.report, now, cluster.traits)
 
         await self.recorder.changes.before_send.publish(cluster.name)
         try:

@@ -202,7 +202,8 @@ class JobLimits:
         """Whether first calls are marked: as an earlier process did for a cluster that is not configured any more."""
         if self._clusters.find(key[0]) is None:
             return marked
-        return self.limits(key) or not self._clusters.find_traits(key[0]).this_machine
+        traits = self._clusters.find_traits(key[0])
+        return self.limits(key) or not (traits.this_machine or traits.stateless)
 
     async def _tell(self, cluster: str, job_ids: list[int]) -> None:
         queue = self._queues[cluster]

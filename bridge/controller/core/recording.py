@@ -24,7 +24,7 @@ from overspan.bridge.controller.core.unit_of_work import (
     open_unit,
     submitted,
 )
-from overspan.bridge.controller.views.rows import job_row
+from overspan.bridge.controller.views.row_upkeep import RowUpkeep
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model import events
@@ -62,6 +62,7 @@ class Recorder:
         self.dependency_resolver = completion.resolver
         self.outbox = Outbox()
         self.changes = Changes()
+        self._row_upkeep = RowUpkeep()
         self._jumped = 0.0
         """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -347,9 +348,7 @@ class Recorder:
             entry.retry_at = None
         known = {bid.handle for bid in entry.job.bids}
         self.registry.put(entry, unit.job)
-        if not unit.job.over:
-            # Encoded at each change, so that a listing of the queue need not encode all rows at once. Few are over.
-            job_row(entry)
+        self._row_upkeep.note(entry)
         if entry.watched and not watched:
             self.changes.watched.publish(entry.cluster)
         for bid in entry.job.bids:

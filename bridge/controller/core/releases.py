@@ -70,7 +70,7 @@ class LaunchReleases:
         """Mark a cluster before launches are sent: they may leave something there even without an answer."""
         for single in self.clusters.list_single(name):
             cluster = self.clusters.get(single)
-            if single not in self._noted and isinstance(cluster.adapter, Cleanup):
+            if single not in self._noted and isinstance(cluster.adapter, Cleanup) and not self._is_stateless(single):
                 await self.recorder.repository.set_meta(_key(single), _OWED)
                 self._noted.add(single)
             self._sending[single] += 1
@@ -79,7 +79,7 @@ class LaunchReleases:
         """End the call under way; `overtaken` launches are unwanted, and a release under way may have missed them."""
         for single in self.clusters.list_single(name):
             self._sending[single] -= 1
-            if overtaken and single in self._noted:
+            if overtaken and self._may_have_leftovers(single):
                 self._wake(single)
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
@@ -93,14 +93,23 @@ class LaunchReleases:
         if entry.job.launch != before.launch and any(task.live for task in before.tasks):
             self._note_leaving(entry)
         singles = {single for name in left for single in self.clusters.list_single(name)}
-        for name in sorted(singles & self._noted):
-            self._wake(name)
+        for name in sorted(singles):
+            if self._may_have_leftovers(name):
+                self._wake(name)
 
     def _note_leaving(self, entry: JobEntry) -> None:
         singles = self.clusters.list_single(entry.cluster)
         if len(singles) > 1:
             for name in self._noted.intersection(singles):
                 self._leaving[name].add(entry.job.id)
+
+    def _may_have_leftovers(self, name: str) -> bool:
+        return name in self._noted or self._is_stateless(name)
+
+    def _is_stateless(self, name: str) -> bool:
+        """Whether what ends there needs no mark in the store: the next daemon's adapter begins without it."""
+        cluster = self.clusters.find(name)
+        return cluster is not None and cluster.opened and cluster.traits.stateless
 
     def is_leaving(self, job_id: int, cluster: str) -> bool:
         """Whether a part of a lost launch may still run on one of the clusters of a group across."""
@@ -155,7 +164,7 @@ class LaunchReleases:
         self._leaving[cluster.name] -= leaving
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
-        if idle and not busy and not self._is_busy(cluster.name):
+        if idle and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
 

@@ -109,6 +109,8 @@ class Submitter:
         self.stores = settings.stores
         self.reader = reader
         self._standing = StandingNotes()
+        self._newest = new_job(0, JobSpec(name="", tasks=()), 0.0)
+        """The newest job: a loop of submissions makes many that share its spec, and the facts of tasks that wait."""
 
     async def submit(self, submission: Submission, schedule: Scheduling) -> Submitted:
         """Make the job; of a file with `cron`, what `schedule` makes.
@@ -141,6 +143,9 @@ class Submitter:
         first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
+        if spec == self._newest.spec:
+            fresh = replace(fresh, spec=self._newest.spec, tasks=self._newest.tasks)
+        self._newest = fresh
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
         entry = JobEntry(job, cluster.name, submission.user)
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)

@@ -283,12 +283,13 @@ class LocalNodeRuns:
         else:
             command, paths = prepare_work(job, key, directory, cwd, host)
         place = NodeRunContext(*key, directory.path, setting.cluster, setting.environment)
-        self._describe(job)
+        environment = build_environment(job, place)
+        self._describe(job, place, environment)
         return NodeLaunch(
             directory=self._folder,
             key=str(key),
             argv=command.argv,
-            env=build_environment(job, place),
+            env=environment,
             cwd=cwd,
             stdin=paths.input,
             stdout=paths.output,
@@ -299,15 +300,16 @@ class LocalNodeRuns:
             isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
         )
 
-    def _describe(self, job: Job) -> None:
-        """Leave what srun needs to know of the allocation, once."""
+    def _describe(self, job: Job, place: NodeRunContext, environment: dict[str, str]) -> None:
+        """Leave what srun needs to know of the allocation, once; the environment is that of `place`."""
         if self._described:
             return
         setting = self._setting
         first = NodeRunContext(
             job.spec.tasks[0].name, 0, 0, 0, setting.directory.path, setting.cluster, setting.environment
         )
-        document = describe_allocation(job, build_environment(job, first), name_members(job))
+        variables = environment if place == first else build_environment(job, first)
+        document = describe_allocation(job, variables, name_members(job))
         write_allocation(setting.directory.path, document)
         self._described = True
 

@@ -47,6 +47,7 @@ SHORT_PAUSE = 0.5
 END_SECONDS = 30.0
 """How long a worker that is to end waits for the processes of its launches."""
 _STEPS = "steps"
+_GRANT = json.dumps({"format": FORMAT, "at": 0.0, "members": [], "isolation": "env"})
 _NODE_ENDED = b'"NodeEnded"'
 
 
@@ -195,10 +196,8 @@ class Worker:
             document["environment"] = {}
             self._copies.follow(handle, directory)
         _link_steps(directory)
-        with open(os.open(directory.file("plan.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(document, file)
-        with open(os.open(directory.file("grant.json"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"format": FORMAT, "at": 0.0, "members": [], "isolation": "env"}, file)
+        _write(directory.file("plan.json"), json.dumps(document))
+        _write(directory.file("grant.json"), _GRANT)
         self._held[handle] = LeasedLaunch(directory)
 
     def _drop(self, handle: str, now: float) -> None:
@@ -352,6 +351,17 @@ def _link_steps(directory: RunDirectory) -> None:
     except OSError:
         # The environment of the job names them.
         pass
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that nobody reads before this ends. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = memoryview(text.encode())
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 def _unlink(path: str) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from overspan import Client
+from overspan.bridge.model.errors import InvalidRequest
+
 pytestmark = pytest.mark.shared_daemon
 
 Span = Any
@@ -114,6 +117,22 @@ class TestModes:
             assert run.communicate(timeout=60)[0].endswith("in.jsonl.map/results.jsonl\n")
             shown = terminal.read(1 << 16).decode()
         assert " of 4 (" in shown and shown.endswith("\r\x1b[K")
+
+
+class TestPython:
+    def test_a_client_maps_lines_and_files_and_tries_failed_lines_again(self, pool: Span, tmp_path: Path) -> None:
+        client, out = Client(environment=pool.environment), tmp_path / "out"
+        assert client.map("tr a-z A-Z", ["a b", "c"], "lines") == ["A B", "C"]
+        command = f"[ {{}} != bad ] || [ -e {tmp_path}/mended ] && echo {{}}"
+        assert client.map(command, ["x", "bad", "y"], "lines", out=str(out), batch=0) == ["x", None, "y"]
+        (tmp_path / "mended").touch()
+        assert client.map(command, ["x", "bad", "y"], "lines", out=str(out)) == ["x", None, "y"]
+        assert client.map(command, ["x", "bad", "y"], "lines", out=str(out), retry_failed=True) == ["x", "bad", "y"]
+        path = write_lines(tmp_path, "a", "b")
+        assert client.map("cat", path, "lines", job={"resources": {"cpus": 2}}) == ["a", "b"] == read_results(path)
+        with pytest.raises(InvalidRequest, match="line 2 has a newline"):
+            client.map("cat", ["a", "b\nc"], "lines")
+        client.close()
 
 
 class TestResuming:

@@ -180,6 +180,16 @@ def test_an_allocation_is_renewed_before_its_time_limit(pools: Lab) -> None:
     assert pools.until(old["job"], "CANCELLED", timeout=30)["state"] == "CANCELLED"
 
 
+def test_an_allocation_lives_as_long_as_its_partition_allows(pools: Lab) -> None:
+    """The file names no time, and the partition `short` ends jobs after ten minutes."""
+    apply(pools, 1, "cluster: leo\nresources: {cpus: 1}\nslurm: {partition: short}")
+    (worker,) = list_ready(pools)
+    assert 0 < worker["ends_at"] - time.time() < 600
+    refused = pools.run("submit", "-p", "warm", "-", stdin=TIMED.format(time=900), check=False)
+    assert "a worker lives 10:00" in refused.stderr
+    assert pools.until(pools.submit(TIMED.format(time=60), "-p", "warm"), "COMPLETED", timeout=60)
+
+
 def test_one_pool_has_workers_of_both_kinds(pools: Lab) -> None:
     """PL08, PL15: three fill Slurm, the fourth is a pod; what asks for four CPUs is Slurm's, and all is one queue."""
     apply(pools, 4, BOTH)

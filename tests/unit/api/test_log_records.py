@@ -39,6 +39,15 @@ def test_people_see_the_fields_behind_the_message() -> None:
     assert TextFormatter().format(record) == "span daemon: WARNING: a call failed [job=7 cluster=rig]"
 
 
+def test_the_file_is_renamed_when_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.log"
+    handler = log_records.SizedFileHandler(path, maxBytes=100, backupCount=1)
+    for number in range(4):
+        handler.emit(logging.makeLogRecord({"msg": f"{number}" * 60}))
+    handler.close()
+    assert (path.read_text()[:1], (tmp_path / "daemon.log.1").read_text()[0]) == ("2", "0")
+
+
 @pytest.mark.parametrize("form", [JSON, TEXT, ""])
 def test_stderr_has_the_format_that_was_asked_for_and_the_file_is_json(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

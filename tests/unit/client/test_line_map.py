@@ -26,6 +26,8 @@ class FakeClient:
         self.die_after: dict[int, int] = {}
         self.states: dict[int, str] = {}
         self.first = 1
+        self.failing = 0
+        """The job all of whose lines fail."""
         self.cancelled: tuple[str, ...] = ()
 
     def pools(self, name: str) -> list[dict[str, Any]]:
@@ -49,7 +51,9 @@ class FakeClient:
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0) -> LogPart:
         chunk = int(self.sent[int(ref)].split("-")[2])
-        lines = [f"\x1e{json.dumps([number, f'r{number}'])}\n" for number in (2 * chunk, 2 * chunk + 1)]
+        told = [None, 1, "no"] if int(ref) == self.failing else None
+        records = [[number, *(told or [f"r{number}"])] for number in (2 * chunk, 2 * chunk + 1)]
+        lines = [f"\x1e{json.dumps(record)}\n" for record in records]
         text = "noise\n" + "".join(lines[: self.die_after.get(int(ref), 2)])
         if not text:
             raise NotFound("no log")
@@ -101,6 +105,21 @@ def test_jobs_that_tell_nothing_are_tried_thrice_for_each_line(tmp_path: Path) -
         assert work.run() == (4, 4, 4)
     assert len(client.sent) == 12
     assert "ended as FAILED: noise" in json.loads(work.failures.read_text().splitlines()[0])["error"]
+
+
+def test_lines_that_failed_are_tried_again_where_that_is_asked_for(tmp_path: Path) -> None:
+    client = FakeClient()
+    client.failing = 1
+    with make_map(tmp_path, client) as work:
+        assert work.run() == (4, 4, 2)
+    with make_map(tmp_path, client) as again:
+        assert again.run() == (4, 4, 2) and len(client.sent) == 2
+    with make_map(tmp_path, client, again=True) as once_more:
+        assert once_more.progress == (4, 2, 0)
+    # It was killed before it sent a job: no earlier one is asked what it has told already.
+    with make_map(tmp_path, client) as last:
+        assert last.run() == (4, 4, 0) and len(client.sent) == 3
+    assert last.results.read_text() == "r0\nr1\nr2\nr3\n" and last.list_results() == ["r0", "r1", "r2", "r3"]
 
 
 def test_a_cancelled_job_ends_the_map_and_what_is_done_is_kept(tmp_path: Path) -> None:

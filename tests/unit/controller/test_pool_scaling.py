@@ -8,8 +8,11 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
+from overspan.bridge.controller.features.pools.entries import find_life
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker, plan_workers
+from overspan.bridge.model.job import new_job
 from overspan.bridge.model.pools import PoolSize, plan_life
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 NOW = 1000.0
 
@@ -127,6 +130,15 @@ def test_an_old_worker_of_a_pool_that_needs_none_ends() -> None:
     assert (plan.start, plan.end) == (0, (1,))
     plan = plan_workers(view(PoolSize(2, 2), old, ending=True), NOW)
     assert (plan.start, plan.end) == (0, (1,))
+
+
+def test_a_worker_ends_with_its_own_limit_or_its_cluster_s() -> None:
+    job = new_job(1, JobSpec("p-worker", (TaskSpec("worker"),)), 0.0)
+    timed = new_job(2, JobSpec("p-worker", (TaskSpec("worker", time=300),)), 0.0)
+    assert find_life(job, NOW) is None
+    for one, end, ends_at in ((job, 1600.0, 1600.0), (timed, 1600.0, 1300.0), (timed, 1200.0, 1200.0)):
+        life = find_life(replace(one, granted_at=NOW), NOW + 50, end)
+        assert life is not None and life.ends_at == ends_at
 
 
 def test_a_worker_s_life_is_from_its_allocation_to_its_limit() -> None:

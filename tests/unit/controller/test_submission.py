@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import START, Bench, FakeCluster, end, play, start_job, turn, until
+from tests.unit.controller.fakes import START, Bench, FakeCluster, begin, end, play, start_job, turn, until
 
-from overspan.adapters.contract import Node, Refusal
+from overspan.adapters.contract import Accepted, Launch, Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.notes import note_size
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest
@@ -35,6 +35,43 @@ def test_a_job_from_submission_to_end() -> None:
         assert bench.controller.recorder.registry.watched("local") == {}
         rows = await bench.controller.timeline("1")
         assert [row.end for row in rows if not row.task] == ["PENDING", "CONFIGURING", "RUNNING", "COMPLETED"]
+
+    play(scene)
+
+
+class EagerCluster(FakeCluster):
+    """A cluster that tells a launch's grant with its acceptance."""
+
+    def _take(self, launch: Launch) -> Accepted | Refusal:
+        answer = super()._take(launch)
+        assert isinstance(answer, Accepted)
+        if not self.journals[answer.handle]:
+            self.tell(answer.handle, *begin(launch.job, START)[:1])
+        return replace(answer, report=self._report(answer.handle, ""))
+
+
+def test_a_report_that_comes_with_the_acceptance_is_stored_with_it_and_counts_once() -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.submit()
+        await until(lambda: bench.job().granted_at is not None)
+        # The insertion is version 0.
+        assert bench.job().version == 1 and bench.repository.jobs[1].cursor == "1"
+        bench.cluster.tell("1.0", *begin(bench.job(), START)[1:])
+        await until(lambda: bench.state() == "RUNNING")
+        bench.cluster.tell("1.0", *end(bench.job(), START))
+        await until(lambda: bench.state() == "COMPLETED")
+        assert bench.job().late == 0
+
+    play(scene, EagerCluster())
+
+
+def test_jobs_of_one_spec_share_it_and_others_do_not() -> None:
+    async def scene(bench: Bench) -> None:
+        for text in ("one", "one", "a b", "one"):
+            await bench.submit(text)
+        first, second, other, last = (bench.job(number) for number in (1, 2, 3, 5))
+        assert first.spec is second.spec and first.spec == last.spec != other.spec
+        assert [task.name for task in other.tasks] == ["a", "b"]
 
     play(scene)
 

@@ -44,6 +44,18 @@ class Box:
     weight: float | None = None
 
 
+@records.dataclass(frozen=True, slots=True)
+class Grid:
+    name: str
+    size: Size = Size(1)
+    labels: tuple[str, ...] = ()
+
+    @property
+    def area(self) -> float:
+        """Of all of it."""
+        return self.size.width * self.size.height
+
+
 class Point(records.NamedTuple):
     """A place."""
 
@@ -96,6 +108,21 @@ def test_a_dataclass_describes_itself_and_keeps_its_own_methods() -> None:
     assert repr(Box("a")) == "Box(name='a', size=Size(width=1, height=2.0), labels={}, weight=None)"
     assert str(Size(1)) == "1 x 2.0"
     assert Size.__match_args__ == ("width", "height")
+
+
+def test_a_dataclass_with_slots_is_as_others_are_but_smaller() -> None:
+    grid = Grid("a", Size(1))
+    assert not hasattr(grid, "__dict__") and Grid.__qualname__ == "Grid" and grid.area == 2
+    assert grid == Grid(name="a", size=Size(1)) != Grid("b", Size(1)) and hash(Grid("a", labels=())) is not None
+    assert repr(grid) == "Grid(name='a', size=Size(width=1, height=2.0), labels=())"
+    assert dataclasses.replace(grid, name="b") == records.replace(grid, name="b") == Grid("b", Size(1))
+    assert pickle.loads(pickle.dumps(grid)) == grid == copy.deepcopy(grid)
+    assert records.list_fields(Grid) == {"name": records.NO_DEFAULT, "size": Size(1), "labels": ()}
+    assert typing.get_type_hints(Grid)["name"] is str
+    assert [each.name for each in dataclasses.fields(Grid)] == ["name", "size", "labels"]
+    for text in ("setattr(kind('a'), 'name', 3)", "delattr(kind('a'), 'name')", "setattr(kind('a'), 'depth', 3)"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            eval(text, {"kind": Grid})
 
 
 def test_functions_of_the_standard_library_take_a_dataclass() -> None:

@@ -31,6 +31,10 @@ class PoolEntry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     ready: set[int] = field(default_factory=set)
     """Workers that have been in contact."""
+    ends: dict[int, float] = field(default_factory=dict)
+    """When their clusters will end workers, as far as these know."""
+    longest: int | None = None
+    """How many seconds the last of these had in all."""
     idle_since: dict[int, float] = field(default_factory=dict)
     waiting_since: float | None = None
 
@@ -65,10 +69,14 @@ def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
     return sorted((each for each in found if not each.job.over), key=lambda each: each.job.id)
 
 
-def find_life(job: Job, now: float) -> WorkerLife | None:
-    """The life of a worker; None without a time limit. One whose start is not known yet may have begun just now."""
-    limit = job.time_of(job.tasks[0].name)
-    return plan_life(now if job.granted_at is None else job.granted_at, limit) if limit else None
+def find_life(job: Job, now: float, end: float | None = None) -> WorkerLife | None:
+    """The life of a worker, which its own limit ends or its cluster's (`end`); None without either.
+
+    One whose start is not known yet may have begun just now.
+    """
+    limit, begun = job.time_of(job.tasks[0].name), now if job.granted_at is None else job.granted_at
+    limits = [each for each in (limit, None if end is None else int(end - begun)) if each]
+    return plan_life(begun, min(limits)) if limits else None
 
 
 def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
@@ -98,7 +106,7 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: int, now: 
             entry.idle_since.pop(each.job.id, None)
         generation = spec.generation if spec is not None else 0
         since = entry.idle_since.get(each.job.id)
-        life = find_life(each.job, now)
+        life = find_life(each.job, now, entry.ends.get(each.job.id))
         renew_at = None if life is None else life.renew_at
         found.append(PoolWorker(each.job.id, generation, contact is not None, jobs, since, renew_at))
     facts = entry.facts
@@ -136,7 +144,8 @@ def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry
 def _describe_worker(
     entry: PoolEntry, worker: JobEntry, contact: Mapping[str, Any] | None, now: float
 ) -> dict[str, Any]:
-    spec, job, life = worker.job.spec.worker, worker.job, find_life(worker.job, now)
+    spec, job = worker.job.spec.worker, worker.job
+    life = find_life(job, now, entry.ends.get(job.id))
     generation = spec.generation if spec is not None else 0
     state = "PENDING" if job.granted_at is None else "STARTING"
     if contact is not None:

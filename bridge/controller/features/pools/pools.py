@@ -7,6 +7,7 @@ that died in between goes on where it was.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import time
@@ -38,7 +39,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.pools import PoolSize, WorkerOf, check_pool_name
-from overspan.bridge.model.spec import JobSpec
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec, read_pool_file
 from overspan.bridge.readers.submission import Submission
@@ -125,25 +126,37 @@ class Pools:
         spec = self._read(submission)
         self._check_reach(spec.worker)
         await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
-        entry = self._pools.get(name)
-        if entry is None:
-            facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
-            stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
-            entry = self._open(stored, spec)
-            if not await self.recorder.repository.keep_pool(stored):
-                await self.clusters.remove_pool(name)
-                raise Conflict(_CHANGED, remedy="try again")
-            self._pools[name] = entry
-        else:
-            async with entry.lock:
-                same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
-                facts = _resize(entry.facts, spec.size)
-                facts = replace(facts, generation=facts.generation + (not same))
-                await self._keep(entry, facts, encode(replace(submission, token="")))
-                entry.spec = spec
+        entry = await self._change(name, spec, submission) or await self._make(name, spec, submission)
         self._declare(entry)
         await self._look(name)
         return self.describe(name)[0], spec.worker.notes
+
+    async def _change(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry | None:
+        """Change the pool of that name; None where there is none, be it that its end was waited for."""
+        entry = self._pools.get(name)
+        if entry is None:
+            return None
+        async with entry.lock:
+            if self._pools.get(name) is not entry:
+                return None
+            same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
+            facts = _resize(entry.facts, spec.size)
+            facts = replace(facts, generation=facts.generation + (not same))
+            await self._keep(entry, facts, encode(replace(submission, token="")))
+            entry.spec = spec
+            entry.longest = entry.longest if same else None
+        return entry
+
+    async def _make(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry:
+        """Make a pool. Raises Conflict where somebody else has made it meanwhile."""
+        facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
+        stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
+        entry = self._open(stored, spec)
+        if not await self.recorder.repository.keep_pool(stored):
+            await self.clusters.remove_pool(name)
+            raise Conflict(_CHANGED, remedy="try again")
+        self._pools[name] = entry
+        return entry
 
     def _list_clusters(self, worker: JobSpec) -> list[Cluster]:
         """The clusters that may have a worker."""
@@ -211,14 +224,32 @@ class Pools:
         """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
         entry = self._find_of_worker(message.job)
         if message.job not in entry.ready:
-            entry.ready.add(message.job)
             # How long it lives is to be known before it is given anything.
+            await self._learn_end(entry, message.job)
+            entry.ready.add(message.job)
             self._declare(entry)
             if entry.facts.failures:
                 async with entry.lock:
                     await self._keep(entry, replace(entry.facts, failures=0, message=""))
             self._look_soon(entry.name)
         return await entry.adapter.exchange(message)
+
+    async def _learn_end(self, entry: PoolEntry, worker: int) -> None:
+        """Ask the worker's cluster when it will end it. Where it does not answer, the file's own limit counts."""
+        found = self.recorder.registry.get(worker)
+        cluster = None if found is None else self.clusters.find(found.cluster)
+        if found is None or cluster is None or not found.watched or cluster.traits.find_end is None:
+            return
+        try:
+            end = await cluster.traits.find_end(found.handle)
+        except OverspanError as error:
+            log.warning("pool %s: when worker %d ends is not known: %s", entry.name, worker, error)
+            return
+        if end is not None:
+            entry.ends[worker] = end
+            left = end - (found.job.granted_at or self.recorder.clock())
+            # Limits of clusters are whole minutes, and its start may be known a moment late.
+            entry.longest = 60 * math.ceil(left / 60)
 
     async def keep_output(self, piece: OutputPiece) -> bool:
         """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
@@ -297,6 +328,7 @@ class Pools:
     async def _note_end(self, pool: PoolEntry, job: Job) -> None:
         """Count a worker that ended before it was ready, by itself."""
         pool.idle_since.pop(job.id, None)
+        pool.ends.pop(job.id, None)
         if job.id in pool.ready or job.state is State.CANCELLED or job.id in pool.facts.closed:
             pool.ready.discard(job.id)
             return
@@ -381,10 +413,9 @@ class Pools:
             old = worker is None or worker.generation != facts.generation
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
-            declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, find_life(each.job, now)))
-        spec = entry.spec.worker
-        kinds = [spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]]
-        entry.adapter.declare(declared, kinds)
+            life = find_life(each.job, now, entry.ends.get(each.job.id))
+            declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, life))
+        entry.adapter.declare(declared, _list_kinds(entry))
 
     async def _start_worker(self, entry: PoolEntry) -> bool:
         """Submit a worker; False where that has to wait, or was refused."""
@@ -427,6 +458,15 @@ class Pools:
                     continue
 
         await self.recorder.change(jobs, work, urgent=True)
+
+
+def _list_kinds(entry: PoolEntry) -> list[TaskSpec]:
+    """The tasks that workers can be. The limit of the only place is the one that its last worker was found to have."""
+    spec = entry.spec.worker
+    kinds = [spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]]
+    if len(kinds) == 1 and entry.longest is not None:
+        kinds = [replace(kind, time=min(kind.time or entry.longest, entry.longest)) for kind in kinds]
+    return kinds
 
 
 def _resize(facts: PoolFacts, size: PoolSize) -> PoolFacts:

@@ -124,16 +124,18 @@ class Histories(RuleBasedStateMachine):
         for _ in range(count):
             number = len(self.jobs) + 1
             self.jobs[number] = StoredLaunch(new_job(number, JobSpec("j", (TASK,)), 0.0))
-        self.send()
+        self.send("with its report")
 
-    @rule()
-    def send(self) -> None:
-        """Make the submissions that are owed, and those again of which no answer came."""
+    @rule(stored=st.sampled_from(["with its report", "alone", ""]))
+    def send(self, stored: str) -> None:
+        """Make the submissions that are owed, and those again of which no answer was stored."""
         owed = [each for each in self.jobs.values() if not each.accepted and not each.over]
         answers = self.call(lambda: self.pool.submit([Launch(f"token-{name(each.job)}", each.job) for each in owed]))
         for each, answer in zip(owed, answers, strict=True):
             assert isinstance(answer, Accepted) and answer.handle == name(each.job)
-            each.accepted = True
+            each.accepted = stored != ""
+            if answer.report is not None and stored == "with its report":
+                self.keep(answer.report)
 
     @rule(stored=st.booleans())
     def observe(self, stored: bool) -> None:
@@ -327,7 +329,7 @@ class Histories(RuleBasedStateMachine):
         """In the end all that was submitted has run, or was cancelled."""
         self.start_worker()
         for _ in range(8 * (len(self.jobs) + 2)):
-            self.send()
+            self.send("with its report")
             self.observe(True)
             for worker in self.workers.values():
                 self.obey(worker, self.speak(worker, 1.0))
