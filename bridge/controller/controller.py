@@ -192,7 +192,7 @@ class Controller:
             self.clusters.shared_paths,
             self.observer.wake,
             self.dispatcher.describe_access,
-            self.releases.is_leaving,
+            self.releases.remains.describe,
         )
 
     def _has_launches(self, name: str) -> bool:

@@ -93,7 +93,7 @@ class Scene:
             SharedPaths(),
             self.woken.append,
             lambda job, name: f"{job.id} on {name}",
-            lambda job, name: (job, name) in self.leaving,
+            lambda job, name: f"Pod p is being ended on {name}" if (job.id, name) in self.leaving else "",
         )
 
     async def submit(self) -> str:
@@ -131,7 +131,8 @@ def test_no_launch_is_sent_beside_what_is_left_of_the_one_before() -> None:
     async def story(scene: Scene) -> None:
         scene.leaving = {(3, "kube"), (4, "leo")}
         (answer,) = await scene.across.submit([Launch("inst-3-1", JOB)])
-        assert isinstance(answer, Refusal) and answer.transient and "being ended on kube" in answer.message
+        assert isinstance(answer, Refusal) and answer.transient
+        assert answer.waiting_reason == "Cleaning: Pod p is being ended on kube"
         assert not scene.parts["leo"].said and not scene.parts["kube"].said
         scene.leaving = set()
         await scene.submit()
