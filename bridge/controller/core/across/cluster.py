@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ class AcrossCluster:
     """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew.
 
     `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon,
-    `describe_remains` what still runs there of a job's lost launch (empty for nothing).
+    `describe_remains` what still runs on its clusters of a job's lost launch, empty for nothing.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AcrossCluster:
         paths: SharedPaths,
         wake: Callable[[str], None],
         describe_access: Callable[[Job, str], str],
-        describe_remains: Callable[[Job, str], str],
+        describe_remains: Callable[[Job, Collection[str]], str],
     ) -> None:
         self.name = name
         self._clusters = clusters
@@ -115,10 +115,10 @@ class AcrossCluster:
 
     async def _submit(self, launch: Launch) -> Accepted | Refusal:
         names, answers = list_parts(launch.job), dict[str, Accepted | Refusal]()
-        remains = [text for name in names if (text := self._describe_remains(launch.job, name))]
+        remains = self._describe_remains(launch.job, names)
         if remains:
             # Where one part was lost, the others run until their grace is over; none may run beside its next attempt.
-            return Refusal(launch.token, "; ".join(remains), True, "Cleaning")
+            return Refusal(launch.token, remains, True, "Cleaning")
         for rank in rank_parts(launch.job):
             answers |= await _gather({name: self._submit_part(name, launch) for name in rank})
             if launch.wanted and any(isinstance(answer, Refusal) for answer in answers.values()):

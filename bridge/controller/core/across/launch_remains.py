@@ -8,7 +8,7 @@ node does not answer, is not waited for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from overspan.adapters.abilities import Trace, Traces
 from overspan.adapters.contract import Adapter
@@ -36,16 +36,18 @@ class LaunchRemains:
         """The groups whose lost launch may still run a part on a cluster."""
         return frozenset(self._jobs[cluster])
 
-    def describe(self, job: Job, cluster: str) -> str:
-        """What a group's next launch waits for on a cluster, and since when; empty for nothing."""
-        objects = self._jobs[cluster].get(job.id)
-        if objects is None:
+    def describe(self, job: Job, clusters: Collection[str]) -> str:
+        """What a group's next launch waits for on its clusters, and since when; empty for nothing."""
+        left = [
+            f"{name}: {_name_objects(objects)}" if objects else name
+            for name in clusters
+            if (objects := self._jobs[name].get(job.id)) is not None
+        ]
+        if not left:
             return ""
-        more = f" and {len(objects) - _MOST_NAMED} more" if len(objects) > _MOST_NAMED else ""
-        left = ", ".join(objects[:_MOST_NAMED]) + more if objects else "what is left"
         ends = [task.attempts[-1].ended_at or 0.0 for task in job.tasks if task.attempts]
         since = f", since {format_timestamp(max(ends))}" if any(ends) else ""
-        return f"{left} of the launch before is being ended on {cluster}{since}"
+        return f"the launch before is being ended{since}, on {'; '.join(left)}"
 
     async def look(self, name: str, adapter: Adapter, jobs: Collection[int]) -> list[int]:
         """Ask a cluster that has been told to end these; gives the groups of which nothing runs there any more.
@@ -73,3 +75,8 @@ class LaunchRemains:
             and (trace.launch < entry.job.launch or entry.job.over)
             and trace.running > len(trace.stuck)
         )
+
+
+def _name_objects(objects: Sequence[str]) -> str:
+    more = f" and {len(objects) - _MOST_NAMED} more" if len(objects) > _MOST_NAMED else ""
+    return ", ".join(objects[:_MOST_NAMED]) + more
