@@ -152,20 +152,12 @@ class LaunchReleases:
         busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
         for job_id in await self.remains.look(cluster.name, adapter, lost):
-            self._submit_soon(job_id)
+            self.recorder.submit_soon(job_id)
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
-
-    def _submit_soon(self, job_id: int) -> None:
-        """Have the next launch of a group tried again now: what it waited for on a cluster has ended."""
-        entry = self.recorder.registry.get(job_id)
-        row = None if entry is None else self.recorder.outbox.submit_of(job_id, entry.cluster)
-        if row is not None:
-            self.recorder.outbox.hasten(row.token, self.recorder.clock())
-            self.recorder.changes.owed.publish((row.cluster, row.kind))
 
     def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
         """The handles that are watched and the tokens of owed submissions, of all clusters that have jobs.

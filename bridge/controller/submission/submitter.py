@@ -110,7 +110,7 @@ class Submitter:
         self.reader = reader
         self._standing = StandingNotes()
 
-    async def submit(self, submission: Submission, schedule: Scheduling) -> Submitted:
+    async def submit(self, submission: Submission, schedule: Scheduling | None = None) -> Submitted:
         """Make the job; of a file with `cron`, what `schedule` makes.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.

@@ -124,7 +124,7 @@ backoff: {{first: 0s}}
 run: |
   note() {{ echo "$1" >> {folder}.notes; }}
   umask 0; note "trainer begins"
-  trap 'note "trainer stops"; sleep 6; note "trainer has ended"; exit 1' TERM
+  trap 'note "trainer stops"; sleep 2; note "trainer has ended"; exit 1' TERM
   until [ -e {folder} ]; do sleep 0.1; done
 ---
 name: server

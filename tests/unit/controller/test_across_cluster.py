@@ -80,6 +80,7 @@ class Scene:
         self.parts = {name: Part(name) for name in ("leo", "kube")}
         self.woken: list[str] = []
         self.leaving: set[str] = set()
+        self.hindrance: Refusal | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -94,6 +95,7 @@ class Scene:
             self.woken.append,
             lambda job, name: f"{job.id} on {name}",
             lambda job, names: f"it is being ended on {left}" if (left := self.leaving.intersection(names)) else "",
+            lambda job: self.hindrance,
         )
 
     async def submit(self) -> str:

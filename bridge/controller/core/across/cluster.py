@@ -68,7 +68,8 @@ class AcrossCluster:
     """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew.
 
     `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon,
-    `describe_remains` what still runs on its clusters of a job's lost launch, empty for nothing.
+    `describe_remains` what still runs on its clusters of a job's lost launch, empty for nothing;
+    `hinder` why a job is not to be sent now, or never.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class AcrossCluster:
         wake: Callable[[str], None],
         describe_access: Callable[[Job, str], str],
         describe_remains: Callable[[Job, Collection[str]], str],
+        hinder: Callable[[Job], Refusal | None],
     ) -> None:
         self.name = name
         self._clusters = clusters
@@ -86,6 +88,7 @@ class AcrossCluster:
         self._wake = wake
         self._describe_access = describe_access
         self._describe_remains = describe_remains
+        self._hinder = hinder
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
@@ -119,6 +122,9 @@ class AcrossCluster:
         if remains:
             # Where one part was lost, the others run until their grace is over; none may run beside its next attempt.
             return Refusal(launch.token, remains, True, "Cleaning")
+        hindrance = self._hinder(launch.job) if launch.wanted else None
+        if hindrance is not None:
+            return replace(hindrance, token=launch.token)
         for rank in rank_parts(launch.job):
             answers |= await _gather({name: self._submit_part(name, launch) for name in rank})
             if launch.wanted and any(isinstance(answer, Refusal) for answer in answers.values()):
