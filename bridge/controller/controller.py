@@ -166,7 +166,7 @@ class Controller:
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
         self.reach = ReachTrials(self.clusters, self.known_reach, self.directory, self.logs)
-        self.automatic_trials = AutomaticTrials(self.submitter, self.reach, self.known_reach, self.recorder.submit_soon)
+        self.automatic_trials = AutomaticTrials(self.submitter, self.reach, self.orders)
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.elastic = ElasticTasks(self.recorder, self.clusters, self.submitter, self.joined_jobs)
         self.scaling = ScaleRequests(self.elastic, self.directory)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import NamedTuple
 
 from overspan.adapters.contract import Refusal
-from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.features.reach.trial_job import TASKS, TrialRequest
 from overspan.bridge.controller.features.reach.trials import ReachTrials
+from overspan.bridge.controller.orders.orders import JobOrders
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.reach import check_reach, list_needs
 from overspan.bridge.controller.submission.submitter import Submitter
 from overspan.bridge.model.errors import OverspanError, Rejected, Unreachable
@@ -27,7 +28,7 @@ from overspan.bridge.readers.submission import JOB_FILE, Submission
 log = logging.getLogger(__name__)
 
 START_SECONDS = 60
-"""How long a trial may wait for its nodes and pods; a group waits for it some minutes at most."""
+"""How long a trial may wait for its nodes and pods."""
 AGAIN_SECONDS = 3600.0
 """How long after a trial that found out nothing the next one is made."""
 MOST_PORTS = 8
@@ -44,13 +45,11 @@ class Ways(NamedTuple):
 class AutomaticTrials:
     """The trials under way, by their ways, with the groups that wait for them."""
 
-    def __init__(
-        self, submitter: Submitter, trials: ReachTrials, known: KnownReach, submit_soon: Callable[[int], None]
-    ) -> None:
+    def __init__(self, submitter: Submitter, trials: ReachTrials, orders: JobOrders) -> None:
         self._submitter = submitter
         self._trials = trials
-        self._known = known
-        self._submit_soon = submit_soon
+        self._orders = orders
+        self._known = submitter.known_reach
         self._clock = submitter.recorder.clock
         self._under_way: dict[Ways, int] = {}
         """The job of each trial; 0 until it is submitted."""
@@ -116,10 +115,23 @@ class AutomaticTrials:
             command = ("span", "check", "--across", *ways.clusters)
             places = {"directory": origin.directory or "/", "user": ways.user, "uid": origin.uid, "host": origin.host}
             submission = Submission(JOB_FILE, file.text, command=command, **places)  # type: ignore[arg-type]
-            self._under_way[ways] = (await self._submitter.submit(submission)).id
+            number = self._under_way[ways] = (await self._submitter.submit(submission)).id
+            if self._is_over(number):
+                # It was over before anybody knew its number.
+                await self._conclude(ways, number)
+                return
+            await asyncio.sleep(START_SECONDS)
+            entry = self._submitter.recorder.registry.get(number)
+            if entry is not None and not entry.job.over and entry.job.granted_at is None:
+                await self._orders.cancel(CancelRequest((str(number),), by="the daemon"))
         except OverspanError as error:
             log.warning("whether %s reach each other is not tried: %s", " and ".join(ways.clusters), error)
-            self._settle(ways, silent=True)
+            if not self._under_way.get(ways):
+                self._settle(ways, silent=True)
+
+    def _is_over(self, number: int) -> bool:
+        entry = self._submitter.recorder.registry.get(number)
+        return entry is None or entry.job.over
 
     async def _conclude(self, ways: Ways, number: int) -> None:
         silent = True
@@ -136,7 +148,7 @@ class AutomaticTrials:
             self._silent_until[ways] = self._clock() + AGAIN_SECONDS
         self._under_way.pop(ways, None)
         for job_id in sorted(self._waiting.pop(ways, ())):
-            self._submit_soon(job_id)
+            self._submitter.recorder.submit_soon(job_id)
 
 
 def _name_ways(need: ReachNeed, user: str) -> Ways:
