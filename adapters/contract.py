@@ -106,7 +106,7 @@ class Refusal:
     def waiting_reason(self) -> str:
         """The pending job's reason: Slurm's word, with the message where the word alone would not show a refusal."""
         words = self.message.partition("\n")[0][:MOST_WORDS]
-        worded = self.reason == "Resources" or self.reason.startswith(_GROUP_LIMIT)
+        worded = self.reason in ("Resources", "Cleaning") or self.reason.startswith(_GROUP_LIMIT)
         return f"{self.reason}: {words}" if worded and words else self.reason
 
 

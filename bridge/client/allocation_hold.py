@@ -21,6 +21,8 @@ class AllocationHold:
     def __init__(self, make: Callable[[], Client], ref: str) -> None:
         self._make, self._ref = make, ref
         self.on_end: Callable[[], None] = lambda: None
+        self.over = False
+        """Whether the job is known to be over."""
         self._thread = threading.Thread(target=self._run, name="allocation", daemon=True)
 
     def start(self) -> None:
@@ -28,18 +30,17 @@ class AllocationHold:
         self._thread.start()
 
     def _run(self) -> None:
-        over = False
-        while not over:
+        while not self.over:
             client = self._make()
             try:
-                over = client.hold_allocation(self._ref)
+                self.over = client.hold_allocation(self._ref)
             except NotFound:
-                over = True
+                self.over = True
             except OverspanError:
                 # No daemon runs: the next one waits for the holders of allocations.
                 pass
             finally:
                 client.close()
-            if not over:
+            if not self.over:
                 time.sleep(AGAIN_SECONDS)
         self.on_end()

@@ -43,6 +43,7 @@ from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
 from overspan.bridge.controller.features.orphans import OrphanCheck
 from overspan.bridge.controller.features.pools.pools import Pools
+from overspan.bridge.controller.features.reach.automatic import AutomaticTrials
 from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
@@ -148,7 +149,7 @@ class Controller:
         self.joined_jobs = JoinedJobs(self.recorder)
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
-        self.known_reach = KnownReach(parts.repository)
+        self.known_reach = KnownReach(parts.repository, parts.clock)
         self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
@@ -165,6 +166,7 @@ class Controller:
         self.logs = Logs(self.directory, self.clusters, parts.clock)
         self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
         self.reach = ReachTrials(self.clusters, self.known_reach, self.directory, self.logs)
+        self.automatic_trials = AutomaticTrials(self.submitter, self.reach, self.orders)
         self.evaluations = EvaluationRequests(self.checkpoints, self.directory, self.clusters, self.submitter)
         self.elastic = ElasticTasks(self.recorder, self.clusters, self.submitter, self.joined_jobs)
         self.scaling = ScaleRequests(self.elastic, self.directory)
@@ -192,7 +194,8 @@ class Controller:
             self.clusters.shared_paths,
             self.observer.wake,
             self.dispatcher.describe_access,
-            self.releases.is_leaving,
+            self.releases.remains.describe,
+            self.automatic_trials.hinder,
         )
 
     def _has_launches(self, name: str) -> bool:
@@ -213,6 +216,7 @@ class Controller:
             self.pools.follow,
             self.dispatcher.follow,
             self.releases.follow,
+            self.automatic_trials.follow,
         )
         changes.withdrawn.subscribe(self.joined_jobs.forget)
         changes.owed.subscribe(self.dispatcher.wake)
@@ -281,6 +285,7 @@ class Controller:
             self._forgetting.cancel()
         await self.tunnels.close()
         await self.checkpoints.close()
+        await self.automatic_trials.close()
         await self.dispatcher.close()
         await self.observer.close()
         await self.releases.close()

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.cli.invocation import Invocation
@@ -50,7 +50,7 @@ def run_native(
     if call.verb == "srun":
         try:
             with call.client() as client:
-                code = _run_step(call, client, job, own=True)
+                code = _run_step(call, client, job, own=True, is_over=lambda: hold.over)
         except (OSError, OverspanError):
             # No step began, so there is no exit code to end with.
             _give_back(call, job, "")
@@ -103,13 +103,15 @@ def make_environment(environment: Mapping[str, str], part: Part, facts: Mapping[
     return {**environment, **{name: value for name, value in found.items() if value}}
 
 
-def _run_step(call: Invocation, client: Client, job: str, *, own: bool) -> int:
+def _run_step(
+    call: Invocation, client: Client, job: str, *, own: bool, is_over: Callable[[], bool] = lambda: False
+) -> int:
     from overspan.bridge.cli.slurm.native_steps import is_terminal, run_step, take_slot
 
     alone, terminal = not take_slot(call.environment), is_terminal(call.words)
     found = client.prepare_step(job, call.words, own=own, terminal=terminal, alone=alone)
     client.close()
-    return run_step(found, call.environment)
+    return run_step(found, call.environment, is_over)
 
 
 def _run_command(command: Sequence[str], environment: Mapping[str, str], hold: AllocationHold, job: str) -> int:

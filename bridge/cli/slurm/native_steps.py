@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from overspan.bridge.config.paths import find_paths
@@ -18,7 +18,7 @@ _PASSED = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "CONT")
 """Signals that srun has of its own (srun(1)); the guard hands them on."""
 _ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
 _END_SECONDS = 15.0
-"""How long srun has to end after such a signal. After that its login node is assumed not to answer."""
+"""How long srun has to end after such a signal, or its allocation's end. Then the connection is assumed to hang."""
 _LOOK_SECONDS = 1.0
 _GUARD_SECONDS = 3.0
 _SLOTS = 3
@@ -42,8 +42,13 @@ def take_slot(environment: Mapping[str, str]) -> bool:
     return False
 
 
-def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
-    """Run what the daemon has prepared; gives the exit code of the step's srun. Raises OSError."""
+def run_step(
+    found: Mapping[str, Any], environment: Mapping[str, str], is_over: Callable[[], bool] = lambda: False
+) -> int:
+    """Run what the daemon has prepared; gives the exit code of the step's srun. Raises OSError.
+
+    `is_over` tells that the allocation has ended: then the step has as well, whatever the connection to it shows.
+    """
     guard = subprocess.Popen(
         found["guard"],
         stdin=subprocess.PIPE,
@@ -61,7 +66,7 @@ def run_step(found: Mapping[str, Any], environment: Mapping[str, str]) -> int:
             found["words"], stdin=_find_input(), stderr=errors, env=dict(environment), start_new_session=True
         )
         copy = _copy_errors(step.stderr, last_line) if step.stderr is not None else None
-        code = _Watch(step, guard.stdin).wait()
+        code = _Watch(step, guard.stdin, is_over).wait()
         if copy is not None:
             copy.join(_LOOK_SECONDS)
         return code
@@ -114,8 +119,8 @@ def _close(guard: subprocess.Popen[bytes]) -> None:
 class _Watch:
     """Waits for a step while signals come."""
 
-    def __init__(self, step: subprocess.Popen[bytes], guard: IO[bytes]) -> None:
-        self._step, self._guard = step, guard
+    def __init__(self, step: subprocess.Popen[bytes], guard: IO[bytes], is_over: Callable[[], bool]) -> None:
+        self._step, self._guard, self._is_over = step, guard, is_over
         self._end_by = float("inf")
         for name in _PASSED:
             signal.signal(getattr(signal, f"SIG{name}"), self._pass)
@@ -130,6 +135,8 @@ class _Watch:
                 code = self._step.wait(_LOOK_SECONDS)
                 return 128 - code if code < 0 else code
             except subprocess.TimeoutExpired:
+                if self._is_over():
+                    self._end_by = min(self._end_by, time.monotonic() + _END_SECONDS)
                 if time.monotonic() > self._end_by:
                     self._step.kill()
 

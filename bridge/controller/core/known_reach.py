@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.model.documents import decode, encode
@@ -13,6 +13,8 @@ from overspan.bridge.model.reach import ReachFinding, ReachSide
 log = logging.getLogger(__name__)
 
 _KEY = "reach"
+KEPT_SECONDS = 7 * 86400.0
+"""For how long a finding counts: networks change."""
 MOST = 2000
 """Findings that are kept of all users; the oldest go."""
 
@@ -20,8 +22,9 @@ MOST = 2000
 class KnownReach:
     """The newest finding for each port of each way between two sides."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, clock: Callable[[], float]) -> None:
         self._repository = repository
+        self._clock = clock
         self._found: dict[str, list[ReachFinding]] = {}
 
     async def load(self) -> None:
@@ -35,7 +38,8 @@ class KnownReach:
 
     def list_findings(self, user: str) -> Sequence[ReachFinding]:
         """What is known, by the trials of a user: a finding of another user's refuses nobody's group."""
-        return tuple(self._found.get(user, ()))
+        since = self._clock() - KEPT_SECONDS
+        return tuple(each for each in self._found.get(user, ()) if each.at > since)
 
     async def keep(self, user: str, findings: Sequence[ReachFinding]) -> None:
         """Put findings in the place of those about the same ways and ports. Raises StoreFailed."""

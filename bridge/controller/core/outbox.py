@@ -82,6 +82,13 @@ class Outbox:
             self.untry((token,))
             self._postpone(row)
 
+    def hasten(self, token: str, now: float) -> None:
+        """Make a call that waits for its next try due now; one that is ready or under way stays as it is."""
+        row = self._rows.get(token)
+        if row is not None and row.next_try_at > now and token not in self._ready.get(_queue_key(row), {}):
+            row = self._rows[token] = row._replace(next_try_at=now)
+            self._postpone(row)
+
     def put_off(self, token: str, now: float, next_try_at: float) -> None:
         """Try a call again later that is in doubt: it counts as tried until it is answered."""
         row = self._rows.get(token)

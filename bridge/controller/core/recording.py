@@ -96,6 +96,14 @@ class Recorder:
         """
         return await self._uninterrupted(self._change(list(job_ids), work, urgent))
 
+    def submit_soon(self, job_id: int) -> None:
+        """Have a submission that was refused for now tried again at once: what it waited for has come."""
+        entry = self.registry.get(job_id)
+        row = None if entry is None else self.outbox.submit_of(job_id, entry.cluster)
+        if row is not None:
+            self.outbox.hasten(row.token, self.clock())
+            self.changes.owed.publish((row.cluster, row.kind))
+
     async def insert(
         self, entries: list[JobEntry], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
     ) -> None:

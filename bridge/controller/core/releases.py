@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 
 from overspan.adapters.abilities import Cleanup
+from overspan.bridge.controller.core.across.launch_remains import LaunchRemains
 from overspan.bridge.controller.core.across.projection import list_handles
 from overspan.bridge.controller.core.backoff import next_try
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
@@ -29,6 +30,8 @@ GATHER_SECONDS = 0.2
 """Seconds for which ends are collected before one call releases them."""
 GATHER_TIMES = 20
 """How many times as long as the last release took: with many jobs it may not take all of the processor."""
+LOOK_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Seconds between looks at what still runs of lost launches; the last one from then on."""
 _OWED = "owed"
 MOST_LAUNCHES = 200
 """The most launches assumed of a job whose record cannot be read."""
@@ -46,8 +49,7 @@ class LaunchReleases:
         self._noted: set[str] = set()
         self._sending: Counter[str] = Counter()
         """How many calls with launches are under way to each cluster."""
-        self._leaving: defaultdict[str, set[int]] = defaultdict(set)
-        """Groups across whose lost launch may still run a part on a cluster, by the cluster."""
+        self.remains = LaunchRemains(recorder.registry, recorder.completion.installation)
 
     async def start(self) -> None:
         """Go on with the clusters that an earlier daemon marked. Raises StoreFailed."""
@@ -57,7 +59,7 @@ class LaunchReleases:
                 self._wake(cluster.name)
         for entry in self.recorder.registry:
             if entry.job.launch and not entry.job.over and entry.handle_launch != entry.job.launch:
-                self._note_leaving(entry)
+                self._note_remains(entry)
 
     async def close(self) -> None:
         """Stop; clusters with leftovers stay marked in the store."""
@@ -91,17 +93,16 @@ class LaunchReleases:
         if (entry.job.over and not before.over) or entry.job.launch != before.launch:
             left |= {entry.cluster, before.cluster}
         if entry.job.launch != before.launch and any(task.live for task in before.tasks):
-            self._note_leaving(entry)
+            self._note_remains(entry)
         singles = {single for name in left for single in self.clusters.list_single(name)}
         for name in sorted(singles):
             if self._may_have_leftovers(name):
                 self._wake(name)
 
-    def _note_leaving(self, entry: JobEntry) -> None:
+    def _note_remains(self, entry: JobEntry) -> None:
         singles = self.clusters.list_single(entry.cluster)
         if len(singles) > 1:
-            for name in self._noted.intersection(singles):
-                self._leaving[name].add(entry.job.id)
+            self.remains.note(entry, self._noted.intersection(singles))
 
     def _may_have_leftovers(self, name: str) -> bool:
         return name in self._noted or self._is_stateless(name)
@@ -110,10 +111,6 @@ class LaunchReleases:
         """Whether what ends there needs no mark in the store: the next daemon's adapter begins without it."""
         cluster = self.clusters.find(name)
         return cluster is not None and cluster.opened and cluster.traits.stateless
-
-    def is_leaving(self, job_id: int, cluster: str) -> bool:
-        """Whether a part of a lost launch may still run on one of the clusters of a group across."""
-        return job_id in self._leaving[cluster]
 
     def _wake(self, name: str) -> None:
         if name not in self._loops:
@@ -126,10 +123,12 @@ class LaunchReleases:
 
         The cluster is found each time, since a pool may be another one of the same name by now.
         """
-        wakeup, failures, seen, took = self._wakeups[name], 0, 0, 0.0
+        wakeup, failures, seen, took, looks = self._wakeups[name], 0, 0, 0.0, 0
         while True:
             if not failures:
-                await wakeup.wait(seen=seen)
+                looks = looks + 1 if self.remains.list_jobs(name) else 0
+                rest = LOOK_SECONDS[min(looks, len(LOOK_SECONDS)) - 1] if looks else None
+                await wakeup.wait(timeout=rest, seen=seen)
                 await asyncio.sleep(max(GATHER_SECONDS, GATHER_TIMES * took))
             seen, begun = wakeup.count, time.thread_time()
             try:
@@ -158,10 +157,11 @@ class LaunchReleases:
         if any(entry.unwritten is not None for entry in self.recorder.registry):
             # The next daemon would take a launch without a recorded end for a lost one.
             raise StoreFailed("there are ends that are not recorded yet")
-        leaving = frozenset(self._leaving[cluster.name])
+        lost = self.remains.list_jobs(cluster.name)
         busy, count = self._is_busy(cluster.name), self._wakeups[cluster.name].count
         await adapter.release(self.recorder.completion.installation, *self.wanted())
-        self._leaving[cluster.name] -= leaving
+        for job_id in await self.remains.look(cluster.name, adapter, lost):
+            self.recorder.submit_soon(job_id)
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
         if idle and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):

@@ -45,13 +45,15 @@ def check_reach(job: Job, clusters: Clusters, known: KnownReach) -> tuple[str, .
     closed = find_closed(needs, findings)
     if closed:
         raise Rejected("; ".join(map(word_finding, closed)), remedy=_name_remedy(closed, findings))
-    notes = []
+    notes, unknown = list[str](), dict[tuple[str, ...], bool]()
     for need in needs:
         found = judge_need(need, findings)
         if found is None:
-            notes.append(_note_unknown(need))
+            names = tuple(sorted((need.source.cluster, need.target.cluster)))
+            unknown[names] = unknown.get(names, False) or bool(need.ports)
         elif not found.works:
             notes.append(f"{word_finding(found)}; members on {need.target.cluster} can connect the other way")
+    notes += [_note_unknown(names, tried=tried) for names, tried in unknown.items()]
     return tuple(dict.fromkeys(notes))
 
 
@@ -79,9 +81,10 @@ def word_finding(finding: ReachFinding) -> str:
     return f"{way}{detail}, as of {format_timestamp(finding.at)}"
 
 
-def _note_unknown(need: ReachNeed) -> str:
-    first, second = sorted((need.source.cluster, need.target.cluster))
-    return f"whether {first} and {second} reach each other is not known: `span check --across {first} {second}`"
+def _note_unknown(names: Sequence[str], *, tried: bool) -> str:
+    """`tried`: some task names ports, so that the ways are tried before the start."""
+    what = "it is tried before the group starts" if tried else f"`span check --across {' '.join(names)}`"
+    return f"whether {' and '.join(names)} reach each other is not known: {what}"
 
 
 def _name_remedy(closed: Iterable[ReachFinding], findings: Sequence[ReachFinding]) -> str:

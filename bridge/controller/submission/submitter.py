@@ -112,7 +112,7 @@ class Submitter:
         self._newest = new_job(0, JobSpec(name="", tasks=()), 0.0)
         """The newest job: a loop of submissions makes many that share its spec, and the facts of tasks that wait."""
 
-    async def submit(self, submission: Submission, schedule: Scheduling) -> Submitted:
+    async def submit(self, submission: Submission, schedule: Scheduling | None = None) -> Submitted:
         """Make the job; of a file with `cron`, what `schedule` makes.
 
         Raises InvalidRequest, Rejected and StoreFailed; then nothing was written.

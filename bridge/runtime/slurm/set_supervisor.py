@@ -48,6 +48,8 @@ class SetSupervisor(Supervisor):
         self._began = time.time()
         self._looked_at = 0.0
         self._gave_up = False
+        self._earlier = len(self._directory.read_plan().job.task(task).attempts)
+        """Attempts of launches before this one: they say nothing of how long its nodes are kept."""
 
     def _grant(self, directory: RunDirectory) -> Granted:
         granted = super()._grant(directory)
@@ -80,7 +82,7 @@ class SetSupervisor(Supervisor):
         """Leave when nothing is to be done here any more."""
         if run.done or not is_idle(run.job, self._task):
             return
-        kept_until = keep_until(run.job, self._task, KEEP_SECONDS)
+        kept_until = keep_until(run.job, self._task, KEEP_SECONDS, self._earlier)
         due = self._find_start_deadline(run.job) if kept_until is None else kept_until
         if due is None or now < due:
             return
@@ -88,7 +90,7 @@ class SetSupervisor(Supervisor):
         def settle() -> bool:
             """Take the last orders; whether nothing has begun by them, and nothing has ended."""
             run.advance((), now)
-            kept = keep_until(run.job, self._task, KEEP_SECONDS)
+            kept = keep_until(run.job, self._task, KEEP_SECONDS, self._earlier)
             return is_idle(run.job, self._task) and (kept_until is None) is (kept is None)
 
         try:
@@ -119,9 +121,13 @@ def is_idle(job: Job, task: str) -> bool:
     return not job.task(task).live
 
 
-def keep_until(job: Job, task: str, seconds: float) -> Optional[float]:
-    """Until when an idle task's nodes are kept for another attempt; None where none was launched yet."""
-    attempt = job.task(task).current
+def keep_until(job: Job, task: str, seconds: float, earlier: int = 0) -> Optional[float]:
+    """Until when an idle task's nodes are kept for another attempt; None where none was launched yet.
+
+    `earlier` is the number of attempts that the launches before this one had.
+    """
+    attempts = job.task(task).attempts[earlier:]
+    attempt = attempts[-1] if attempts else None
     if attempt is None or attempt.ended_at is None:
         return None
     if attempt.stop is not None:

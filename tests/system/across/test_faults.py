@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.rigs.kube import KubeRig
-from tests.system.across.conftest import Lab
+from tests.system.across.conftest import FOLDER, MOUNTED, Lab
 from tests.system.slurm.gates import Gate
 
 GROUP = """\
@@ -108,4 +108,69 @@ def test_a_side_whose_link_is_cut_in_the_middle_keeps_running_and_the_other_reco
         assert lab.site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0
     lab.until(job, "COMPLETED", timeout=60)
     assert lab.task(job, "trainer")["attempt"] == 0
+    lab.until_empty()
+
+
+LOST = """\
+name: pair
+execution: parallel
+---
+name: trainer
+cluster: leo
+resources: {{cpus: 1, memory: 50M}}
+grace_period: 20
+max_recoveries: 3
+backoff: {{first: 0s}}
+run: |
+  note() {{ echo "$1" >> {folder}.notes; }}
+  umask 0; note "trainer begins"
+  trap 'note "trainer stops"; sleep 2; note "trainer has ended"; exit 1' TERM
+  until [ -e {folder} ]; do sleep 0.1; done
+---
+name: server
+cluster: kube
+resources: {{cpus: 0.1}}
+workdir: {mounted}
+grace_period: 20
+run: |
+  note() {{ echo "$1" >> {seen}.notes; }}
+  umask 0; note "server begins"
+  trap 'note "server stops"; sleep 4; note "server has ended"; exit 1' TERM
+  until [ -e {seen} ]; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_lost_launch_is_followed_by_the_next_when_all_its_parts_have_ended(lab: Lab, killed: bool) -> None:
+    """MX04: somebody removes what Kubernetes knows of the group; no program of it runs beside its next attempt.
+
+    Its pods are there without the launch that they belong to, and are ended like the part on Slurm.
+    """
+    gate = Gate(lab.site)
+    seen = MOUNTED + gate.path.removeprefix(FOLDER)
+    job = lab.submit(LOST.format(folder=gate.path, seen=seen, mounted=MOUNTED))
+
+    def list_notes() -> list[str]:
+        found = lab.site.rig.run(["cat", f"{gate.path}.notes"], user="root")
+        return found.stdout.splitlines() if found.rc == 0 else []
+
+    lab.wait_until(lambda: len(list_notes()) == 2, 60, "both sides")
+    lab.until(job, "RUNNING")
+    lab.kill_daemon()
+    lab.kubectl("delete", "configmap", "--all", "--cascade=orphan")
+    lab.run("squeue")
+    lab.wait_until(lambda: "trainer stops" in list_notes(), 30, "TERM on the other side")
+    if killed:
+        lab.kill_daemon()
+    lab.wait_until(
+        lambda: "the launch before is being ended, since " in lab.look("show", str(job)), 5, "what it waits for"
+    )
+    lab.wait_until(lambda: sum("begins" in note for note in list_notes()) == 4, 60, "the next launch")
+    notes = list_notes()
+    begun = [number for number, note in enumerate(notes) if "begins" in note]
+    assert sorted(notes[2 : begun[2]]) == sorted(
+        f"{task} {fact}" for task in ("trainer", "server") for fact in ("stops", "has ended")
+    ), notes
+    gate.open()
+    lab.until(job, "COMPLETED", timeout=60)
     lab.until_empty()

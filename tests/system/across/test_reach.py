@@ -66,7 +66,7 @@ def test_both_ways_are_tried_and_plans_show_what_is_known(lab: Lab) -> None:
     group.write_text(GROUP.format(network=""))
     before = lab.run("plan", str(group))
     assert "# reach: leo to kube is not known" in before.stdout
-    assert "`span check --across kube leo`" in before.stderr
+    assert "it is tried before the group starts" in before.stderr
     asking = subprocess.Popen(
         [*SPAN, "check", "--across", "leo", "kube", "--image", PYTHON_IMAGE, "--ports", "7001"],
         env=lab.environment,
@@ -91,6 +91,26 @@ def test_both_ways_are_tried_and_plans_show_what_is_known(lab: Lab) -> None:
     assert "not known" not in plan.stdout + plan.stderr
     lab.until_empty()
     assert not lab.look("squeue", "-h").strip()
+
+
+@pytest.mark.usefixtures("nodes_alone")
+def test_a_group_of_which_nothing_is_known_is_refused_by_the_trial_before_its_start(lab: Lab) -> None:
+    """MX05: nobody has asked for a trial; the group waits for one, says so, and is refused with what was tried."""
+    job = lab.submit(GROUP.format(network=""))
+    lab.wait_until(lambda: "tries it" in lab.look("show", str(job)), 20, "what it waits for")
+    lab.until(job, "FAILED", timeout=60)
+    shown = lab.run("show", str(job)).stdout
+    assert "leo does not reach kube on port 7001 (node" in shown and "No route to host" in shown
+    assert lab.job(job)["started_at"] is None
+    # The next one is refused at once: it is known.
+    group = lab.folder / "next.yaml"
+    group.write_text(GROUP.format(network=""))
+    done = lab.run("submit", str(group), check=False)
+    assert done.returncode and "leo does not reach kube on port 7001" in done.stderr
+    # On the host network it is tried too, and runs.
+    job = lab.submit(GROUP.format(network="kubernetes: {host_network: true}"))
+    lab.until(job, "COMPLETED", timeout=120)
+    lab.until_empty()
 
 
 @pytest.mark.usefixtures("nodes_alone")

@@ -175,3 +175,44 @@ def test_a_job_that_takes_no_steps_says_why(span: KubeSpan, tmp_path: Path) -> N
     span.until(group, "RUNNING")
     done = span.run("srun", f"--jobid={group}", "true", check=False)
     assert done.returncode == 1 and "a group takes no steps" in done.stderr
+
+
+def test_components_of_one_step_are_ranks_in_pods(span: KubeSpan) -> None:
+    """`:` gives each component its own words; all are one step in one allocation of pods."""
+    rank = "echo $0 rank $SLURM_PROCID of $SLURM_NTASKS"
+    words = ("-N1", "-n1", "sh", "-c", rank, "a", ":", "-N1", "-n2", "sh", "-c", rank, "b")
+    done = span.run("srun", *words, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["a rank 0 of 3", "b rank 1 of 3", "b rank 2 of 3"]
+    span.until_empty()
+
+
+def test_a_kubectl_that_hangs_keeps_neither_the_command_nor_the_allocation(span: KubeSpan, begin: Begin) -> None:
+    """The way to the pods hangs: a TERM, and the allocation's end from elsewhere, end srun all the same."""
+    for number, ask in enumerate(("TERM", "scancel")):
+        process = begin("srun", "sh", "-c", "echo up; exec sleep 600")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n", process.communicate(timeout=60)[1]
+        job = newest(span)
+        for pid in list_children(process.pid):
+            os.kill(pid, signal.SIGSTOP)
+        if ask == "TERM":
+            process.terminate()
+        else:
+            span.run("scancel", str(job))
+        process.communicate(timeout=120)
+        assert process.returncode, number
+        span.until(job, "CANCELLED", "FAILED", timeout=60)
+    span.until_empty()
+
+
+def list_children(parent: int) -> list[int]:
+    """The processes below a process that run kubectl."""
+    found, pids = [], [parent]
+    while pids:
+        pid = pids.pop()
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            pids += map(int, task.read_text().split())
+        if b"kubectl" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            found.append(pid)
+    return found

@@ -81,3 +81,11 @@ def test_three_steps_share_the_daemons_connection(tmp_path: Path) -> None:
     environment = {"SPAN_RUNTIME_DIR": str(tmp_path)}
     assert [take_slot(environment) for _ in range(4)] == [True, True, True, False]
     assert take_slot({"SPAN_RUNTIME_DIR": str(tmp_path / "gone")})
+
+
+def test_a_connection_that_hangs_ends_some_time_after_its_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_steps, "_END_SECONDS", 0.0)
+    monkeypatch.setattr(native_steps, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(native_steps, "_GUARD_SECONDS", 0.1)
+    found = {"words": ["sleep", "20"], "guard": ["sleep", "20"]}
+    assert run_step(found, {"PATH": "/usr/bin:/bin"}, lambda: True) == 128 + signal.SIGKILL

@@ -83,6 +83,8 @@ class World:
         self.full = False
         """Whether nothing can be started any more."""
         self.launches: dict[str, Objects] = {}
+        self.ending: dict[str, list[Pod]] = {}
+        """Pods of launches that were let go, by token; some may run until their grace is over."""
         self.history: dict[Key, Pod] = {}
         self.removed: set[tuple[int, int]] = set()
         """Job and launch of what somebody else took away."""

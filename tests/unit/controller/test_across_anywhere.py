@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hypothesis import example, given, settings
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.controller.decisions import SPECS, Story
 from tests.unit.controller.fake_pods import RacingPods, World
 
+from overspan.adapters.abilities import Trace
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Job, Placement
@@ -19,12 +20,49 @@ NAMES = ("pods", "more")
 GROUPS = SPECS.filter(lambda spec: len(spec.tasks) > 1)
 
 
+GRACES = (0.0, 0.0, 2.0, 30.0)
+"""Seconds that pods of a launch which is let go take to end."""
+
+
 class NamingPods(RacingPods):
-    """Pods that are told where members elsewhere are, sometimes at the second try."""
+    """Pods that are told where members elsewhere are, sometimes at the second try; they take their time to end."""
 
     async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
         if self._strikes(0.1):
             raise Unreachable("no route to the cluster")
+
+    async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
+        self._fresh.clear()
+        wanted = {handle.partition("/")[2] for handle in handles} | set(tokens)
+        await self._travel()
+        for token in sorted(set(self.world.launches) - wanted - self._fresh):
+            self._let_go(token)
+        await self._travel()
+
+    def _let_go(self, token: str) -> None:
+        """Tell all pods of a launch to end, and forget it; each ends in its grace."""
+        pods = self.world.ending[token] = list(self.world.launches.pop(token).pods.values())
+        for pod in pods:
+            if pod.running:
+                grace = self.world.random.choice(GRACES)
+                self.world.later(grace, lambda pod=pod: self.world.end(pod, signal=15))  # type: ignore[misc]
+            else:
+                self.world.end(pod, signal=9)
+        self.world.news.set()
+
+    async def find_traces(self) -> list[Trace]:
+        await self._travel()
+        running = {token: sum(pod.running for pod in pods) for token, pods in self.world.ending.items()}
+        return [Trace(token, "", *read_token(token), ("Pod p",), count) for token, count in running.items()]
+
+    async def remove_traces(self, traces: Sequence[Trace]) -> None:
+        raise AssertionError("nobody asked for that")
+
+
+def read_token(token: str) -> tuple[str, int, int]:
+    """Installation, job and launch."""
+    installation, job, launch = token.rsplit("-", 2)
+    return installation, int(job), int(launch)
 
 
 class AcrossStory(Story):

@@ -79,7 +79,8 @@ class Scene:
     def __init__(self) -> None:
         self.parts = {name: Part(name) for name in ("leo", "kube")}
         self.woken: list[str] = []
-        self.leaving: set[tuple[int, str]] = set()
+        self.leaving: set[str] = set()
+        self.hindrance: Refusal | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -93,7 +94,8 @@ class Scene:
             SharedPaths(),
             self.woken.append,
             lambda job, name: f"{job.id} on {name}",
-            lambda job, name: (job, name) in self.leaving,
+            lambda job, names: f"it is being ended on {left}" if (left := self.leaving.intersection(names)) else "",
+            lambda job: self.hindrance,
         )
 
     async def submit(self) -> str:
@@ -129,9 +131,10 @@ def play(story: Callable[[Scene], Awaitable[None]]) -> None:
 
 def test_no_launch_is_sent_beside_what_is_left_of_the_one_before() -> None:
     async def story(scene: Scene) -> None:
-        scene.leaving = {(3, "kube"), (4, "leo")}
+        scene.leaving = {"kube"}
         (answer,) = await scene.across.submit([Launch("inst-3-1", JOB)])
-        assert isinstance(answer, Refusal) and answer.transient and "being ended on kube" in answer.message
+        assert isinstance(answer, Refusal) and answer.transient
+        assert answer.waiting_reason == "Cleaning: it is being ended on {'kube'}"
         assert not scene.parts["leo"].said and not scene.parts["kube"].said
         scene.leaving = set()
         await scene.submit()

@@ -25,6 +25,7 @@ from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTas
 from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
+from overspan.bridge.controller.features.reach.automatic import AutomaticTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.model.job import Job
 
@@ -41,6 +42,7 @@ FOLLOWERS = (
     ElasticTasks,
     Dispatcher,
     LaunchReleases,
+    AutomaticTrials,
 )
 """Those that follow each change of a job, in the order in which they act."""
 

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from tests.unit.controller.fakes import START, Bench, FakeCluster, play, until
+from tests.unit.controller.fakes import START, Bench, FakeCluster, play, turn, until
 
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.features.reach.results import draw_findings, read_results
 from overspan.bridge.controller.features.reach.trial_job import TASKS, TrialRequest, write_trial
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import InvalidRequest, NotFound, Rejected
 from overspan.bridge.model.job import Job, Placement, new_job
@@ -68,13 +69,21 @@ class Lab:
 
     async def send(self, spec: JobSpec, user: str = "me") -> tuple[str, ...]:
         spec = replace(spec, origin=Origin(user=user))
-        self.bench.controller.submitter.reader = lambda *given: ParsedSubmission(spec)
+        self.bench.controller.submitter.reader = lambda submission, *given: ParsedSubmission(
+            read_trial(submission) if submission.kind == "job_file" else spec
+        )
         return (await self.bench.controller.submit(Submission("script", "x", user=user))).notes
 
     async def plan(self, spec: JobSpec) -> str:
         spec = replace(spec, origin=Origin(user="me"))
         self.bench.controller.submitter.reader = lambda *given: ParsedSubmission(spec)
         return (await self.bench.controller.plan(Submission("script", "x", user="me")))[0]
+
+
+def read_trial(submission: Submission) -> JobSpec:
+    """The spec of a trial that the daemon submits by itself."""
+    spec = read_submission(submission, {"leo": "slurm", "kube": "kubernetes"}, START)
+    return replace(spec, origin=Origin(user=submission.user))
 
 
 def play_lab(scene: Callable[[Lab], Awaitable[None]]) -> None:
@@ -160,7 +169,7 @@ def test_the_job_of_a_trial_is_read_and_its_findings_are_kept() -> None:
             (TASKS[1], "kube", ("8000",)),
         ]
         # It waits for as long as whoever asked does, and a little more.
-        assert spec.deadline is not None and 330 <= spec.deadline - START - (spec.tasks[0].time or 0) <= 390
+        assert spec.deadline is not None and 590 <= spec.deadline - START - (spec.tasks[0].time or 0) <= 610
         assert spec.tasks[1].image == "py:3" and spec.tasks[1].native == ON_HOST and not spec.tasks[0].native
         await lab.send(spec)
         await lab.send(group())
@@ -206,3 +215,67 @@ def test_a_port_that_is_taken_and_a_side_that_ended_say_nothing_of_the_way() -> 
     results["server"] = read_results(said(LISTENS, CONNECTS))
     found = [each.detail for each in draw_findings(job, sides, results, START).findings]
     assert found == ["n1 to 10.1.0.2: another program answers there", "k2 to 10.1.0.2"]
+
+
+async def wait_for_trial(lab: Lab) -> int:
+    """The job of the trial that the daemon has begun by itself."""
+    await until(lambda: any(job.job.spec.tasks[0].name == TASKS[0] for job in lab.bench.repository.jobs.values()))
+    (number,) = [number for number, job in lab.bench.repository.jobs.items() if job.job.spec.tasks[0].name == TASKS[0]]
+    return number
+
+
+async def send_trying(lab: Lab, *specs: JobSpec) -> int:
+    """Submit groups of which nothing is known; gives the job of the trial."""
+    for spec in specs:
+        await lab.send(spec)
+    return await wait_for_trial(lab)
+
+
+def test_a_group_with_ports_waits_for_a_trial_and_starts_when_the_ways_are_open() -> None:
+    async def scene(lab: Lab) -> None:
+        trial = await send_trying(lab, group(("8000-8010",)), group(("8000",)))
+        await until(lambda: "1.0" not in lab.leo.journals and f"{trial}.0" in lab.leo.journals)
+        for _ in range(3):
+            lab.bench.clock.advance(30)
+            await turn(200)
+        assert lab.bench.job().reason == (
+            f"Resources: whether kube and leo reach each other is not known; job {trial} tries it"
+        )
+        lab.leo.said = lab.kube.said = said(LISTENS, CONNECTS)
+        await lab.bench.controller.orders.cancel(CancelRequest((str(trial),)))
+        await until(lambda: len(lab.bench.repository.jobs) == len(lab.leo.journals) == len(lab.kube.journals) == 3)
+        # What was found counts for the next ones; a week later it is tried anew.
+        await lab.send(group(("8000",)))
+        await until(lambda: len(lab.bench.repository.jobs) == len(lab.leo.journals) == 4)
+        lab.bench.clock.advance(8 * 86400)
+        assert lab.bench.controller.known_reach.list_findings("me") == ()
+
+    play_lab(scene)
+
+
+def test_a_group_is_refused_before_its_start_where_the_trial_finds_a_closed_way() -> None:
+    async def scene(lab: Lab) -> None:
+        trial = await send_trying(lab, group(("8000",)))
+        lab.leo.said = said(CONNECTS | {"works": False, "detail": "no answer"}, LISTENS)
+        lab.kube.said = said(LISTENS, CONNECTS)
+        await until(lambda: f"{trial}.0" in lab.leo.journals)
+        await lab.bench.controller.orders.cancel(CancelRequest((str(trial),)))
+        await until(lambda: lab.bench.job().over)
+        ending = lab.bench.job().ending
+        assert ending is not None and "leo does not reach kube on port 8000" in ending.message
+        assert "with the host network of pods too" in ending.message
+        assert "1.0" not in lab.leo.journals and "1.0" not in lab.kube.journals
+
+    play_lab(scene)
+
+
+def test_a_trial_that_finds_out_nothing_keeps_nobody_waiting_and_is_not_repeated_at_once() -> None:
+    async def scene(lab: Lab) -> None:
+        trial = await send_trying(lab, group(("8000",)))
+        await until(lambda: f"{trial}.0" in lab.leo.journals)
+        await lab.bench.controller.orders.cancel(CancelRequest((str(trial),)))
+        await until(lambda: "1.0" in lab.leo.journals)
+        await lab.send(group(("8000",)))
+        await until(lambda: len(lab.bench.repository.jobs) == len(lab.leo.journals) == 3)
+
+    play_lab(scene)

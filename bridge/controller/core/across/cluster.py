@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -67,8 +67,9 @@ _UNSUPPORTED = (events.Suspend, events.Resume)
 class AcrossCluster:
     """Several clusters as one. `clusters` has them by name; `wake` makes the loop of one of them ask anew.
 
-    `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon, `is_leaving`
-    whether a part of a job's lost launch may still run on a cluster.
+    `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon,
+    `describe_remains` what still runs on its clusters of a job's lost launch, empty for nothing;
+    `hinder` why a job is not to be sent now, or never.
     """
 
     def __init__(
@@ -78,14 +79,16 @@ class AcrossCluster:
         paths: SharedPaths,
         wake: Callable[[str], None],
         describe_access: Callable[[Job, str], str],
-        is_leaving: Callable[[int, str], bool],
+        describe_remains: Callable[[Job, Collection[str]], str],
+        hinder: Callable[[Job], Refusal | None],
     ) -> None:
         self.name = name
         self._clusters = clusters
         self._paths = paths
         self._wake = wake
         self._describe_access = describe_access
-        self._is_leaving = is_leaving
+        self._describe_remains = describe_remains
+        self._hinder = hinder
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
@@ -115,11 +118,13 @@ class AcrossCluster:
 
     async def _submit(self, launch: Launch) -> Accepted | Refusal:
         names, answers = list_parts(launch.job), dict[str, Accepted | Refusal]()
-        leaving = [name for name in names if self._is_leaving(launch.job.id, name)]
-        if leaving:
-            # Where one part was lost, the others run until they are released; none may run beside its next attempt.
-            message = f"what is left of the launch before is being ended on {', '.join(leaving)}"
-            return Refusal(launch.token, message, transient=True)
+        remains = self._describe_remains(launch.job, names)
+        if remains:
+            # Where one part was lost, the others run until their grace is over; none may run beside its next attempt.
+            return Refusal(launch.token, remains, True, "Cleaning")
+        hindrance = self._hinder(launch.job) if launch.wanted else None
+        if hindrance is not None:
+            return replace(hindrance, token=launch.token)
         for rank in rank_parts(launch.job):
             answers |= await _gather({name: self._submit_part(name, launch) for name in rank})
             if launch.wanted and any(isinstance(answer, Refusal) for answer in answers.values()):

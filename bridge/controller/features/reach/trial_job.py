@@ -17,8 +17,11 @@ DEFAULT_PORTS = (29500,)
 LISTEN_SECONDS = 15
 """How long each side tries; both begin within seconds of each other."""
 TASK_SECONDS = 120
-SLACK_SECONDS = 60
-"""By which the job's own deadline comes after that of whoever waits for it."""
+SLACK_SECONDS = 300
+"""By which the job's own deadline comes after that of whoever waits for it.
+
+On Slurm the job's time limit has some minutes more than its task's, and Slurm ends at once what cannot keep a deadline.
+"""
 _ASKED = {"cpus": 1, "memory": "100M"}
 _ASKED_OF_PODS = {"cpus": 0.1, "memory": "100M"}
 

@@ -35,10 +35,10 @@ PEER = Placement("b", 0, "n9", "10.0.0.9")
 class Bench:
     """The job of task a, which began at 0."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, *before: Event, **changes: Any) -> None:
         self.directory = RunDirectory(str(folder), 0, "members/a/0")
         os.makedirs(self.directory.own)
-        job = new_job(7, replace(SPEC, **changes), 1.0)
+        job = play(*before, job=new_job(7, replace(SPEC, **changes), 1.0))
         plan = {"format": 1, "token": "t", "job": encode(job), "environment": {}, "cluster": "c", "decider": "daemon"}
         step = {"task": "a", "component": 0, "members": [0], "nodes": [0], "options": []}
         placement = {"format": 1, "token": "t", "components": [{"nodes": 1}], "steps": [step]}
@@ -127,6 +127,17 @@ def test_an_order_at_the_last_moment_is_heard(bench: Bench, monkeypatch: pytest.
     assert attempt.nodes[0].cause is not None
     bench.turn(62.0)
     assert bench.run.done and bench.closed
+
+
+@pytest.mark.parametrize("cause", ["requeue", ""])
+def test_an_attempt_of_the_launch_before_says_nothing_of_this_one(tmp_path: Path, cause: str) -> None:
+    """It was lost or put back, its task has no budget: the nodes are kept for the start all the same."""
+    stop = [events.Terminate(-8.0, "a", 0, cause, -5.0)] if cause else []
+    bench = Bench(tmp_path, Launch(-10.0, "a", 0), *stop, events.NodeEnded(-6.0, "a", 0, 0, signal=9))
+    bench.turn(1.0)
+    assert not bench.closed
+    bench.turn(61.0)
+    assert bench.closed and bench.member._gave_up
 
 
 def test_nobody_leaves_while_an_order_is_being_added(bench: Bench) -> None:
