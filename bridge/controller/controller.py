@@ -50,6 +50,8 @@ from overspan.bridge.controller.features.tunnels import Tunnels
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.controller.submission.folder_uploads import FolderUploads
+from overspan.bridge.controller.submission.made_buckets import MadeBuckets
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
@@ -66,7 +68,7 @@ from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.parts import place_task
-from overspan.bridge.model.spec import Form
+from overspan.bridge.model.spec import Form, JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -149,7 +151,9 @@ class Controller:
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
         self.known_reach = KnownReach(parts.repository)
-        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach)
+        self.made_buckets = MadeBuckets(parts.state_dir, settings.stores, parts.clock, self._list_live)
+        self.uploads = FolderUploads(settings.stores, self.made_buckets)
+        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach, self.uploads)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
         port = parts.access.port if parts.access is not None else None
@@ -181,7 +185,7 @@ class Controller:
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
         self._subscribe()
-        self._forgetting: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
         self._lost = ""
         """A warning that the database was lost, and history with it; empty if it was not."""
 
@@ -194,6 +198,9 @@ class Controller:
             self.dispatcher.describe_access,
             self.releases.is_leaving,
         )
+
+    def _list_live(self) -> list[JobSpec]:
+        return [entry.job.spec for entry in self.recorder.registry if not entry.job.over]
 
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)
@@ -253,7 +260,7 @@ class Controller:
         self.elastic.start()
         self.pools.start()
         self.tunnels.start()
-        self._forgetting = asyncio.ensure_future(self._forget())
+        self._upkeep = [asyncio.ensure_future(run) for run in (self._forget(), self.made_buckets.run())]
 
     async def _reserve_numbers(self) -> None:
         """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
@@ -277,8 +284,8 @@ class Controller:
     async def close(self) -> None:
         """Stop the loops, finish the writes under way; the store stays open."""
         self.end_waits()
-        if self._forgetting is not None:
-            self._forgetting.cancel()
+        for task in self._upkeep:
+            task.cancel()
         await self.tunnels.close()
         await self.checkpoints.close()
         await self.dispatcher.close()

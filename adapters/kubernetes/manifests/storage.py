@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.contract import Launch
@@ -122,7 +123,7 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
     if not task.storage:
         return []
     text = json.dumps(
-        {"job": plan.job.id, "task": task.name, "mounts": [encode(mount) for mount in task.storage]},
+        {"job": plan.job.id, "task": task.name, "mounts": [_encode_mount(mount) for mount in task.storage]},
         separators=(",", ":"),
     )
     own = {key: main[key] for key in _OF_TASK if key in main}
@@ -144,6 +145,11 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
     if task.flushes:
         movers.append({**render(MOVER, "send"), "restartPolicy": "Always"})
     return movers
+
+
+def _encode_mount(mount: StorageMount) -> Any:
+    """A mount as its movers read it: where its files came from is nobody's business there."""
+    return encode(replace(mount, sources=(), named=False, persistent=True))
 
 
 def _render_place(plan: LaunchPlan, task: TaskSpec) -> Document:

@@ -29,6 +29,11 @@ ANSWER_SECONDS = 60.0
 PART_SIZE = "overspan-part-size"
 """Metadata of an object that was sent in parts: with their size its etag can be checked."""
 _SMALL = 64 * 1024
+_FIRST_REGION = "us-east-1"
+_REGION = (
+    '<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<LocationConstraint>{}</LocationConstraint></CreateBucketConfiguration>"
+)
 _SILENT = frozenset({408, 429, 500, 502, 503, 504})
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed", "InvalidToken"})
 """Codes that come with 400, and mean other credentials, or another time, all the same."""
@@ -144,6 +149,41 @@ class S3Store:
         """Remove an object; one that is not there is fine."""
         self._ask(_StoreRequest("DELETE", key))
 
+    # --- the bucket itself -------------------------------------------------------------------------------------------
+
+    def has_bucket(self) -> bool:
+        """Whether it is there. DENIED for another owner's, and where nobody may ask."""
+        try:
+            self._ask(_StoreRequest("HEAD"))
+        except ObjectStoreError as error:
+            if error.trouble is StoreTrouble.MISSING:
+                return False
+            raise
+        return True
+
+    def make_bucket(self) -> bool:
+        """Make it; False where it was there and is this owner's. TAKEN where it is another owner's."""
+        region = self._access.region
+        # Of its first region Amazon takes no name.
+        body = b"" if region == _FIRST_REGION else _REGION.format(escape(region)).encode()
+        try:
+            self._ask(_StoreRequest("PUT", data=body))
+        except ObjectStoreError as error:
+            if error.code == "BucketAlreadyOwnedByYou":
+                return False
+            raise
+        return True
+
+    def remove_bucket(self) -> None:
+        """Remove all that is in it, and it; one that is not there is fine."""
+        try:
+            for stored in list(self.list_objects("")):
+                self.delete(stored.key)
+            self._ask(_StoreRequest("DELETE"))
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.MISSING:
+                raise
+
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _ask(self, request: _StoreRequest) -> bytes:
@@ -246,14 +286,14 @@ class S3Store:
         status, what = response.status, " ".join(filter(None, (code, message))) or response.reason
         words = self._name(f"answers {status} to {request.method} {self._bucket}/{request.key}: {what[:300]}")
         if status in _SILENT:
-            return ObjectStoreError(StoreTrouble.SILENT, words)
+            return ObjectStoreError(StoreTrouble.SILENT, words, code)
         if status in (401, 403) or code in _EXPIRED:
-            return ObjectStoreError(StoreTrouble.DENIED, words)
+            return ObjectStoreError(StoreTrouble.DENIED, words, code)
         if status == 404:
-            return ObjectStoreError(StoreTrouble.MISSING, words)
+            return ObjectStoreError(StoreTrouble.MISSING, words, code)
         if status in (409, 412):
-            return ObjectStoreError(StoreTrouble.TAKEN, words)
-        return ObjectStoreError(StoreTrouble.REFUSED, words)
+            return ObjectStoreError(StoreTrouble.TAKEN, words, code)
+        return ObjectStoreError(StoreTrouble.REFUSED, words, code)
 
     def _name(self, text: str) -> str:
         return f"the store {self._access.name} ({self._url.netloc}) {text}"

@@ -26,7 +26,7 @@ def test_mounts_that_cannot_be_made_are_named_with_their_lines() -> None:
     }
     assert set(job.later) == {"sampler.volumes"}
     assert job.tasks[0].storage == (
-        StorageMount("/checkpoints", "s3://rl-checkpoints", MountMode.MOUNT_CACHED),
+        StorageMount("/checkpoints", "s3://rl-checkpoints", MountMode.MOUNT_CACHED, named=True),
         StorageMount("/prompts", "s3://prompts/v2", MountMode.COPY),
     )
 
