@@ -47,6 +47,7 @@ from overspan.adapters.kubernetes.launches.releasing import Releaser
 from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
 from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
+from overspan.adapters.kubernetes.launches.store_renewals import StoreRenewals
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
@@ -110,6 +111,7 @@ class KubernetesCluster:
         self._flushes = Flushes(self._connection, self.launches)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._peer_objects = PeerObjects(self.launches, os.path.join(folder, "peers"), config.stores)
+        self._store_renewals = StoreRenewals(self.launches, config.stores)
         self._releaser = Releaser(self.launches, self._logs, self._peer_objects)
         self._submitter = Submitter(
             self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
@@ -250,7 +252,8 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        await asyncio.gather(self._flushes.close(), self._checkpoints.close(), self._peer_objects.close())
+        looks = (self._flushes, self._checkpoints, self._peer_objects, self._store_renewals)
+        await asyncio.gather(*(look.close() for look in looks))
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
@@ -412,6 +415,7 @@ class KubernetesCluster:
                     told = now
                     self._flushes.begin([watched for watched in launches if watched.flushes])
                     self._peer_objects.begin()
+                    self._store_renewals.begin(launches)
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)

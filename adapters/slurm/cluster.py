@@ -221,6 +221,8 @@ class SlurmCluster:
         self._check_open()
         await self._part_submitter.release(installation, handles, tokens)
         root = resolve_root(self._root, (await self._queries.site()).home)
+        # A renewal under way would bring back what is removed.
+        await self._submitter.renewals.settle()
         await self._submitter.references.release(root, installation, handles, tokens)
 
     async def find_traces(self) -> list[Trace]:
@@ -250,6 +252,7 @@ class SlurmCluster:
         self._watched = frozenset(since)
         self._part_submitter.note_watched(since)
         self._submitter.references.note_watched(since)
+        self._submitter.renewals.begin(since)
         if not since:
             self._throttles.note_watched(())
         while True:
@@ -356,6 +359,7 @@ class SlurmCluster:
         await self._checkpoints.close()
         await self.watch.close()
         await self._submitter.late_commits.close()
+        await self._submitter.renewals.close()
         if self._relays is not None:
             await self._relays.close()
         await self.transport.close()

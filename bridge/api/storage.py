@@ -72,7 +72,7 @@ def build_storage_routes(controller: Controller) -> APIRouter:
     @router.post("/storage/upload", summary="Send what a job is to find in a bucket; progress, a JSON object a line")
     async def upload(body: UploadBody, by: Operator) -> Response:
         wanted = FolderUpload(body.store, body.bucket, body.sources, body.persistent)
-        return StreamingResponse(_tell(controller.uploads.send(wanted)), media_type=_NDJSON)
+        return StreamingResponse(_tell(storage.upload(wanted)), media_type=_NDJSON)
 
     @router.post("/storage/get", summary="Fetch an object or folder; its progress, a JSON object a line")
     async def get(body: TransferBody, by: Operator) -> Response:

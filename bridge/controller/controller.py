@@ -175,7 +175,7 @@ class Controller:
         self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.storage = Storage(self.clusters, settings.stores, self.directory, parts.personal)
+        self.storage = Storage(self.clusters, settings.stores, self.directory, self.uploads, shared=parts.personal)
         self.data_caches = DataCaches(self.clusters, parts.personal)
         self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(

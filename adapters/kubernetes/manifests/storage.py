@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from overspan.adapters.kubernetes.manifests.scripts import BASE, make_command
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, check_targets, resolve_target
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, FETCHER, INDEX, MOVER
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.store_files import render_stores
+from overspan.adapters.store_files import list_stores, render_stores
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -208,14 +208,18 @@ def render_store_secrets(launch: Launch, stores: Mapping[str, StoreAccess]) -> t
     """
     if not any(task.storage for task in launch.job.spec.tasks):
         return ()
-    files = render_stores(launch.job, stores, "")
     return (
         {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            "immutable": True,
             "metadata": {"name": name_data(launch.token), "labels": label_launch(launch.token)},
-            "data": {path.rpartition("/")[2]: base64.b64encode(data).decode() for path, data in files.items()},
+            "data": render_store_data(list_stores(launch.job), stores),
         },
     )
+
+
+def render_store_data(names: Iterable[str], stores: Mapping[str, StoreAccess]) -> dict[str, str]:
+    """The data of that Secret, for these stores. Raises Denied as above."""
+    files = render_stores(names, stores, "")
+    return {path.rpartition("/")[2]: base64.b64encode(data).decode() for path, data in files.items()}

@@ -15,6 +15,7 @@ from overspan.bridge.config.store_settings import StoreSettings, find_store, ope
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.store_calls import follow_transfer, run_call, word_failure
 from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.controller.submission.folder_uploads import FolderUpload, FolderUploads
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.storage import ObjectUrl, parse_object_url
 from overspan.bridge.runtime.data.fetching import DataRefused
@@ -36,8 +37,17 @@ class ObjectListing(NamedTuple):
 class Storage:
     """The object stores of the configuration."""
 
-    def __init__(self, clusters: Clusters, stores: Mapping[str, StoreSettings], directory: Directory, shared: bool):
+    def __init__(
+        self,
+        clusters: Clusters,
+        stores: Mapping[str, StoreSettings],
+        directory: Directory,
+        uploads: FolderUploads,
+        *,
+        shared: bool,
+    ) -> None:
         self._clusters = clusters
+        self._uploads = uploads
         self._stores = stores
         self._directory = directory
         self._shared = shared
@@ -106,6 +116,12 @@ class Storage:
         async for facts in follow_transfer(store, progress, lambda: receive_path(store, url.key, target, progress)):
             yield facts
 
+    async def upload(self, wanted: FolderUpload) -> AsyncIterator[dict[str, Any]]:
+        """Send what a job is to find in a bucket; how far it is, twice a second."""
+        self._check_personal()
+        async for facts in self._uploads.send(wanted):
+            yield facts
+
     async def rescue(self, ref: str) -> dict[str, Any]:
         """Send what a job could not: {files, size, newer}, the last of files that the store has newer versions of."""
         entry = (await self._directory.find(ref)).entry
@@ -128,12 +144,15 @@ class Storage:
             raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
         return sent._asdict()
 
-    def _open(self, text: str) -> tuple[ObjectUrl, S3Store]:
+    def _check_personal(self) -> None:
         if self._shared:
             raise Denied(
                 "the shared daemon reaches no object stores",
                 remedy="a daemon of your own does: put SPAN_SERVER= before the command",
             )
+
+    def _open(self, text: str) -> tuple[ObjectUrl, S3Store]:
+        self._check_personal()
         try:
             url = parse_object_url(text.rstrip("/"))
         except ValueError as error:

@@ -47,7 +47,7 @@ from overspan.bridge.runtime.data.requests import (
     MoverFiles,
 )
 from overspan.bridge.runtime.data.s3 import S3Store
-from overspan.bridge.runtime.data.stores import read_store, remove_stores
+from overspan.bridge.runtime.data.stores import StoreFile, read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
 from overspan.bridge.runtime.data.web import WebStore
 
@@ -70,7 +70,16 @@ class _PendingFlush:
 class Mover:
     """The mover of one launch."""
 
-    def __init__(self, directory: RunDirectory, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        root: str,
+        job: Job,
+        place: Optional[PeerPlace] = None,
+        patience: float = DENIAL_SECONDS,
+    ) -> None:
+        self._patience = patience
+        """Seconds for which credentials may be refused."""
         self._place = place
         """Which of several nodes this is that write the same folders of a store."""
         self._files = MoverFiles(directory)
@@ -146,7 +155,7 @@ class Mover:
                 return f"{_name_url(mount)}: {error}", False
             except ObjectStoreError as error:
                 silent, text = error.trouble is StoreTrouble.SILENT, str(error)
-                patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: DENIAL_SECONDS}.get(error.trouble)
+                patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: self._patience}.get(error.trouble)
             except OSError as error:
                 silent, text, patience = True, f"{_name_url(mount)} cannot be fetched: {error}", None
             self.log(text)
@@ -191,7 +200,7 @@ class Mover:
             peers=peers,
             shared=self._shared,
         )
-        uploader = Uploader(cached, self._collect, self.log)
+        uploader = Uploader(cached, self._collect, self.log, self._patience)
         self._uploaders[folder.path] = uploader
         uploader.start()
 
@@ -200,7 +209,8 @@ class Mover:
         return WebStore(folder.url.bucket) if is_web_url(folder.mount.url) else self._open_store(folder)
 
     def _open_store(self, folder: MountFolder) -> ObjectStore:
-        return S3Store(read_store(self._root, folder.mount.store), folder.url.bucket)
+        name = folder.mount.store
+        return S3Store(read_store(self._root, name), folder.url.bucket, credentials=StoreFile(self._root, name))
 
     # --- after the end -----------------------------------------------------------------------------------------------
 

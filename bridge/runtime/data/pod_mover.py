@@ -38,6 +38,7 @@ from overspan.bridge.runtime.data.requests import (
     DataRequest,
     MoverFiles,
 )
+from overspan.bridge.runtime.data.uploader import SECRET_SECONDS
 
 TERMINATION_LOG = "/dev/termination-log"
 LONGEST_WORDS = 1000
@@ -65,7 +66,7 @@ class PodMover:
 
     def __init__(self, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
         directory = RunDirectory(os.path.join(root, "run"), 0)
-        self._mover = Mover(directory, root, job, place)
+        self._mover = Mover(directory, root, job, place, SECRET_SECONDS)
         self._files = MoverFiles(directory)
         self._end_file = os.path.join(root, END_FILE)
         self._abandon_file = os.path.join(root, ABANDON_FILE)

@@ -20,9 +20,17 @@ from xml.sax.saxutils import escape
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.credentials import CredentialsSource
+from overspan.bridge.runtime.data.credentials import CredentialsReader, CredentialsSource
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, SentPart, StoredObject, StoreTrouble
-from overspan.bridge.runtime.data.signature import EMPTY, UNSIGNED, SignedRequest, quote_path, quote_query, sign
+from overspan.bridge.runtime.data.signature import (
+    EMPTY,
+    UNSIGNED,
+    Credentials,
+    SignedRequest,
+    quote_path,
+    quote_query,
+    sign,
+)
 
 ANSWER_SECONDS = 60.0
 """Silence of a store after which a request has failed."""
@@ -58,12 +66,13 @@ class S3Store:
         bucket: str,
         clock: Callable[[], float] = time.time,
         patience: float = ANSWER_SECONDS,
+        credentials: Optional[CredentialsReader] = None,
     ) -> None:
         self._patience = patience
         self._access = access
         self._bucket = bucket
         self._clock = clock
-        self._credentials = CredentialsSource(access)
+        self._credentials: CredentialsReader = credentials or CredentialsSource(access)
         self._url = urlsplit(access.address)
         self._threads = threading.local()
         self._connections: set[http.client.HTTPConnection] = set()
@@ -199,9 +208,25 @@ class S3Store:
             raise self._silence(error) from None
 
     def _send(self, request: _StoreRequest) -> http.client.HTTPResponse:
-        """Send a request and give its answer, whose status says that it worked."""
+        """Send a request and give its answer, whose status says that it worked.
+
+        Once more where the credentials do not count and there are others by now.
+        """
+        credentials = self._credentials.load()
+        try:
+            return self._send_signed(request, credentials)
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.DENIED:
+                raise
+            self._credentials.doubt()
+            fresh = self._credentials.load()
+            if fresh == credentials:
+                raise
+        return self._send_signed(request, fresh)
+
+    def _send_signed(self, request: _StoreRequest, credentials: Optional[Credentials]) -> http.client.HTTPResponse:
         path = f"{self._url.path.rstrip('/')}/{quote_path(self._bucket)}/{quote_path(request.key)}"
-        headers = self._authorise(request, path)
+        headers = self._authorise(request, path, credentials)
         target = f"{path}?{quote_query(request.query)}" if request.query else path
         reused, connection = self._connect()
         try:
@@ -231,11 +256,10 @@ class S3Store:
         connection.request(request.method, target, request.data or None, dict(headers))
         return connection.getresponse()
 
-    def _authorise(self, request: _StoreRequest, path: str) -> dict[str, str]:
+    def _authorise(self, request: _StoreRequest, path: str, credentials: Optional[Credentials]) -> dict[str, str]:
         headers = dict(request.headers)
         if request.data or request.method in ("PUT", "POST"):
             headers["content-length"] = str(len(request.data))
-        credentials = self._credentials.load()
         if credentials is None:
             return headers
         if self._url.scheme == "https" and len(request.data) > _SMALL:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.rigs.kube import PYTHON_IMAGE, SMALL_IMAGE, KubeRig
-from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store
+from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store, write_credentials
 from tests.system.kubernetes.conftest import KubeSpan
 from tests.system.kubernetes.tolerations import SOON
 from tests.system.watchers import find_own_address
@@ -275,3 +275,18 @@ class TestRefusals:
         done = lab.run("submit", "-", stdin=text, check=False)
         assert done.returncode == 2
         assert "one task alone can write" in done.stderr and "stdin:11:9:" in done.stderr
+
+
+def test_temporary_credentials_are_renewed_under_a_running_pod(
+    lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+) -> None:
+    job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 12; echo 2 > out/b\n")
+    wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+    lab.kill_daemon()
+    assert lab.job(job)["state"] == "RUNNING"
+    store.proxy.refused_key, before = "testing", store.proxy.refused
+    wait_until(lambda: store.proxy.refused > before, 60, "the store to refuse those that have expired")
+    write_credentials(lab.folder, "renewed")
+    # A kubelet looks at Secrets once a minute.
+    lab.until(job, "COMPLETED", timeout=180)
+    assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}

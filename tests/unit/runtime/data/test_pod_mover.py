@@ -127,3 +127,28 @@ def test_a_pod_that_ends_before_its_data_has_come(pod: Pod, whole: TestStore) ->
     wait_until(lambda: (pod.root / "run/data.0/requests.jsonl").exists(), 30, "the request")
     pod.end()
     assert finish(fetcher)[0] == 128 + signal.SIGTERM
+
+
+def test_a_secret_that_is_renewed_counts_from_then_on(pod: Pod, whole: TestStore) -> None:
+    # As a kubelet does it: the files are links into a folder that a link names, which is replaced.
+    stores = pod.root / "stores"
+    (stores / "s3.json").rename(stores / "old.json")
+    (stores / "..1").mkdir()
+    (stores / "old.json").rename(stores / "..1/s3.json")
+    (stores / "..data").symlink_to("..1")
+    (stores / "s3.json").symlink_to("..data/s3.json")
+    assert finish(pod.start("fetch"))[0] == 0
+    sender = pod.start("send")
+    (pod.files / "a").write_bytes(b"1")
+    wait_until(lambda: whole.texts("pods") == {"run/a": b"1"}, 20, "the first file to be sent")
+    whole.proxy.refused_key = "testing"
+    (pod.files / "b").write_bytes(b"2")
+    pod.end()
+    told = whole.proxy.refused
+    wait_until(lambda: whole.proxy.refused > told, 20, "the mover to be refused")
+    write_stores(str(pod.root / "fresh"), [whole.access("s3", access_key="renewed")])
+    (pod.root / "fresh/stores").rename(stores / "..2")
+    (stores / "..new").symlink_to("..2")
+    (stores / "..new").replace(stores / "..data")
+    assert finish(sender)[0] == 0
+    assert whole.texts("pods") == {"run/a": b"1", "run/b": b"2"}
