@@ -44,6 +44,8 @@ class Proxy:
         """Seconds for which each piece of a request waits."""
         self.passed = 0
         """Bytes of requests that were passed on."""
+        self.passed_back = 0
+        """Bytes of answers that were."""
         self.refused_key = ""
         """An access key that does not count: requests with it are answered here."""
         self.refused = 0
@@ -103,6 +105,8 @@ class Proxy:
                 if counted:
                     time.sleep(self.delay)
                     self.passed += len(data)
+                else:
+                    self.passed_back += len(data)
                 sink.sendall(data)
         except OSError:
             pass

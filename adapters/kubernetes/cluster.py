@@ -44,10 +44,10 @@ from overspan.adapters.kubernetes.launches.other_members import render_slices, w
 from overspan.adapters.kubernetes.launches.peer_objects import PeerObjects
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.secret_renewals import SecretRenewals
 from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
 from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
-from overspan.adapters.kubernetes.launches.store_renewals import StoreRenewals
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
@@ -111,7 +111,7 @@ class KubernetesCluster:
         self._flushes = Flushes(self._connection, self.launches)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._peer_objects = PeerObjects(self.launches, os.path.join(folder, "peers"), config.stores)
-        self._store_renewals = StoreRenewals(self.launches, config.stores)
+        self._secret_renewals = SecretRenewals(self.launches, config.stores)
         self._releaser = Releaser(self.launches, self._logs, self._peer_objects)
         self._submitter = Submitter(
             self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
@@ -139,6 +139,7 @@ class KubernetesCluster:
             prepare_step=self.prepare_step,
             remote_python=self.remote_python,
             volumes=ClaimKeeper(self._connection),
+            has_leftovers=self._peer_objects.has_any,
         )
         self._backend: GangBackend | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -252,7 +253,7 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        looks = (self._flushes, self._checkpoints, self._peer_objects, self._store_renewals)
+        looks = (self._flushes, self._checkpoints, self._peer_objects, self._secret_renewals)
         await asyncio.gather(*(look.close() for look in looks))
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
@@ -400,6 +401,7 @@ class KubernetesCluster:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
+            self._peer_objects.begin()
             try:
                 if self.launches.trouble() is not None or not self.launches.fresh:
                     continue
@@ -414,8 +416,7 @@ class KubernetesCluster:
                 if now - told >= PROGRESS_SECONDS:
                     told = now
                     self._flushes.begin([watched for watched in launches if watched.flushes])
-                    self._peer_objects.begin()
-                    self._store_renewals.begin(launches)
+                    self._secret_renewals.begin(launches)
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)

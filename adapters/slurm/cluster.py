@@ -252,12 +252,12 @@ class SlurmCluster:
         self._watched = frozenset(since)
         self._part_submitter.note_watched(since)
         self._submitter.references.note_watched(since)
-        self._submitter.renewals.begin(since)
         if not since:
             self._throttles.note_watched(())
         while True:
             self.watch.fresh.clear()
             self._follow_clock()
+            self._submitter.renewals.begin(since)
             await self.watch.look(since)
             if self._relays is not None:
                 self._relays.keep(self.watch.list_running())

@@ -20,7 +20,7 @@ from typing import Callable, Optional
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.data.cache import ContentCache, open_cache
+from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.mounts import (
@@ -172,17 +172,32 @@ class Mover:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
             folder.make()
-            source, uploader = self._open_source(folder), self._uploaders.get(folder.path)
+            if not folder.written:
+                self._fetch_copy(folder)
+                return
+            uploader = self._uploaders.get(folder.path)
             state = folder.open_state() if uploader is None else uploader.state
-            place = FetchPlace(folder.files, state, None if folder.written else self._make_cache())
-            fetch(source, folder.url.key, place, self._senders.files, f"{mount.store}/{folder.url.bucket}")
-            if folder.written and uploader is None:
+            place = FetchPlace(folder.files, state)
+            self._fetch_into(folder, place)
+            if uploader is None:
                 self._start_uploader(folder, self._open_store(folder), place)
 
-    def _make_cache(self) -> ContentCache:
-        cache = open_cache(self._root)
-        cache.make()
-        return cache
+    def _fetch_copy(self, folder: MountFolder) -> None:
+        """Fetch by way of the cache; by the job's own where that cannot be written, or has no room."""
+        cache, own = open_cache(self._root), open_usual_cache(self._root)
+        try:
+            cache.make()
+            self._fetch_into(folder, FetchPlace(folder.files, folder.open_state(), cache))
+        except OSError as error:
+            if cache.path == own.path:
+                raise
+            self.log(f"the cache {cache.path} is not used: {error}")
+            own.make()
+            self._fetch_into(folder, FetchPlace(folder.files, folder.open_state(), own))
+
+    def _fetch_into(self, folder: MountFolder, place: FetchPlace) -> None:
+        identity = f"{folder.mount.store}/{folder.url.bucket}"
+        fetch(self._open_source(folder), folder.url.key, place, self._senders.files, identity)
 
     def _lock_folder(self, folder: MountFolder) -> threading.Lock:
         with self._lock:
@@ -273,13 +288,12 @@ class Mover:
             if not folder.written or left.get(folder.path) == 0:
                 folder.remove()
         remove_if_empty(self._root, self._job.id)
-        cache = open_cache(self._root)
+        cache, own = open_cache(self._root), open_usual_cache(self._root)
         if self._private:
             remove_stores(self._root)
-        if self._private and cache.path.startswith(f"{self._root}/"):
             # Nobody else has it.
-            shutil.rmtree(cache.path, ignore_errors=True)
-        else:
+            shutil.rmtree(own.path, ignore_errors=True)
+        if cache.path != own.path or not self._private:
             cache.trim()
 
     # --- saying ------------------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@
     send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end; what is
                            left is given up when ROOT/abandon appears
 
-DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. Where several pods write the same folders, variables say
-which one this is (`read_place`). What came of it is left in the container's termination
-log: words where data could not be brought, {"error", "left"} where it was to be sent. A container that is started
-again goes on: what was asked and answered is below ROOT too.
+DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, and {"cache": {"path", "limit"}} where contents are kept
+for other pods on a volume (cache.py). Where several pods write the same folders, variables say which one this is
+(`read_place`). What came of it is left in the container's termination log: words where data could not be brought,
+{"error", "left"} where it was to be sent. A container that is started again goes on: what was asked and answered is
+below ROOT too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import StorageMount
 from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.cache import open_cache, write_cache_settings
 from overspan.bridge.runtime.data.mover import Mover
 from overspan.bridge.runtime.data.peers import PeerPlace
 from overspan.bridge.runtime.data.requests import (
@@ -53,6 +55,13 @@ def read_job(text: str) -> Job:
     mounts = tuple(decode(StorageMount, mount) for mount in document["mounts"])
     spec = JobSpec(str(document["task"]), (TaskSpec(str(document["task"]), storage=mounts),))
     return new_job(int(document["job"]), spec, 0.0)
+
+
+def place_cache(root: str, text: str) -> None:
+    """Say where the cache of a document is, if that is not below the root. Raises OSError."""
+    cache = json.loads(text).get("cache")
+    if cache:
+        write_cache_settings(root, str(cache["path"]), cache["limit"])
 
 
 def read_place(environment: Mapping[str, str]) -> Optional[PeerPlace]:
@@ -137,8 +146,12 @@ def _leave(text: str) -> None:
 def main(words: Sequence[str]) -> int:
     """Do one of the two; gives the exit code."""
     verb, root, text = words
+    if verb == "fetch":
+        place_cache(root, text)
     mover = PodMover(root, read_job(text), read_place(os.environ))
     mover.start()
     code = mover.send() if verb == "send" else mover.fetch()
+    if verb == "fetch":
+        open_cache(root).trim()
     # Threads that wait for a store would keep the process.
     os._exit(code)

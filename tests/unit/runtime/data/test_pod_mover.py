@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -152,3 +153,32 @@ def test_a_secret_that_is_renewed_counts_from_then_on(pod: Pod, whole: TestStore
     (stores / "..new").replace(stores / "..data")
     assert finish(sender)[0] == 0
     assert whole.texts("pods") == {"run/a": b"1", "run/b": b"2"}
+
+
+class TestCache:
+    COPY = StorageMount("/in", "s3://pods/in", MountMode.COPY, "s3")
+
+    def _fetch(self, pod: Pod, cache: Path) -> tuple[int, bytes]:
+        facts = {"job": 7, "task": "a", "mounts": [encode(self.COPY)], "cache": {"path": str(cache), "limit": None}}
+        return finish(pod.start("fetch", json.dumps(facts)))
+
+    def test_another_pod_has_the_content_of_the_volume(self, pod: Pod, whole: TestStore, tmp_path: Path) -> None:
+        whole.open("pods").put("in/a", os.urandom(2 << 20))
+        assert self._fetch(pod, tmp_path / "cache")[0] == 0
+        before = whole.proxy.passed_back
+        (tmp_path / "other").mkdir()
+        other = Pod(tmp_path / "other", whole)
+        assert self._fetch(other, tmp_path / "cache")[0] == 0
+        assert whole.proxy.passed_back - before < 1 << 20, "the content came from the store again"
+        files = [Path(place_mount(str(each.root), 7, self.COPY).files) / "a" for each in (pod, other)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+    @pytest.mark.parametrize("place", ["file", "/proc/self"])
+    def test_a_cache_that_cannot_be_written_is_not_used(
+        self, pod: Pod, whole: TestStore, tmp_path: Path, place: str
+    ) -> None:
+        whole.open("pods").put("in/a", b"1")
+        (tmp_path / "file").write_bytes(b"no folder")
+        code, said = self._fetch(pod, tmp_path / "file" if place == "file" else Path(place))
+        assert (code, b"is not used" in said) == (0, True), said
+        assert (Path(place_mount(str(pod.root), 7, self.COPY).files) / "a").read_bytes() == b"1"

@@ -24,7 +24,7 @@ REFUSED_SECONDS = 300.0
 """After which a Secret that may not be changed is tried again."""
 
 
-class StoreRenewals:
+class SecretRenewals:
     """Single-flight and in the background: no other care of the cluster waits for it."""
 
     def __init__(self, launches: Launches, stores: Mapping[str, StoreAccess]) -> None:
