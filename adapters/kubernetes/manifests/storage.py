@@ -66,6 +66,8 @@ _RUN = (
 )
 ABANDON_WORDS = ("/bin/sh", "-c", f": >{_ROOT}/{ABANDON_FILE}")
 """What has `data` give up what it has not sent, and end with its pod."""
+RENEW_WORDS = ("python3", "-I", "-S", f"{_PROGRAM_DIR}/{_PROGRAM}", "renew", _ROOT)
+"""What has `data` take newer credentials from its input."""
 _RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}}
 _OF_TASK = ("image", "imagePullPolicy", "securityContext")
 """What the containers have of the task's, so that both may read and write the same files."""

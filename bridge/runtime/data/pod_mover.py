@@ -3,6 +3,7 @@
     fetch ROOT DOCUMENT    bring the data below ROOT, and end
     send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end; what is
                            left is given up when ROOT/abandon appears
+    renew ROOT             take the stores of a line of JSON, whose credentials are newer than those that are mounted
 
 DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, and {"cache": {"path", "limit"}} where contents are kept
 for other pods on a volume (cache.py). Where several pods write the same folders, variables say which one this is
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ from typing import Optional
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.model.storage import StorageMount
+from overspan.bridge.model.storage import StorageMount, StoreAccess
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, write_cache_settings
 from overspan.bridge.runtime.data.mover import Mover
@@ -40,6 +42,7 @@ from overspan.bridge.runtime.data.requests import (
     DataRequest,
     MoverFiles,
 )
+from overspan.bridge.runtime.data.stores import name_renewed, write_stores
 from overspan.bridge.runtime.data.uploader import SECRET_SECONDS
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -143,8 +146,16 @@ def _leave(text: str) -> None:
         print(f"{TERMINATION_LOG}: {error}", flush=True)
 
 
+def renew(root: str, line: str) -> int:
+    """Take stores, as a list of documents, that a pod whose program has ended is not given any more by its node."""
+    write_stores(name_renewed(root), [decode(StoreAccess, document) for document in json.loads(line)])
+    return 0
+
+
 def main(words: Sequence[str]) -> int:
-    """Do one of the two; gives the exit code."""
+    """Do one of the three; gives the exit code."""
+    if words[0] == "renew":
+        return renew(words[1], sys.stdin.readline())
     verb, root, text = words
     if verb == "fetch":
         place_cache(root, text)

@@ -1,6 +1,7 @@
 """How object stores are reached from a node: a file for each store that its jobs use, beside the run directories.
 
-ROOT/stores/NAME.json   endpoint, region, and credentials or the file that has them (0600)
+ROOT/stores/NAME.json           endpoint, region, and credentials or the file that has them (0600)
+ROOT/renewed/stores/NAME.json   the same, where the other cannot be replaced; the newer one counts
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ class StoreFile:
 
         Raises ObjectStoreError.
         """
-        mark = self._look()
-        if mark != self._mark or self._source is None:
+        mark, root = max(_look(self._root, self._name), _look(name_renewed(self._root), self._name))
+        if (mark, root) != self._mark or self._source is None:
             try:
-                self._source = CredentialsSource(read_store(self._root, self._name))
+                self._source = CredentialsSource(read_store(root, self._name))
             except ObjectStoreError:
                 if self._source is None:
                     raise
-            self._mark = mark
+            self._mark = (mark, root)
         return self._source.load()
 
     def doubt(self) -> None:
@@ -87,9 +88,16 @@ class StoreFile:
         if self._source is not None:
             self._source.doubt()
 
-    def _look(self) -> object:
-        try:
-            status = os.stat(name_store(self._root, self._name))
-        except OSError:
-            return "gone"
-        return status.st_mtime_ns, status.st_size, status.st_ino
+
+def name_renewed(root: str) -> str:
+    """The root of files that stand for those of another one."""
+    return os.path.join(root, "renewed")
+
+
+def _look(root: str, name: str) -> tuple[tuple[int, ...], str]:
+    """What tells a version of a store's file from others, the newer one above; and its root."""
+    try:
+        status = os.stat(name_store(root, name))
+    except OSError:
+        return (), root
+    return (status.st_mtime_ns, status.st_size, status.st_ino), root

@@ -277,19 +277,33 @@ class TestRefusals:
         assert "one task alone can write" in done.stderr and "stdin:11:9:" in done.stderr
 
 
-def test_temporary_credentials_are_renewed_under_a_running_pod(
-    lab: KubeSpan, store: TestStore, wait_until: WaitUntil
-) -> None:
-    job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 12; echo 2 > out/b\n")
-    wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
-    lab.kill_daemon()
-    assert lab.job(job)["state"] == "RUNNING"
-    store.proxy.refused_key, before = "testing", store.proxy.refused
-    wait_until(lambda: store.proxy.refused > before, 60, "the store to refuse those that have expired")
-    write_credentials(lab.folder, "renewed")
-    # A kubelet looks at Secrets once a minute.
-    lab.until(job, "COMPLETED", timeout=180)
-    assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}
+class TestCredentials:
+    def test_temporary_ones_are_renewed_under_a_running_pod(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 8; echo 2 > out/b; sleep 600\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        lab.kill_daemon()
+        assert lab.job(job)["state"] == "RUNNING"
+        store.proxy.refused_key, before = "testing", store.proxy.refused
+        wait_until(lambda: store.proxy.refused > before, 60, "the store to refuse those that have expired")
+        write_credentials(lab.folder, "renewed")
+        # A kubelet looks at Secrets about once a minute.
+        both = {"run/a": b"1\n", "run/b": b"2\n"}
+        wait_until(lambda: store.texts("lab") == both, 180, "the second file to be sent")
+        lab.run("scancel", str(job))
+        lab.until(job, "CANCELLED", timeout=60)
+
+    def test_a_pod_whose_program_has_ended_is_told(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 6; echo 2 > out/b\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        store.proxy.refused_key = "testing"
+        wait_until(lambda: "ExpiredToken" in str(lab.job(job)), 60, "the reason to be shown")
+        write_credentials(lab.folder, "renewed")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}
 
 
 def test_a_content_is_kept_on_a_volume_for_the_next_pod(
