@@ -397,11 +397,14 @@ class KubernetesCluster:
 
     async def _run(self) -> None:
         """The housekeeping loop: soft gangs, ended pods, pods that do not start, output files."""
-        tidied = troubled = told = time.monotonic()
+        tidied = troubled = told = cared = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            self._peer_objects.begin()
+            if now - cared >= PROGRESS_SECONDS:
+                # Whether there is a watch, and what it shows, is no matter of these.
+                cared = now
+                self._peer_objects.begin()
             try:
                 if self.launches.trouble() is not None or not self.launches.fresh:
                     continue

@@ -31,7 +31,6 @@ SETTLE_SECONDS = 30.0
 """How long after its pods were gone a launch is looked at once more: a killed program outlives its pod's record."""
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a store that does not answer is asked."""
-LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 
@@ -50,7 +49,6 @@ class PeerObjects:
         # Its own: calls to the cluster wait for no store.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="peer-objects")
         self._look: asyncio.Task[None] | None = None
-        self._begin_at = 0.0
 
     def note(self, handle: Handle, buckets: Sequence[PeerBucket]) -> None:
         """Have what a launch has left in these removed when its pods are gone. Never fails: what is left is small."""
@@ -68,9 +66,8 @@ class PeerObjects:
         return bool(self._list())
 
     def begin(self) -> None:
-        """Look whether anything can be removed, unless that was done lately, or is under way."""
-        if time.monotonic() >= self._begin_at and (self._look is None or self._look.done()):
-            self._begin_at = time.monotonic() + LOOK_SECONDS
+        """Look whether anything can be removed, unless the last look is still under way."""
+        if self._look is None or self._look.done():
             self._look = asyncio.create_task(self._run())
 
     async def close(self) -> None:

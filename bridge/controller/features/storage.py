@@ -134,7 +134,7 @@ class Storage:
         if not isinstance(adapter, DataRescue):
             raise InvalidRequest(
                 f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
-                remedy="it is in the folder `data` of the job's run directory there, if there is any",
+                remedy="on Slurm it is in `data` of the job's run directory; on Kubernetes it went with its pod",
             )
         try:
             sent = await adapter.rescue_data(entry.job.id)

@@ -203,6 +203,20 @@ class TestFaults:
         lab.until(job, "COMPLETED")
         assert store.texts("lab") == {"run/a": b"1\n"}
 
+    def test_two_jobs_write_to_one_bucket(self, lab: Span, store: TestStore) -> None:
+        text = "file_mounts: {./%s: {source: s3://lab/run, mode: MOUNT_CACHED}}\nrun: |\n  %s\n"
+        wait = "while [ ! -e both ]; do sleep 0.1; done"
+        first = lab.submit(text % ("one", f"echo 1 > one/a; echo 1 > one/c; {wait}"))
+        second = lab.submit(text % ("two", f"{wait}; echo 2 > two/b; echo 2 > two/c"))
+        lab.until(first, "RUNNING")
+        lab.until(second, "RUNNING")
+        lab.wait_until(lambda: set(store.texts("lab")) == {"run/a", "run/c"}, 30, "the files of the first")
+        (lab.folder / "both").touch()
+        for job in (first, second):
+            lab.until(job, "COMPLETED", timeout=60)
+        # Neither removes what the other has sent, and of one name the last one counts.
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n", "run/c": b"2\n"}
+
     def test_credentials_that_expire_are_renewed(self, lab: Span, store: TestStore) -> None:
         # moto takes any key; what is seen here is that no job of it fails while the file is not there.
         file = lab.folder / "credentials"
