@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from overspan.bridge.model.documents import encode
@@ -15,18 +15,28 @@ from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.stores import name_store
 
 
-def render_stores(job: Job, stores: Mapping[str, StoreAccess], root: str) -> dict[str, bytes]:
-    """Paths below `root` and contents for the stores of a job, with the credentials as they are now.
+def list_stores(job: Job) -> tuple[str, ...]:
+    """The stores that a job's mounts need."""
+    mounts = (mount for task in job.spec.tasks for mount in task.storage)
+    return tuple(sorted({mount.store for mount in mounts if not is_web_url(mount.url)}))
+
+
+def render_stores(names: Iterable[str], stores: Mapping[str, StoreAccess], root: str) -> dict[str, bytes]:
+    """Paths below `root` and contents for stores, with the credentials as they are now.
 
     Raises Denied where a store is not known any more, or its credentials cannot be read.
     """
     files = {}
-    mounts = [mount for task in job.spec.tasks for mount in task.storage]
-    for name in sorted({mount.store for mount in mounts if not is_web_url(mount.url)}):
+    for name in names:
         if name not in stores:
             raise Denied(f"the store {name} is not in the configuration any more, or its credentials are not set")
-        files[name_store(root, name)] = json.dumps(encode(_resolve(stores[name]))).encode()
+        files[name_store(root, name)] = render_store(stores[name])
     return files
+
+
+def render_store(access: StoreAccess) -> bytes:
+    """The file of one store, with the credentials as they are now. Raises Denied where they cannot be read."""
+    return json.dumps(encode(_resolve(access))).encode()
 
 
 def _resolve(access: StoreAccess) -> StoreAccess:

@@ -80,6 +80,8 @@ class Traits:
     """Keeps contents for `span cache`; None where each job fetches its own."""
     volumes: VolumeKeeper | None = None
     """Makes and lists volumes for `span volume`; None where there are none by name."""
+    has_leftovers: Callable[[], bool] | None = None
+    """Whether ended launches have left something that it still looks after, so that a later daemon has to call it."""
     warns_of_preemption: bool = False
     """`on_preemption` of the job file has an effect."""
     failover_timeout: Callable[[Job], float | None] = _wait_for_ever

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.stores import TestStore, configure_store, run_store
+from tests.stores import SECRET, TestStore, configure_store, run_store
 
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
@@ -21,6 +23,13 @@ CHECKPOINT = 256
 SMALL = 10_000
 """Files of 100 bytes."""
 IDLE_SECONDS = 10.0
+_RCLONE = {
+    "TYPE": "s3",
+    "PROVIDER": "Other",
+    "ACCESS_KEY_ID": "testing",
+    "SECRET_ACCESS_KEY": SECRET,
+    "REGION": "us-east-1",
+}
 _JOB = "workdir: {top}\nfile_mounts: {{./{name}: {{source: 's3://bench/{name}', mode: MOUNT_CACHED}}}}\nrun: |\n{run}\n"
 _LARGE = """
   dd if=/dev/zero of=plain bs=1M count={size} conv=fsync 2>&1 | tail -1
@@ -42,6 +51,7 @@ def data() -> list[Row]:
         stores = configure_store(store, Path(top))
         with Installation(json.dumps({"stores": stores})) as span, span.client() as client:
             rows = [*_time_large(client, span.folder), *_time_small(client, span.folder, store)]
+            rows += _time_rclone(client, span.folder, store)
             return [*rows, *_time_ends(client, span.folder), *_measure_idle(client, span.folder)]
 
 
@@ -84,6 +94,37 @@ def _time_small(client: Client, top: Path, store: TestStore) -> list[Row]:
         Row(f"{SMALL:,} small files written and in the store", took, None, "s"),
         Row("as many bare requests by four threads, beside that", plain / took, Bar(size=0.6), "times", at_least=True),
     ]
+
+
+def _time_rclone(client: Client, top: Path, store: TestStore) -> list[Row]:
+    """`span data put` beside `rclone copy` of the same files, each the better of three, in turns; where it is there."""
+    program = shutil.which("rclone")
+    if program is None:
+        return []
+    source = top / "beside"
+    source.mkdir()
+    for number in range(100):
+        (source / f"{number:03}").write_bytes(os.urandom(1 << 20))
+    (source / "large").write_bytes(os.urandom(CHECKPOINT << 20))
+    environment = {
+        # Its library cannot load a bundle of certificates.
+        **{name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"},
+        "RCLONE_CONFIG": "/dev/null",
+        **{f"RCLONE_CONFIG_BENCH_{key}": value for key, value in _RCLONE.items()},
+        "RCLONE_CONFIG_BENCH_ENDPOINT": store.endpoint,
+    }
+    times: dict[str, list[float]] = {"rclone": [], "span": []}
+    for number in range(3):
+        began = time.monotonic()
+        words = [program, "copy", str(source), f"bench:bench/rclone{number}"]
+        subprocess.run(words, env=environment, check=True, capture_output=True)
+        times["rclone"].append(time.monotonic() - began)
+        began = time.monotonic()
+        list(client.storage.put(str(source), f"s3://bench/span{number}"))
+        times["span"].append(time.monotonic() - began)
+    ratio = min(times["rclone"]) / min(times["span"])
+    title = f"{CHECKPOINT + 100} MB in 101 files by `span data put`, beside `rclone copy`"
+    return [Row(title, ratio, Bar(size=0.9), "times", at_least=True)]
 
 
 def _time_ends(client: Client, top: Path) -> list[Row]:

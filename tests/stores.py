@@ -22,6 +22,13 @@ SECRET = "testing-secret"
 """What no file of a job, no answer and no log may have."""
 
 
+_EXPIRED_BODY = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+_EXPIRED = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/xml\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_EXPIRED_BODY), _EXPIRED_BODY)
+)
+
+
 class Proxy:
     """Passes connections on to a server, as long as it is not cut."""
 
@@ -37,6 +44,12 @@ class Proxy:
         """Seconds for which each piece of a request waits."""
         self.passed = 0
         """Bytes of requests that were passed on."""
+        self.passed_back = 0
+        """Bytes of answers that were."""
+        self.refused_key = ""
+        """An access key that does not count: requests with it are answered here."""
+        self.refused = 0
+        """How many were."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -83,9 +96,17 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
         try:
             while data := source.recv(65536):
+                if counted and self.refused_key and f"Credential={self.refused_key}/".encode() in data:
+                    self.refused += 1
+                    source.sendall(_EXPIRED)
+                    while source.recv(65536):
+                        pass
+                    return
                 if counted:
                     time.sleep(self.delay)
                     self.passed += len(data)
+                else:
+                    self.passed_back += len(data)
                 sink.sendall(data)
         except OSError:
             pass
@@ -156,14 +177,21 @@ def lend_bucket(store: TestStore, name: str = "lab") -> Iterator[TestStore]:
     yield store
     store.proxy.mend()
     store.proxy.delay = 0.0
+    store.proxy.refused_key = ""
 
 
 def configure_store(store: TestStore, folder: Path) -> dict[str, Any]:
     """The configuration's `stores` for it, with its credentials in a file of that folder."""
-    credentials = folder / "credentials"
-    credentials.write_text(f"[default]\naws_access_key_id = testing\naws_secret_access_key = {SECRET}\n")
-    credentials.chmod(0o600)
+    credentials = write_credentials(folder, "testing")
     return {"s3": {"endpoint": store.endpoint, "credentials": {"file": str(credentials)}}}
+
+
+def write_credentials(folder: Path, key: str) -> Path:
+    """The file of credentials in a folder, with that access key from now on."""
+    fresh, path = folder / "credentials.new", folder / "credentials"
+    fresh.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n")
+    fresh.chmod(0o600)
+    return fresh.replace(path)
 
 
 @contextlib.contextmanager

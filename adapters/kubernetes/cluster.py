@@ -44,6 +44,7 @@ from overspan.adapters.kubernetes.launches.other_members import render_slices, w
 from overspan.adapters.kubernetes.launches.peer_objects import PeerObjects
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.secret_renewals import SecretRenewals
 from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
 from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
@@ -110,6 +111,7 @@ class KubernetesCluster:
         self._flushes = Flushes(self._connection, self.launches)
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._peer_objects = PeerObjects(self.launches, os.path.join(folder, "peers"), config.stores)
+        self._secret_renewals = SecretRenewals(self.launches, config.stores)
         self._releaser = Releaser(self.launches, self._logs, self._peer_objects)
         self._submitter = Submitter(
             self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
@@ -137,6 +139,7 @@ class KubernetesCluster:
             prepare_step=self.prepare_step,
             remote_python=self.remote_python,
             volumes=ClaimKeeper(self._connection),
+            has_leftovers=self._peer_objects.has_any,
         )
         self._backend: GangBackend | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -250,7 +253,8 @@ class KubernetesCluster:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
             await asyncio.gather(self._housekeeping, return_exceptions=True)
-        await asyncio.gather(self._flushes.close(), self._checkpoints.close(), self._peer_objects.close())
+        looks = (self._flushes, self._checkpoints, self._peer_objects, self._secret_renewals)
+        await asyncio.gather(*(look.close() for look in looks))
         await self._node_cache.close()
         await self._logs.finish(LAST_LINES_SECONDS)
         await asyncio.gather(self._outputs.close(), self._logs.close(), self._orderer.close())
@@ -393,10 +397,14 @@ class KubernetesCluster:
 
     async def _run(self) -> None:
         """The housekeeping loop: soft gangs, ended pods, pods that do not start, output files."""
-        tidied = troubled = told = time.monotonic()
+        tidied = troubled = told = cared = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
+            if now - cared >= PROGRESS_SECONDS:
+                # Whether there is a watch, and what it shows, is no matter of these.
+                cared = now
+                self._peer_objects.begin()
             try:
                 if self.launches.trouble() is not None or not self.launches.fresh:
                     continue
@@ -411,7 +419,7 @@ class KubernetesCluster:
                 if now - told >= PROGRESS_SECONDS:
                     told = now
                     self._flushes.begin([watched for watched in launches if watched.flushes])
-                    self._peer_objects.begin()
+                    self._secret_renewals.begin(launches)
                 if now - troubled >= TROUBLE_SECONDS:
                     troubled = now
                     await self._find_troubles(launches)

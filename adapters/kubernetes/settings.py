@@ -227,6 +227,10 @@ class Settings(DocumentModel):
     """The image, with python3, of pods that look for checkpoints where no pod of the job can; empty: `image`."""
     data_image: Text = ""
     """The image, with python3, of the containers that move the data of object stores; empty: the task's."""
+    data_cache: Volume | None = Field(default=None, examples=["{hostPath: {path: /var/cache/overspan}}"])
+    """Where what jobs only read of object stores is kept for the next ones; None: each pod fetches its own."""
+    data_cache_size: Mebibytes | None = None
+    """MiB that it may have; None: a part of its disk."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
     host_network: Switch = False
@@ -242,7 +246,17 @@ class Settings(DocumentModel):
     def _check(self) -> Settings:
         if self.gang == KUEUE and not self.queue and not any(one.queue for one in self.partitions.values()):
             raise Mistake("`gang: kueue` needs a queue", "set `queue` to a LocalQueue of the namespace", ("gang",))
+        if self.data_cache is not None:
+            self._check_cache(self.data_cache)
         return self
+
+    def _check_cache(self, cache: Volume) -> None:
+        if cache.path or cache.shared or cache.read_only:
+            raise Mistake("it is mounted where data is moved alone, to be written", path=("data_cache",))
+        if "hostPath" in cache.source and self.security == RESTRICTED:
+            raise Mistake(
+                "`security: restricted` allows no hostPath", "name a claim: `data_cache: NAME`", ("data_cache",)
+            )
 
 
 def read_settings(config: ClusterConfig) -> Settings:

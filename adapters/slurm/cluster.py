@@ -222,6 +222,8 @@ class SlurmCluster:
         self._check_open()
         await self._part_submitter.release(installation, handles, tokens)
         root = resolve_root(self._root, (await self._queries.site()).home)
+        # A renewal under way would bring back what is removed.
+        await self._submitter.renewals.settle()
         await self._submitter.references.release(root, installation, handles, tokens)
 
     async def find_traces(self) -> list[Trace]:
@@ -256,6 +258,7 @@ class SlurmCluster:
         while True:
             self.watch.fresh.clear()
             self._follow_clock()
+            self._submitter.renewals.begin(since)
             await self.watch.look(since)
             if self._relays is not None:
                 self._relays.keep(self.watch.list_running())
@@ -357,6 +360,7 @@ class SlurmCluster:
         await self._checkpoints.close()
         await self.watch.close()
         await self._submitter.late_commits.close()
+        await self._submitter.renewals.close()
         if self._relays is not None:
             await self._relays.close()
         await self.transport.close()

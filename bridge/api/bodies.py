@@ -77,6 +77,7 @@ class SubmissionBody(RequestBody):
     cluster: Name | None = None
     token: Name = ""
     files: Annotated[dict[Word, Annotated[str, Field(max_length=MAX_BODY)]], Field(max_length=128)] = {}
+    uploads: Literal["", "ask", "done"] = ""
 
 
 class EvaluationRunBody(RequestBody):

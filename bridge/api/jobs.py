@@ -104,6 +104,7 @@ def _accept(done: Submitted) -> Response:
         options=dict(done.options),
         **({"text": done.text} if done.text else {}),
         **({"schedule": done.schedule} if done.schedule else {}),
+        **({"uploads": [upload._asdict() for upload in done.uploads]} if done.uploads else {}),
         **({"next_due": done.next_due} if done.next_due is not None else {}),
     )
 
@@ -132,6 +133,7 @@ def read_submission_body(body: SubmissionBody, by: Requester) -> Submission:
         cluster=body.cluster or "",
         files=body.files,
         token=body.token,
+        uploads=body.uploads,
     )
 
 

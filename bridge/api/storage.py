@@ -15,9 +15,11 @@ from overspan.bridge.api.bodies import RequestBody
 from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.jobs import Ref, answer
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.submission.folder_uploads import FolderUpload
 from overspan.bridge.model.errors import OverspanError
 
 _NDJSON = "application/x-ndjson"
+_Path = Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")]
 _Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 
 
@@ -32,7 +34,16 @@ class TransferBody(RequestBody):
     """A place in an object store, and an absolute path of this machine."""
 
     url: _Text
-    path: Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")]
+    path: _Path
+
+
+class UploadBody(RequestBody):
+    """What a submission's answer has as one of its `uploads`."""
+
+    store: Annotated[str, Field(max_length=63)]
+    bucket: Annotated[str, Field(max_length=255)]
+    sources: Annotated[tuple[_Path, ...], Field(max_length=1000, strict=False)] = ()
+    persistent: bool = True
 
 
 def build_storage_routes(controller: Controller) -> APIRouter:
@@ -57,6 +68,11 @@ def build_storage_routes(controller: Controller) -> APIRouter:
     @router.post("/storage/put", summary="Send a file or folder; its progress, a JSON object a line")
     async def put(body: TransferBody, by: Operator) -> Response:
         return StreamingResponse(_tell(storage.put(body.path, body.url)), media_type=_NDJSON)
+
+    @router.post("/storage/upload", summary="Send what a job is to find in a bucket; progress, a JSON object a line")
+    async def upload(body: UploadBody, by: Operator) -> Response:
+        wanted = FolderUpload(body.store, body.bucket, body.sources, body.persistent)
+        return StreamingResponse(_tell(storage.upload(wanted)), media_type=_NDJSON)
 
     @router.post("/storage/get", summary="Fetch an object or folder; its progress, a JSON object a line")
     async def get(body: TransferBody, by: Operator) -> Response:

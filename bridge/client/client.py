@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overspan.bridge.client import autostart
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Variable,
     )
     from overspan.bridge.client.reach import ReachCalls
-    from overspan.bridge.client.storage import StorageCalls
+    from overspan.bridge.client.storage import StorageCalls, TransferStep
     from overspan.bridge.client.volumes import VolumeCalls
 
 EVENT_SECONDS = 60.0
@@ -96,16 +96,24 @@ class Client(DaemonTransport):
 
         return JobHandle(self, int(self.show(str(ref))["id"]))
 
-    def send(self, submission: Submission) -> Accepted:
-        """Submit what has been prepared; `submit` is the easy form."""
+    def send(self, submission: Submission, follow: Callable[[Iterable[TransferStep]], Any] = list) -> Accepted:
+        """Submit what has been prepared; `submit` is the easy form.
+
+        What the job is to find in a bucket is sent there first; `follow` reads how far that is, to the end.
+        """
         from overspan.bridge.client.messages import accepted_from_document
         from overspan.bridge.client.submission import list_left_out, submission_document
 
         body = submission_document(submission, self.environment)
-        accepted = accepted_from_document(self._post_once("/v1/jobs", body, _LOST))
+        answer = self._post_once("/v1/jobs", body, _LOST)
+        notes: list[str] = []
+        if answer.get("uploads"):
+            notes = self.storage.upload(answer["uploads"], follow)
+            answer = self._post_once("/v1/jobs", {**body, "uploads": "done"}, _LOST)
+        accepted = accepted_from_document(answer)
         left_out = list_left_out(self.environment)
         noted = (f"variables that are not UTF-8 text are left out: {', '.join(left_out)}",) if left_out else ()
-        return accepted._replace(notes=(*accepted.notes, *noted))
+        return accepted._replace(notes=(*accepted.notes, *notes, *noted))
 
     def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = _NO_CHANGES) -> Accepted:
         """Submit a job again as a new one; of an array, with `failed`, only the elements that failed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overspan.bridge.client.connection import ConnectionClosed
@@ -18,12 +18,16 @@ SILENT_SECONDS = 120.0
 
 
 class TransferStep(NamedTuple):
-    """How far a transfer is: files and bytes, and those that there are; 0 while that is not known."""
+    """How far a transfer is: files and bytes, and those that there are; 0 while that is not known.
+
+    `links` are symbolic links that are left out, since no store can hold them.
+    """
 
     files: int
     size: int
     total_files: int
     total_size: int
+    links: int = 0
 
 
 class StorageCalls:
@@ -53,14 +57,37 @@ class StorageCalls:
         """Fetch an object or folder to this machine; how far that is, until it is done."""
         return self._transfer("/v1/storage/get", path, url)
 
+    def upload(
+        self, uploads: Sequence[Mapping[str, Any]], follow: Callable[[Iterable[TransferStep]], Any]
+    ) -> list[str]:
+        """Send what the answer to a submission names, before it is given again; notes for the submitter."""
+        notes = []
+        for upload in uploads:
+            links = 0
+
+            def count(steps: Iterator[TransferStep]) -> Iterator[TransferStep]:
+                nonlocal links
+                for step in steps:
+                    links = step.links
+                    yield step
+
+            follow(count(self._follow("/v1/storage/upload", upload)))
+            if links:
+                what = f"{links} symbolic link{'s' * (links != 1)}"
+                notes.append(f"{what} left out: the bucket {upload['bucket']} holds files alone")
+        return notes
+
     def rescue(self, ref: str) -> dict[str, Any]:
         """Send the data that an ended job could not: {files, size, newer}."""
         return self._client._post(f"/v1/jobs/{quote_part(ref)}/rescue", {})
 
     def _transfer(self, target: str, path: str, url: str) -> Iterator[TransferStep]:
-        body = json.dumps({"format": FORMAT, "path": os.path.abspath(path), "url": url}).encode()
+        return self._follow(target, {"path": os.path.abspath(path), "url": url})
+
+    def _follow(self, target: str, body: Mapping[str, Any]) -> Iterator[TransferStep]:
         with self._client._sibling() as own:
-            answer = own._request("POST", target, body, timeout=SILENT_SECONDS)
+            data = json.dumps({"format": FORMAT, **body}).encode()
+            answer = own._request("POST", target, data, timeout=SILENT_SECONDS)
             try:
                 for line in answer.lines():
                     document = json.loads(line)

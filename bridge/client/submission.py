@@ -106,7 +106,13 @@ def submission_document(submission: Submission, environment: Mapping[str, str]) 
         "cluster": submission.cluster or None,
         # A daemon of an earlier version refuses a key that it does not know.
         **({"files": dict(files)} if files else {}),
+        **({"uploads": "ask"} if _may_upload(submission) else {}),
     }
+
+
+def _may_upload(submission: Submission) -> bool:
+    """Whether it may name files that go to a bucket first: then the command shows how far that is."""
+    return any("file_mounts" in word for word in (submission.text, *submission.overrides))
 
 
 def find_files(submission: Submission, directory: str) -> dict[str, str]:

@@ -51,6 +51,8 @@ from overspan.bridge.controller.features.tunnels import Tunnels
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.orders.references import Directory
+from overspan.bridge.controller.submission.folder_uploads import FolderUploads
+from overspan.bridge.controller.submission.made_buckets import MadeBuckets
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
 from overspan.bridge.controller.submission.submitter import Reader, Submitted, Submitter
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
@@ -67,7 +69,7 @@ from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.parts import place_task
-from overspan.bridge.model.spec import Form
+from overspan.bridge.model.spec import Form, JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.records import JobQuery, TimelineRow
@@ -150,7 +152,9 @@ class Controller:
         self.failover = Failover(self.recorder, self.clusters)
         self.directory = Directory(self.recorder.registry, parts.repository)
         self.known_reach = KnownReach(parts.repository, parts.clock)
-        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach)
+        self.made_buckets = MadeBuckets(parts.state_dir, settings.stores, parts.clock, self._list_live)
+        self.uploads = FolderUploads(settings.stores, self.made_buckets)
+        self.submitter = Submitter(self.recorder, self.clusters, settings, parts.reader, self.known_reach, self.uploads)
         self.locations = ClusterLocations(self.recorder, self.clusters)
         self.obstacles = Obstacles(self.recorder, self.locations)
         port = parts.access.port if parts.access is not None else None
@@ -173,7 +177,7 @@ class Controller:
         self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.storage = Storage(self.clusters, settings.stores, self.directory, parts.personal)
+        self.storage = Storage(self.clusters, settings.stores, self.directory, self.uploads, shared=parts.personal)
         self.data_caches = DataCaches(self.clusters, parts.personal)
         self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(
@@ -183,7 +187,7 @@ class Controller:
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))
         self._subscribe()
-        self._forgetting: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
         self._lost = ""
         """A warning that the database was lost, and history with it; empty if it was not."""
 
@@ -197,6 +201,9 @@ class Controller:
             self.releases.remains.describe,
             self.automatic_trials.hinder,
         )
+
+    def _list_live(self) -> list[JobSpec]:
+        return [entry.job.spec for entry in self.recorder.registry if not entry.job.over]
 
     def _has_launches(self, name: str) -> bool:
         return self.locations.has_launches(name)
@@ -257,7 +264,7 @@ class Controller:
         self.elastic.start()
         self.pools.start()
         self.tunnels.start()
-        self._forgetting = asyncio.ensure_future(self._forget())
+        self._upkeep = [asyncio.ensure_future(run) for run in (self._forget(), self.made_buckets.run())]
 
     async def _reserve_numbers(self) -> None:
         """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""
@@ -281,8 +288,8 @@ class Controller:
     async def close(self) -> None:
         """Stop the loops, finish the writes under way; the store stays open."""
         self.end_waits()
-        if self._forgetting is not None:
-            self._forgetting.cancel()
+        for task in self._upkeep:
+            task.cancel()
         await self.tunnels.close()
         await self.checkpoints.close()
         await self.automatic_trials.close()

@@ -59,7 +59,10 @@ class StorageMount:
     """A folder of an object store at a path of the task's.
 
     `store` is the entry of `stores` that reaches it; empty until the submission is checked. `markers` are names of
-    files that are written last into a folder, besides those that are known: they are sent last.
+    files that are written last into a folder, besides those that are known: they are sent last. A bucket that is
+    `named`, and not given by its URL, is made where there is none; one that is not `persistent` is removed when no job
+    needs it any more, if it was made so. `sources` are absolute paths of the submitter's, sent to the bucket before
+    the start: each under its own name, or what is in it where the path ends in a slash.
     """
 
     target: str
@@ -67,6 +70,9 @@ class StorageMount:
     mode: MountMode
     store: str = ""
     markers: tuple[str, ...] = ()
+    named: bool = False
+    persistent: bool = True
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

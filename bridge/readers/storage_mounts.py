@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -71,24 +72,50 @@ def _read_storage(
     mode = storage.get("mode", MountMode.MOUNT)
     source, name, kind = storage.get("source"), storage.get("name", ""), str(storage.get("store", ""))
     _note_options(table, target, storage, found)
-    if isinstance(source, tuple) or storage.get("type", "bucket") != "bucket":
-        words = ", ".join(source) if isinstance(source, tuple) else f"a {storage['type']}"
-        mounts.later[target] = f"{mode.value} of {words} at {target}"
+    if storage.get("type", "bucket") != "bucket":
+        mounts.later[target] = f"{mode.value} of a {storage['type']} at {target}"
     elif source is None and not name:
         raise Fault("storage needs a `source` or a `name`", key_place(table, "file_mounts", target))
-    elif source is not None and not _URL.match(source):
-        if mode is MountMode.COPY and not name:
+    elif source is None or isinstance(source, tuple) or not _URL.match(source):
+        if isinstance(source, str) and mode is MountMode.COPY and not name:
             mounts.paths[target] = source
         else:
-            mounts.later[target] = f"{mode.value} of {source} at {target}: `span data put` sends it to a bucket"
-    elif source is not None and _names_file(source) and mode is not MountMode.COPY:
+            mounts.storage.append(_read_named(table, target, storage, mode))
+    elif _names_file(source) and mode is not MountMode.COPY:
         place = place_in(table, "file_mounts", target, *(("mode",) if "mode" in storage else ()))
         raise Fault(f"a file of a web server is read: it has the mode COPY, and not {mode.value}", place)
-    elif source is not None and not is_object_url(source) and not _names_file(source):
+    elif not is_object_url(source) and not _names_file(source):
         mounts.later[target] = f"{mode.value} of {source} at {target}"
     else:
-        url = _read_url(table, target, source) if source else _name_bucket(table, target, name, kind)
-        mounts.storage.append(StorageMount(target, url, mode, kind.lower()))
+        mounts.storage.append(StorageMount(target, _read_url(table, target, source), mode, kind.lower()))
+
+
+def _read_named(table: Table, target: str, storage: Mapping[str, Any], mode: MountMode) -> StorageMount:
+    """A bucket by its name, and what is sent there before the start."""
+    source, name, kind = storage.get("source"), storage.get("name", ""), str(storage.get("store", ""))
+    if not name:
+        place = place_in(table, "file_mounts", target, "source")
+        raise Fault("files of this machine are mounted by way of a bucket: write its `name`", place, "name: BUCKET")
+    sources = _list_sources(table, target, source) if source is not None else ()
+    url = _name_bucket(table, target, name, kind)
+    persistent = storage.get("persistent") is not False
+    return StorageMount(target, url, mode, kind.lower(), named=True, persistent=persistent, sources=sources)
+
+
+def _list_sources(table: Table, target: str, source: str | tuple[str, ...]) -> tuple[str, ...]:
+    """What is sent to a bucket: of one folder what is in it, of several each under its own name."""
+    place = place_in(table, "file_mounts", target, "source")
+    if isinstance(source, str):
+        return (f"{source.rstrip('/')}/",)
+    names: set[str] = set()
+    for path in source:
+        last = posixpath.basename(posixpath.normpath(path))
+        if _URL.match(path) or last in ("", ".", "..", "~", "/"):
+            raise Fault(f"{path!r} is no file or folder with a name, which each of several sources is", place)
+        if last in names:
+            raise Fault(f"two sources are called {last}, and each is sent under its own name", place)
+        names.add(last)
+    return tuple(posixpath.normpath(path) for path in source)
 
 
 def _names_file(source: str) -> bool:
@@ -120,6 +147,6 @@ def _note_options(table: Table, target: str, storage: Mapping[str, Any], found: 
         if storage.get(key):
             place = place_in(table, "file_mounts", target, key)
             found.note(f"{place}: {key} has no effect: it is for other programs that mount")
-    if storage.get("persistent") is False:
+    if storage.get("persistent") is False and storage.get("source") and _URL.match(str(storage["source"])):
         place = place_in(table, "file_mounts", target, "persistent")
-        found.note(f"{place}: persistent has no effect: buckets stay")
+        found.note(f"{place}: persistent has no effect: a bucket that is given by its URL stays")

@@ -28,7 +28,8 @@ class Submission:
     are the submitter's. `overrides`, `env` and `secrets` are --set, --env and --secret. `cluster`, `name` and `hold`
     replace what the text says; `test_only` submits nothing. `token` is drawn for each submission, so that one that is
     sent again is known; empty for none. `files` are the texts of files that the text names (`on_checkpoint.job`), by
-    their absolute paths: only the submitter's own commands read the submitter's files.
+    their absolute paths: only the submitter's own commands read the submitter's files. `uploads` says who sends what
+    goes to a bucket first: `ask`, the command will; `done`, it has; else the daemon does before it answers.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Submission:
     cluster: str = ""
     token: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    uploads: str = ""
     job: int = 0
     """The job whose token sent it; 0 for a user's own command."""
     home: str = ""

@@ -18,7 +18,7 @@ from overspan.bridge.model.spec import (
     RetryPolicy,
     TaskSpec,
 )
-from overspan.bridge.model.storage import FlushPolicy
+from overspan.bridge.model.storage import FlushPolicy, StorageMount
 from overspan.bridge.readers.field_types import Record, take_plain
 from overspan.bridge.readers.native_options import slurm_options
 from overspan.bridge.readers.placement import ClusterRequest, check_clusters
@@ -63,7 +63,11 @@ class ParsedTask:
     def mount_places(self) -> dict[str, Place]:
         """Where each source of `file_mounts` stands."""
         mounts = {**self.spec.file_mounts, **{mount.target: mount.url for mount in self.spec.storage}}
-        return {source: place_in(self.table, "file_mounts", target) for target, source in mounts.items()}
+        places = {source: place_in(self.table, "file_mounts", target) for target, source in mounts.items()}
+        for mount in self.spec.storage:
+            place = place_in(self.table, "file_mounts", mount.target, "source") if mount.sources else None
+            places.update((source, place) for source in mount.sources if place is not None)
+        return places
 
     def place(self, *path: str | int) -> Place:
         """A position in the task's document."""
@@ -277,7 +281,7 @@ def _read_files(table: Table, values: Values, context: ReadContext, later: _Late
         later.add("workdir", workdir, place_in(table, "workdir"), f"the repository {workdir.get('url', '')}")
     mounts = read_mounts(table, values.get("file_mounts", {}), found)
     files["file_mounts"] = {target: absolute(path, context) for target, path in mounts.paths.items()}
-    files["storage"] = tuple(mounts.storage)
+    files["storage"] = tuple(_place_sources(mount, context) for mount in mounts.storage)
     for target, words in mounts.later.items():
         later.add("file_mounts", list(mounts.later), key_place(table, "file_mounts", target), words)
     sized: Values = {}
@@ -292,6 +296,14 @@ def _read_files(table: Table, values: Values, context: ReadContext, later: _Late
             sized[target] = volume
             later.add("volumes", sized, key_place(table, "volumes", target), f"a volume of its own at {target}")
     return files
+
+
+def _place_sources(mount: StorageMount, context: ReadContext) -> StorageMount:
+    """The mount with absolute paths of what is sent to it; a slash at the end stays."""
+    if not mount.sources:
+        return mount
+    places = (absolute(path, context).rstrip("/") + "/" * path.endswith("/") for path in mount.sources)
+    return replace(mount, sources=tuple(places))
 
 
 def absolute(path: str, context: ReadContext) -> str:

@@ -53,6 +53,11 @@ EXTRAS = (
         _rights("create get list patch delete", "persistentvolumeclaims"),
         "`span volume` makes and lists none, and a job with a claim that is not there is not refused",
     ),
+    OptionalRights(
+        "renewed credentials",
+        _rights("patch", "secrets"),
+        "temporary credentials of stores are not renewed under running pods",
+    ),
     OptionalRights("events", _rights("list", "events"), "why a volume cannot be mounted is not told"),
     OptionalRights("quotas", _rights("list", "resourcequotas"), "what is left of the namespace's quota is not told"),
     OptionalRights(

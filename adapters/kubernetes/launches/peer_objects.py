@@ -61,6 +61,10 @@ class PeerObjects:
         except OSError as error:
             _log.warning("objects of the movers of %s stay in their bucket: %s", handle.token, error)
 
+    def has_any(self) -> bool:
+        """Whether anything is to be removed. Never fails."""
+        return bool(self._list())
+
     def begin(self) -> None:
         """Look whether anything can be removed, unless the last look is still under way."""
         if self._look is None or self._look.done():

@@ -12,6 +12,7 @@ from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
 from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.settings import DAY, Settings
 from overspan.bridge.model.allocations import is_allocation, is_held
+from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -74,6 +75,11 @@ def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
         notes.append(f"{task.name}: without a time limit its pods end after {days:g} days (`default_time`)")
     if runs_script(job, task):
         notes += _note_script(job, task, settings)
+    if task.flushes:
+        notes.append(
+            f"{task.name}: what is not in its store {format_elapsed(task.flush.timeout)} after its end, its "
+            "`flush.timeout`, is lost with its pod: `span data rescue` cannot bring it back"
+        )
     if task.form is Form.BATCH and _SRUN.search(task.run):
         notes.append(f"{task.name}: srun needs python3 (3.9 or newer) in the image")
     return notes

@@ -63,7 +63,7 @@ def make_pod_template(plan: LaunchPlan, settings: Settings, task: TaskSpec, atte
         "activeDeadlineSeconds": limit_pod(job, task, settings),
         **_render_placing(plan, settings, task, parts),
         "containers": [main],
-        "volumes": [*render_volumes_of(parts), *render_mover_volumes(plan, task)],
+        "volumes": [*render_volumes_of(parts), *render_mover_volumes(plan, task, parts.settings)],
     }
     labels = {
         **settings.labels,

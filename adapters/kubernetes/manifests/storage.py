@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.contract import Launch
@@ -22,7 +23,8 @@ from overspan.adapters.kubernetes.manifests.scripts import BASE, make_command
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, check_targets, resolve_target
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, FETCHER, INDEX, MOVER
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.adapters.store_files import render_stores
+from overspan.adapters.settings import to_bytes
+from overspan.adapters.store_files import list_stores, render_stores
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -35,7 +37,10 @@ Document = dict[str, Any]
 _ROOT = f"{BASE}/data"
 _PROGRAM_DIR = f"{BASE}/data-program"
 _HOME_DIR = f"{BASE}/data-home"
-_VOLUME, _PROGRAM_VOLUME, _STORES_VOLUME = (f"{VOLUME_PREFIX}{end}" for end in ("data", "data-program", "stores"))
+_CACHE_DIR = f"{BASE}/data-cache"
+_VOLUME, _PROGRAM_VOLUME, _STORES_VOLUME, _CACHE_VOLUME = (
+    f"{VOLUME_PREFIX}{end}" for end in ("data", "data-program", "stores", "data-cache")
+)
 _PROGRAM = "data.pyz"
 _MODULE = "overspan.bridge.runtime.data.pod_mover"
 _MAIN = f"""\
@@ -61,6 +66,8 @@ _RUN = (
 )
 ABANDON_WORDS = ("/bin/sh", "-c", f": >{_ROOT}/{ABANDON_FILE}")
 """What has `data` give up what it has not sent, and end with its pod."""
+RENEW_WORDS = ("python3", "-I", "-S", f"{_PROGRAM_DIR}/{_PROGRAM}", "renew", _ROOT)
+"""What has `data` take newer credentials from its input."""
 _RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}}
 _OF_TASK = ("image", "imagePullPolicy", "securityContext")
 """What the containers have of the task's, so that both may read and write the same files."""
@@ -121,10 +128,15 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
     """The init containers that move a task's data; `main` is the task's own container."""
     if not task.storage:
         return []
-    text = json.dumps(
-        {"job": plan.job.id, "task": task.name, "mounts": [encode(mount) for mount in task.storage]},
-        separators=(",", ":"),
-    )
+    facts: Document = {
+        "job": plan.job.id,
+        "task": task.name,
+        "mounts": [_encode_mount(mount) for mount in task.storage],
+    }
+    cached = _has_cache(task, settings)
+    if cached:
+        facts["cache"] = {"path": _CACHE_DIR, "limit": to_bytes(settings.data_cache_size)}
+    text = json.dumps(facts, separators=(",", ":"))
     own = {key: main[key] for key in _OF_TASK if key in main}
     if settings.data_image:
         own["image"] = settings.data_image
@@ -141,9 +153,28 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
         return {"name": name, **own, **words, **place, "resources": _RESOURCES, "volumeMounts": mounts}
 
     movers = [render(FETCHER, "fetch")]
+    if cached:
+        movers[0]["volumeMounts"] = [*mounts, _mount_cache(settings)]
     if task.flushes:
         movers.append({**render(MOVER, "send"), "restartPolicy": "Always"})
     return movers
+
+
+def _has_cache(task: TaskSpec, settings: Settings) -> bool:
+    """Whether contents for a task are kept for others."""
+    return settings.data_cache is not None and any(mount.mode is MountMode.COPY for mount in task.storage)
+
+
+def _mount_cache(settings: Settings) -> Document:
+    found: Document = {"name": _CACHE_VOLUME, "mountPath": _CACHE_DIR}
+    if settings.data_cache is not None and settings.data_cache.sub_path:
+        found["subPath"] = settings.data_cache.sub_path
+    return found
+
+
+def _encode_mount(mount: StorageMount) -> Any:
+    """A mount as its movers read it: where its files came from is nobody's business there."""
+    return encode(replace(mount, sources=(), named=False, persistent=True))
 
 
 def _render_place(plan: LaunchPlan, task: TaskSpec) -> Document:
@@ -160,14 +191,16 @@ def _render_place(plan: LaunchPlan, task: TaskSpec) -> Document:
     return {"env": [*({"name": name, "value": value} for name, value in known.items()), *read]}
 
 
-def render_mover_volumes(plan: LaunchPlan, task: TaskSpec) -> tuple[Document, ...]:
+def render_mover_volumes(plan: LaunchPlan, task: TaskSpec, settings: Settings) -> tuple[Document, ...]:
     """The volumes of these containers alone."""
     if not task.storage:
         return ()
     name = name_data(plan.token)
+    cache = settings.data_cache if _has_cache(task, settings) else None
     return (
         {"name": _PROGRAM_VOLUME, "configMap": {"name": name}},
         {"name": _STORES_VOLUME, "secret": {"secretName": name}},
+        *(() if cache is None else ({"name": _CACHE_VOLUME, **cache.source},)),
     )
 
 
@@ -202,14 +235,18 @@ def render_store_secrets(launch: Launch, stores: Mapping[str, StoreAccess]) -> t
     """
     if not any(task.storage for task in launch.job.spec.tasks):
         return ()
-    files = render_stores(launch.job, stores, "")
     return (
         {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            "immutable": True,
             "metadata": {"name": name_data(launch.token), "labels": label_launch(launch.token)},
-            "data": {path.rpartition("/")[2]: base64.b64encode(data).decode() for path, data in files.items()},
+            "data": render_store_data(list_stores(launch.job), stores),
         },
     )
+
+
+def render_store_data(names: Iterable[str], stores: Mapping[str, StoreAccess]) -> dict[str, str]:
+    """The data of that Secret, for these stores. Raises Denied as above."""
+    files = render_stores(names, stores, "")
+    return {path.rpartition("/")[2]: base64.b64encode(data).decode() for path, data in files.items()}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from overspan.adapters.kubernetes.launches.gang import count_pods
 from overspan.adapters.kubernetes.manifests.names import has_names, name_domain
+from overspan.adapters.store_files import list_stores
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, Start, TaskSpec
 from overspan.bridge.model.storage import MountMode, parse_object_url
@@ -58,6 +59,8 @@ class LaunchSummary:
     """The name of its Service; '' for a launch without one."""
     peer_buckets: tuple[PeerBucket, ...] = ()
     """Where the movers of its pods agree about markers."""
+    stores: tuple[str, ...] = ()
+    """The stores whose credentials its Secret has."""
 
     @property
     def pods(self) -> int:
@@ -103,7 +106,15 @@ def summarize_launch(token: str, job: Job) -> LaunchSummary:
     together = job.spec.start is not Start.INDEPENDENT
     domain = name_domain(job) if has_names(job) else ""
     return LaunchSummary(
-        token, job.id, job.launch, tasks, together, job.spec.start_timeout, domain, list_peer_buckets(job.spec)
+        token,
+        job.id,
+        job.launch,
+        tasks,
+        together,
+        job.spec.start_timeout,
+        domain,
+        list_peer_buckets(job.spec),
+        list_stores(job),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -17,7 +17,8 @@ from overspan.adapters.settings import to_bytes
 from overspan.adapters.slurm.commands.errors import FailureKind, SlurmFailure, read_failure, read_submitted
 from overspan.adapters.slurm.commands.queries import Queries, Site
 from overspan.adapters.slurm.files.application import InstalledApplication
-from overspan.adapters.slurm.files.references import References, list_links
+from overspan.adapters.slurm.files.references import References, list_links, name_file
+from overspan.adapters.slurm.files.store_renewals import StoreRenewals
 from overspan.adapters.slurm.groups.handles import GroupPart, make_group_handle
 from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
 from overspan.adapters.slurm.groups.rendering import inline_path
@@ -51,7 +52,7 @@ from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done, Transport
 from overspan.adapters.slurm.unshared.inline_files import InlineFiles
 from overspan.adapters.slurm.unshared.staging import Files
-from overspan.adapters.store_files import render_stores
+from overspan.adapters.store_files import list_stores, render_stores
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, Rejected
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.cache import name_cache_settings, render_cache_settings
@@ -95,6 +96,7 @@ class Submitter:
         self._renderer = renderer
         self._stores = stores
         self.references = References(queries.transport, queries.timeout)
+        self.renewals = StoreRenewals(queries.transport, queries.timeout, stores)
         self._files = Files(queries.transport, renderer.settings, self.references)
         self._library = InstalledApplication(queries.transport)
         self._started_at = started_at
@@ -425,8 +427,8 @@ class Submitter:
     async def _bring(self, launch: Launch, rendered: Rendered, site: Site) -> None:
         """Write the files that have to exist before the submission, in parallel."""
         write = self._queries.transport.write
-        stores = render_stores(launch.job, self._stores, self._renderer.folder(launch, site))
-        await self._refer(launch, site)
+        stores = render_stores(list_stores(launch.job), self._stores, self._renderer.folder(launch, site))
+        await self._refer(launch, site, stores)
         works = [write(file.path, file.data, file.mode) for file in rendered.files]
         works += [write(path, data) for path, data in stores.items()]
         settings = self._renderer.settings
@@ -438,14 +440,19 @@ class Submitter:
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
+        self.renewals.note(stores)
 
-    async def _refer(self, launch: Launch, site: Site) -> None:
-        """Add references to the shared files and links that the launch uses."""
+    async def _refer(self, launch: Launch, site: Site, stores: Iterable[str]) -> None:
+        """Add references to the shared files and links that the launch uses, and to its credentials.
+
+        Who moves the data removes those at the end; where Slurm ends that too, they go with the last reference.
+        """
         if not self._renderer.settings.shared_root:
             # Without a shared folder a run makes its links on its node, and removes them itself.
             return
         root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
-        await self.references.add(root, run, list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/"))
+        links = list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/")
+        await self.references.add(root, run, [*links, *map(name_file, stores)])
         if is_group(launch.job) or self._renderer.gives_access(launch):
             await self.references.add_library(root, run)
 

@@ -32,10 +32,10 @@ def run(call: Invocation) -> int:
         if chosen.verb == "rescue":
             return _rescue(call, client.storage.rescue(find_job(client, chosen.words[0])), chosen.json)
         if chosen.verb == "put":
-            last = _show(client.storage.put(*chosen.words))
+            last = show_transfer(client.storage.put(*chosen.words))
         else:
             url, target = chosen.words
-            last = _show(client.storage.get(url, _place(url, target)))
+            last = show_transfer(client.storage.get(url, _place(url, target)))
     if chosen.json:
         write_json({"format": 1, "files": last.total_files, "size": last.total_size})
     else:
@@ -64,7 +64,7 @@ def _place(url: str, target: str) -> str:
     return os.path.join(target, name) if os.path.isdir(target) else target
 
 
-def _show(steps: Iterable[TransferStep]) -> TransferStep:
+def show_transfer(steps: Iterable[TransferStep]) -> TransferStep:
     """Follow a transfer, with a line on a terminal; how far it was in the end."""
     last, shown = TransferStep(0, 0, 0, 0), sys.stderr.isatty()
     try:

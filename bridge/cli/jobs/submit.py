@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.invocation import Invocation
@@ -14,6 +16,9 @@ from overspan.bridge.client import Accepted, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from overspan.bridge.client.storage import TransferStep
 
 _EXAMPLES = """\
   span submit rlhf.yaml -M gpu --set trainer.num_nodes=2 --env SEED=7
@@ -33,7 +38,7 @@ def run(call: Invocation) -> int:
         # The daemon reads it where it reads the rest of the environment.
         call = call._replace(environment={**call.environment, GROUP_VARIABLE: group})
     with call.client() as client:
-        accepted = client.send(submission)
+        accepted = client.send(submission, _show_transfer)
         for note in accepted.notes:
             say(call, note)
         _tell(call, accepted, chosen)
@@ -80,6 +85,13 @@ def _make_submission(call: Invocation, chosen: argparse.Namespace) -> Submission
         env=changes.env,
         secrets=changes.secrets,
     )
+
+
+def _show_transfer(steps: Iterable[TransferStep]) -> None:
+    # Not at the top: few submissions have files sent.
+    from overspan.bridge.cli.data.transfers import show_transfer
+
+    show_transfer(steps)
 
 
 def _tell(call: Invocation, accepted: Accepted, chosen: argparse.Namespace) -> None:

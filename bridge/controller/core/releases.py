@@ -164,7 +164,9 @@ class LaunchReleases:
             self.recorder.submit_soon(job_id)
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
-        if idle and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):
+        # With leftovers, the next daemon calls it again: they are looked after by an adapter that was called.
+        left = cluster.traits.has_leftovers is not None and cluster.traits.has_leftovers()
+        if idle and not left and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):
             self._noted.discard(cluster.name)
             await self.recorder.repository.set_meta(_key(cluster.name), "")
 

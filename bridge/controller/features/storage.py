@@ -6,32 +6,25 @@ its progress any more.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import DataRescue
 from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.store_calls import follow_transfer, run_call, word_failure
 from overspan.bridge.controller.orders.references import Directory
-from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError, Unreachable
+from overspan.bridge.controller.submission.folder_uploads import FolderUpload, FolderUploads
+from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.storage import ObjectUrl, parse_object_url
 from overspan.bridge.runtime.data.fetching import DataRefused
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.transfers import TransferProgress, receive_path, send_path
 
-R = TypeVar("R")
-
 MOST_OBJECTS = 10_000
 """Objects that one listing tells."""
-TELL_SECONDS = 0.5
-_ERRORS: Mapping[StoreTrouble, type[OverspanError]] = {
-    StoreTrouble.SILENT: Unreachable,
-    StoreTrouble.DENIED: Denied,
-    StoreTrouble.MISSING: NotFound,
-}
 
 
 class ObjectListing(NamedTuple):
@@ -44,8 +37,17 @@ class ObjectListing(NamedTuple):
 class Storage:
     """The object stores of the configuration."""
 
-    def __init__(self, clusters: Clusters, stores: Mapping[str, StoreSettings], directory: Directory, shared: bool):
+    def __init__(
+        self,
+        clusters: Clusters,
+        stores: Mapping[str, StoreSettings],
+        directory: Directory,
+        uploads: FolderUploads,
+        *,
+        shared: bool,
+    ) -> None:
         self._clusters = clusters
+        self._uploads = uploads
         self._stores = stores
         self._directory = directory
         self._shared = shared
@@ -65,7 +67,7 @@ class Storage:
                 found.append(store.find(url.key))
             return ObjectListing(sorted(found), False)
 
-        return await _run(store, look)
+        return await run_call(store, look)
 
     async def measure(self, text: str) -> tuple[int, int]:
         """How many objects are below a URL, and their bytes."""
@@ -75,7 +77,7 @@ class Storage:
             sizes = [stored.size for stored in _list_below(store, url)]
             return len(sizes), sum(sizes)
 
-        return await _run(store, look)
+        return await run_call(store, look)
 
     async def remove(self, text: str, *, deep: bool) -> int:
         """Remove an object, or with `deep` all that is below a URL; how many there were."""
@@ -93,7 +95,7 @@ class Storage:
                 store.delete(key)
             return len(found)
 
-        return await _run(store, remove)
+        return await run_call(store, remove)
 
     async def put(self, source: str, text: str) -> AsyncIterator[dict[str, Any]]:
         """Send a file or folder of this machine; how far it is, twice a second."""
@@ -104,14 +106,20 @@ class Storage:
         if not os.path.isdir(source) and (not key or text.endswith("/")):
             key = f"{key}/{os.path.basename(source)}".lstrip("/")
         progress = TransferProgress()
-        async for facts in _follow(store, progress, lambda: send_path(store, source, key, progress)):
+        async for facts in follow_transfer(store, progress, lambda: send_path(store, source, key, progress)):
             yield facts
 
     async def get(self, text: str, target: str) -> AsyncIterator[dict[str, Any]]:
         """Fetch an object or a folder to this machine; how far it is, twice a second."""
         url, store = self._open(text)
         progress = TransferProgress()
-        async for facts in _follow(store, progress, lambda: receive_path(store, url.key, target, progress)):
+        async for facts in follow_transfer(store, progress, lambda: receive_path(store, url.key, target, progress)):
+            yield facts
+
+    async def upload(self, wanted: FolderUpload) -> AsyncIterator[dict[str, Any]]:
+        """Send what a job is to find in a bucket; how far it is, twice a second."""
+        self._check_personal()
+        async for facts in self._uploads.send(wanted):
             yield facts
 
     async def rescue(self, ref: str) -> dict[str, Any]:
@@ -126,22 +134,25 @@ class Storage:
         if not isinstance(adapter, DataRescue):
             raise InvalidRequest(
                 f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
-                remedy="it is in the folder `data` of the job's run directory there, if there is any",
+                remedy="on Slurm it is in `data` of the job's run directory; on Kubernetes it went with its pod",
             )
         try:
             sent = await adapter.rescue_data(entry.job.id)
         except (ObjectStoreError, OSError) as error:
-            raise _word(error) from None
+            raise word_failure(error) from None
         if sent is None:
             raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
         return sent._asdict()
 
-    def _open(self, text: str) -> tuple[ObjectUrl, S3Store]:
+    def _check_personal(self) -> None:
         if self._shared:
             raise Denied(
                 "the shared daemon reaches no object stores",
                 remedy="a daemon of your own does: put SPAN_SERVER= before the command",
             )
+
+    def _open(self, text: str) -> tuple[ObjectUrl, S3Store]:
+        self._check_personal()
         try:
             url = parse_object_url(text.rstrip("/"))
         except ValueError as error:
@@ -159,39 +170,3 @@ class Storage:
 def _list_below(store: S3Store, url: ObjectUrl) -> list[StoredObject]:
     head = f"{url.key}/" if url.key else ""
     return [stored for stored in store.list_objects(url.key) if stored.key == url.key or stored.key.startswith(head)]
-
-
-async def _run(store: S3Store, call: Callable[[], R]) -> R:
-    """Ask a store in a thread. Raises OverspanError."""
-    try:
-        return await asyncio.to_thread(call)
-    except (ObjectStoreError, DataRefused, OSError) as error:
-        raise _word(error) from None
-    finally:
-        store.close()
-
-
-async def _follow(
-    store: S3Store, progress: TransferProgress, call: Callable[[], None]
-) -> AsyncIterator[dict[str, Any]]:
-    task = asyncio.ensure_future(_run(store, call))
-    try:
-        while not task.done():
-            await asyncio.wait([task], timeout=TELL_SECONDS)
-            yield {
-                "files": progress.files,
-                "size": progress.size,
-                "total_files": progress.total_files,
-                "total_size": progress.total_size,
-            }
-        await task
-    finally:
-        progress.cancelled = True
-
-
-def _word(error: Exception) -> OverspanError:
-    if isinstance(error, ObjectStoreError):
-        return _ERRORS.get(error.trouble, InvalidRequest)(str(error))
-    if isinstance(error, FileNotFoundError):
-        return NotFound(str(error))
-    return InvalidRequest(str(error))

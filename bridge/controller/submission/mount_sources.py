@@ -1,4 +1,4 @@
-"""Checks at submission that the sources of `file_mounts` exist."""
+"""Checks at submission that the sources of `file_mounts` exist: those that are linked, and those that are uploaded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from overspan.bridge.controller.core.clusters import Cluster
+from overspan.bridge.controller.submission.folder_uploads import find_missing, find_upload_obstacle
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.secret_names import hide_in_text
 from overspan.bridge.model.spec import JobSpec
@@ -29,7 +30,23 @@ def check_sources(spec: JobSpec, cluster: Cluster, submission: Submission) -> Jo
             if source in spec.mount_places and not os.path.exists(source)
         ]
         _refuse(spec, list(dict.fromkeys(missing)))
+    check_uploads(spec, submission)
     return _forget_places(spec)
+
+
+def check_uploads(spec: JobSpec, submission: Submission) -> None:
+    """Refuse files that cannot be sent to a bucket. Raises InvalidRequest with the lines of all of them."""
+    sources = [source for task in spec.tasks for mount in task.storage for source in mount.sources]
+    if obstacle := find_upload_obstacle(spec, submission):
+        raise InvalidRequest(
+            obstacle, remedy="send it with `span data put`, and mount its URL", place=spec.mount_places.get(sources[0])
+        )
+    wrong = {source: why for source in dict.fromkeys(sources) if (why := find_missing(source))}
+    if wrong:
+        places = spec.mount_places
+        (source, first), *others = wrong.items()
+        lines = [first, *(f"{places.get(other, '')}: {why}" for other, why in others)]
+        raise InvalidRequest(hide_in_text("\n".join(lines), spec), remedy="see `file_mounts`", place=places.get(source))
 
 
 def _refuse(spec: JobSpec, missing: list[str]) -> None:

@@ -17,6 +17,7 @@ from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.controller.orders.rights import deny
 from overspan.bridge.controller.submission.across import settle_clusters
 from overspan.bridge.controller.submission.evaluation_checks import check_evaluations
+from overspan.bridge.controller.submission.folder_uploads import ASK, DONE, FolderUpload, FolderUploads, list_uploads
 from overspan.bridge.controller.submission.gpu_defaults import fill_gpu_defaults, note_gpu_defaults
 from overspan.bridge.controller.submission.mount_sources import check_sources
 from overspan.bridge.controller.submission.node_capacity import find_misfit
@@ -72,6 +73,8 @@ class Submitted:
     schedule: int = 0
     """The schedule that was made instead of a job; `id` is 0 then."""
     next_due: float | None = None
+    uploads: tuple[FolderUpload, ...] = ()
+    """What the command is to have sent before it submits again; there is no job then."""
 
 
 class PreparedSubmission(NamedTuple):
@@ -100,7 +103,13 @@ class Submitter:
     """Takes submissions; an answer means that the job is in the store."""
 
     def __init__(
-        self, recorder: Recorder, clusters: Clusters, settings: Settings, reader: Reader, known_reach: KnownReach
+        self,
+        recorder: Recorder,
+        clusters: Clusters,
+        settings: Settings,
+        reader: Reader,
+        known_reach: KnownReach,
+        uploads: FolderUploads,
     ) -> None:
         self.recorder = recorder
         self.known_reach = known_reach
@@ -108,6 +117,7 @@ class Submitter:
         self.limits = settings.limits
         self.stores = settings.stores
         self.reader = reader
+        self.uploads = uploads
         self._standing = StandingNotes()
         self._newest = new_job(0, JobSpec(name="", tasks=()), 0.0)
         """The newest job: a loop of submissions makes many that share its spec, and the facts of tasks that wait."""
@@ -140,6 +150,11 @@ class Submitter:
             return await schedule(submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only)
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
+        uploads = list_uploads(job.spec)
+        if uploads and submission.uploads == ASK:
+            return replace(_answer(job, cluster.name, reading), uploads=tuple(uploads))
+        if submission.uploads != DONE:
+            await self.uploads.send_all(uploads)
         first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
         fresh = new_job(first, spec, self.recorder.clock())
@@ -150,6 +165,7 @@ class Submitter:
         entry = JobEntry(job, cluster.name, submission.user)
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
+        self.uploads.note_job(entry.job.spec)
         await self._hear(entry, submission.kind)
         answer = _answer(entry.job, entry.cluster, reading)
         if not reading.options.get("verbose"):

@@ -247,9 +247,14 @@ def write_cache_settings(root: str, path: str, limit: Optional[int]) -> None:
     os.replace(fresh, place)
 
 
+def open_usual_cache(root: str) -> ContentCache:
+    """The cache below a folder of jobs, whatever its settings say."""
+    return ContentCache(os.path.join(root, _FOLDER, _CACHE))
+
+
 def open_cache(root: str) -> ContentCache:
     """The cache of a folder of jobs; the usual one where its settings cannot be read."""
-    usual = os.path.join(root, _FOLDER, _CACHE)
+    usual = open_usual_cache(root).path
     try:
         with open(name_cache_settings(root), encoding="utf-8") as file:
             settings = json.load(file)

@@ -1,18 +1,28 @@
-"""Credentials of an object store: given, or in a file of AWS's form that is read anew when it has changed."""
+"""Credentials of an object store: given, or in a file of AWS's form, read anew when it changes or is refused."""
 
 from __future__ import annotations
 
 import configparser
 import os
-from typing import Optional
+from typing import Optional, Protocol
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.signature import Credentials
 
 
+class CredentialsReader(Protocol):
+    """Whoever knows the credentials of one store."""
+
+    def load(self) -> Optional[Credentials]:
+        """The credentials as they are now; None for a store that wants none. Raises ObjectStoreError."""
+
+    def doubt(self) -> None:
+        """The store has refused them: read them anew at the next call, even if their file looks the same."""
+
+
 class CredentialsSource:
-    """Where the credentials of one store come from."""
+    """Where the credentials of one store come from (`CredentialsReader`)."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -36,6 +46,10 @@ class CredentialsSource:
             text = f"the credentials of the store {access.name} cannot be read: {path}: {os.strerror(error.errno or 0)}"
             raise ObjectStoreError(StoreTrouble.DENIED, text) from None
         return self._read
+
+    def doubt(self) -> None:
+        """Read the file anew at the next call."""
+        self._mark = None
 
 
 def _read_profile(path: str, profile: str) -> Credentials:

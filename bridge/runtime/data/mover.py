@@ -20,7 +20,7 @@ from typing import Callable, Optional
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.data.cache import ContentCache, open_cache
+from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.mounts import (
@@ -47,7 +47,7 @@ from overspan.bridge.runtime.data.requests import (
     MoverFiles,
 )
 from overspan.bridge.runtime.data.s3 import S3Store
-from overspan.bridge.runtime.data.stores import read_store, remove_stores
+from overspan.bridge.runtime.data.stores import StoreFile, read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
 from overspan.bridge.runtime.data.web import WebStore
 
@@ -70,7 +70,16 @@ class _PendingFlush:
 class Mover:
     """The mover of one launch."""
 
-    def __init__(self, directory: RunDirectory, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        root: str,
+        job: Job,
+        place: Optional[PeerPlace] = None,
+        patience: float = DENIAL_SECONDS,
+    ) -> None:
+        self._patience = patience
+        """Seconds for which credentials may be refused."""
         self._place = place
         """Which of several nodes this is that write the same folders of a store."""
         self._files = MoverFiles(directory)
@@ -146,7 +155,7 @@ class Mover:
                 return f"{_name_url(mount)}: {error}", False
             except ObjectStoreError as error:
                 silent, text = error.trouble is StoreTrouble.SILENT, str(error)
-                patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: DENIAL_SECONDS}.get(error.trouble)
+                patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: self._patience}.get(error.trouble)
             except OSError as error:
                 silent, text, patience = True, f"{_name_url(mount)} cannot be fetched: {error}", None
             self.log(text)
@@ -163,17 +172,32 @@ class Mover:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
             folder.make()
-            source, uploader = self._open_source(folder), self._uploaders.get(folder.path)
+            if not folder.written:
+                self._fetch_copy(folder)
+                return
+            uploader = self._uploaders.get(folder.path)
             state = folder.open_state() if uploader is None else uploader.state
-            place = FetchPlace(folder.files, state, None if folder.written else self._make_cache())
-            fetch(source, folder.url.key, place, self._senders.files, f"{mount.store}/{folder.url.bucket}")
-            if folder.written and uploader is None:
+            place = FetchPlace(folder.files, state)
+            self._fetch_into(folder, place)
+            if uploader is None:
                 self._start_uploader(folder, self._open_store(folder), place)
 
-    def _make_cache(self) -> ContentCache:
-        cache = open_cache(self._root)
-        cache.make()
-        return cache
+    def _fetch_copy(self, folder: MountFolder) -> None:
+        """Fetch by way of the cache; by the job's own where that cannot be written, or has no room."""
+        cache, own = open_cache(self._root), open_usual_cache(self._root)
+        try:
+            cache.make()
+            self._fetch_into(folder, FetchPlace(folder.files, folder.open_state(), cache))
+        except OSError as error:
+            if cache.path == own.path:
+                raise
+            self.log(f"the cache {cache.path} is not used: {error}")
+            own.make()
+            self._fetch_into(folder, FetchPlace(folder.files, folder.open_state(), own))
+
+    def _fetch_into(self, folder: MountFolder, place: FetchPlace) -> None:
+        identity = f"{folder.mount.store}/{folder.url.bucket}"
+        fetch(self._open_source(folder), folder.url.key, place, self._senders.files, identity)
 
     def _lock_folder(self, folder: MountFolder) -> threading.Lock:
         with self._lock:
@@ -191,7 +215,7 @@ class Mover:
             peers=peers,
             shared=self._shared,
         )
-        uploader = Uploader(cached, self._collect, self.log)
+        uploader = Uploader(cached, self._collect, self.log, self._patience)
         self._uploaders[folder.path] = uploader
         uploader.start()
 
@@ -200,7 +224,8 @@ class Mover:
         return WebStore(folder.url.bucket) if is_web_url(folder.mount.url) else self._open_store(folder)
 
     def _open_store(self, folder: MountFolder) -> ObjectStore:
-        return S3Store(read_store(self._root, folder.mount.store), folder.url.bucket)
+        name = folder.mount.store
+        return S3Store(read_store(self._root, name), folder.url.bucket, credentials=StoreFile(self._root, name))
 
     # --- after the end -----------------------------------------------------------------------------------------------
 
@@ -263,13 +288,12 @@ class Mover:
             if not folder.written or left.get(folder.path) == 0:
                 folder.remove()
         remove_if_empty(self._root, self._job.id)
-        cache = open_cache(self._root)
+        cache, own = open_cache(self._root), open_usual_cache(self._root)
         if self._private:
             remove_stores(self._root)
-        if self._private and cache.path.startswith(f"{self._root}/"):
             # Nobody else has it.
-            shutil.rmtree(cache.path, ignore_errors=True)
-        else:
+            shutil.rmtree(own.path, ignore_errors=True)
+        if cache.path != own.path or not self._private:
             cache.trim()
 
     # --- saying ------------------------------------------------------------------------------------------------------

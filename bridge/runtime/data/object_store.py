@@ -28,11 +28,12 @@ class StoreTrouble(str, Enum):
 
 
 class ObjectStoreError(Exception):
-    """A request to an object store failed. The text is a sentence without secrets."""
+    """A request to an object store failed. The text is a sentence without secrets; `code` is the store's, if any."""
 
-    def __init__(self, trouble: StoreTrouble, text: str) -> None:
+    def __init__(self, trouble: StoreTrouble, text: str, code: str = "") -> None:
         super().__init__(text)
         self.trouble = trouble
+        self.code = code
 
 
 class StoredObject(NamedTuple):

@@ -3,11 +3,13 @@
     fetch ROOT DOCUMENT    bring the data below ROOT, and end
     send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end; what is
                            left is given up when ROOT/abandon appears
+    renew ROOT             take the stores of a line of JSON, whose credentials are newer than those that are mounted
 
-DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}. Where several pods write the same folders, variables say
-which one this is (`read_place`). What came of it is left in the container's termination
-log: words where data could not be brought, {"error", "left"} where it was to be sent. A container that is started
-again goes on: what was asked and answered is below ROOT too.
+DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, and {"cache": {"path", "limit"}} where contents are kept
+for other pods on a volume (cache.py). Where several pods write the same folders, variables say which one this is
+(`read_place`). What came of it is left in the container's termination log: words where data could not be brought,
+{"error", "left"} where it was to be sent. A container that is started again goes on: what was asked and answered is
+below ROOT too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -23,8 +26,9 @@ from typing import Optional
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
-from overspan.bridge.model.storage import StorageMount
+from overspan.bridge.model.storage import StorageMount, StoreAccess
 from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.cache import open_cache, write_cache_settings
 from overspan.bridge.runtime.data.mover import Mover
 from overspan.bridge.runtime.data.peers import PeerPlace
 from overspan.bridge.runtime.data.requests import (
@@ -38,6 +42,8 @@ from overspan.bridge.runtime.data.requests import (
     DataRequest,
     MoverFiles,
 )
+from overspan.bridge.runtime.data.stores import name_renewed, write_stores
+from overspan.bridge.runtime.data.uploader import SECRET_SECONDS
 
 TERMINATION_LOG = "/dev/termination-log"
 LONGEST_WORDS = 1000
@@ -54,6 +60,13 @@ def read_job(text: str) -> Job:
     return new_job(int(document["job"]), spec, 0.0)
 
 
+def place_cache(root: str, text: str) -> None:
+    """Say where the cache of a document is, if that is not below the root. Raises OSError."""
+    cache = json.loads(text).get("cache")
+    if cache:
+        write_cache_settings(root, str(cache["path"]), cache["limit"])
+
+
 def read_place(environment: Mapping[str, str]) -> Optional[PeerPlace]:
     """Which pod this is, of how many, in which attempt; None where one alone writes."""
     session, attempt, number, count = (environment.get(name, "") for name in PLACE_VARIABLES)
@@ -65,7 +78,7 @@ class PodMover:
 
     def __init__(self, root: str, job: Job, place: Optional[PeerPlace] = None) -> None:
         directory = RunDirectory(os.path.join(root, "run"), 0)
-        self._mover = Mover(directory, root, job, place)
+        self._mover = Mover(directory, root, job, place, SECRET_SECONDS)
         self._files = MoverFiles(directory)
         self._end_file = os.path.join(root, END_FILE)
         self._abandon_file = os.path.join(root, ABANDON_FILE)
@@ -133,11 +146,23 @@ def _leave(text: str) -> None:
         print(f"{TERMINATION_LOG}: {error}", flush=True)
 
 
+def renew(root: str, line: str) -> int:
+    """Take stores, as a list of documents, that a pod whose program has ended is not given any more by its node."""
+    write_stores(name_renewed(root), [decode(StoreAccess, document) for document in json.loads(line)])
+    return 0
+
+
 def main(words: Sequence[str]) -> int:
-    """Do one of the two; gives the exit code."""
+    """Do one of the three; gives the exit code."""
+    if words[0] == "renew":
+        return renew(words[1], sys.stdin.readline())
     verb, root, text = words
+    if verb == "fetch":
+        place_cache(root, text)
     mover = PodMover(root, read_job(text), read_place(os.environ))
     mover.start()
     code = mover.send() if verb == "send" else mover.fetch()
+    if verb == "fetch":
+        open_cache(root).trim()
     # Threads that wait for a store would keep the process.
     os._exit(code)

@@ -20,15 +20,28 @@ from xml.sax.saxutils import escape
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.credentials import CredentialsSource
+from overspan.bridge.runtime.data.credentials import CredentialsReader, CredentialsSource
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, SentPart, StoredObject, StoreTrouble
-from overspan.bridge.runtime.data.signature import EMPTY, UNSIGNED, SignedRequest, quote_path, quote_query, sign
+from overspan.bridge.runtime.data.signature import (
+    EMPTY,
+    UNSIGNED,
+    Credentials,
+    SignedRequest,
+    quote_path,
+    quote_query,
+    sign,
+)
 
 ANSWER_SECONDS = 60.0
 """Silence of a store after which a request has failed."""
 PART_SIZE = "overspan-part-size"
 """Metadata of an object that was sent in parts: with their size its etag can be checked."""
 _SMALL = 64 * 1024
+_FIRST_REGION = "us-east-1"
+_REGION = (
+    '<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<LocationConstraint>{}</LocationConstraint></CreateBucketConfiguration>"
+)
 _SILENT = frozenset({408, 429, 500, 502, 503, 504})
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed", "InvalidToken"})
 """Codes that come with 400, and mean other credentials, or another time, all the same."""
@@ -53,12 +66,13 @@ class S3Store:
         bucket: str,
         clock: Callable[[], float] = time.time,
         patience: float = ANSWER_SECONDS,
+        credentials: Optional[CredentialsReader] = None,
     ) -> None:
         self._patience = patience
         self._access = access
         self._bucket = bucket
         self._clock = clock
-        self._credentials = CredentialsSource(access)
+        self._credentials: CredentialsReader = credentials or CredentialsSource(access)
         self._url = urlsplit(access.address)
         self._threads = threading.local()
         self._connections: set[http.client.HTTPConnection] = set()
@@ -144,6 +158,41 @@ class S3Store:
         """Remove an object; one that is not there is fine."""
         self._ask(_StoreRequest("DELETE", key))
 
+    # --- the bucket itself -------------------------------------------------------------------------------------------
+
+    def has_bucket(self) -> bool:
+        """Whether it is there. DENIED for another owner's, and where nobody may ask."""
+        try:
+            self._ask(_StoreRequest("HEAD"))
+        except ObjectStoreError as error:
+            if error.trouble is StoreTrouble.MISSING:
+                return False
+            raise
+        return True
+
+    def make_bucket(self) -> bool:
+        """Make it; False where it was there and is this owner's. TAKEN where it is another owner's."""
+        region = self._access.region
+        # Of its first region Amazon takes no name.
+        body = b"" if region == _FIRST_REGION else _REGION.format(escape(region)).encode()
+        try:
+            self._ask(_StoreRequest("PUT", data=body))
+        except ObjectStoreError as error:
+            if error.code == "BucketAlreadyOwnedByYou":
+                return False
+            raise
+        return True
+
+    def remove_bucket(self) -> None:
+        """Remove all that is in it, and it; one that is not there is fine."""
+        try:
+            for stored in list(self.list_objects("")):
+                self.delete(stored.key)
+            self._ask(_StoreRequest("DELETE"))
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.MISSING:
+                raise
+
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _ask(self, request: _StoreRequest) -> bytes:
@@ -159,9 +208,25 @@ class S3Store:
             raise self._silence(error) from None
 
     def _send(self, request: _StoreRequest) -> http.client.HTTPResponse:
-        """Send a request and give its answer, whose status says that it worked."""
+        """Send a request and give its answer, whose status says that it worked.
+
+        Once more where the credentials do not count and there are others by now.
+        """
+        credentials = self._credentials.load()
+        try:
+            return self._send_signed(request, credentials)
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.DENIED:
+                raise
+            self._credentials.doubt()
+            fresh = self._credentials.load()
+            if fresh == credentials:
+                raise
+        return self._send_signed(request, fresh)
+
+    def _send_signed(self, request: _StoreRequest, credentials: Optional[Credentials]) -> http.client.HTTPResponse:
         path = f"{self._url.path.rstrip('/')}/{quote_path(self._bucket)}/{quote_path(request.key)}"
-        headers = self._authorise(request, path)
+        headers = self._authorise(request, path, credentials)
         target = f"{path}?{quote_query(request.query)}" if request.query else path
         reused, connection = self._connect()
         try:
@@ -191,11 +256,10 @@ class S3Store:
         connection.request(request.method, target, request.data or None, dict(headers))
         return connection.getresponse()
 
-    def _authorise(self, request: _StoreRequest, path: str) -> dict[str, str]:
+    def _authorise(self, request: _StoreRequest, path: str, credentials: Optional[Credentials]) -> dict[str, str]:
         headers = dict(request.headers)
         if request.data or request.method in ("PUT", "POST"):
             headers["content-length"] = str(len(request.data))
-        credentials = self._credentials.load()
         if credentials is None:
             return headers
         if self._url.scheme == "https" and len(request.data) > _SMALL:
@@ -246,14 +310,14 @@ class S3Store:
         status, what = response.status, " ".join(filter(None, (code, message))) or response.reason
         words = self._name(f"answers {status} to {request.method} {self._bucket}/{request.key}: {what[:300]}")
         if status in _SILENT:
-            return ObjectStoreError(StoreTrouble.SILENT, words)
+            return ObjectStoreError(StoreTrouble.SILENT, words, code)
         if status in (401, 403) or code in _EXPIRED:
-            return ObjectStoreError(StoreTrouble.DENIED, words)
+            return ObjectStoreError(StoreTrouble.DENIED, words, code)
         if status == 404:
-            return ObjectStoreError(StoreTrouble.MISSING, words)
+            return ObjectStoreError(StoreTrouble.MISSING, words, code)
         if status in (409, 412):
-            return ObjectStoreError(StoreTrouble.TAKEN, words)
-        return ObjectStoreError(StoreTrouble.REFUSED, words)
+            return ObjectStoreError(StoreTrouble.TAKEN, words, code)
+        return ObjectStoreError(StoreTrouble.REFUSED, words, code)
 
     def _name(self, text: str) -> str:
         return f"the store {self._access.name} ({self._url.netloc}) {text}"

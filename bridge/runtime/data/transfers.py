@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Optional
 
@@ -16,7 +16,7 @@ from overspan.bridge.runtime.data.hashes import hash_path
 from overspan.bridge.runtime.data.mounts import MountFolder
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.publication import UnsentFile, plan_steps
-from overspan.bridge.runtime.data.sending import PART, send_file
+from overspan.bridge.runtime.data.sending import PART, FileChanged, send_file
 
 _THREADS = 4
 
@@ -35,6 +35,8 @@ class TransferProgress:
     def __init__(self) -> None:
         self.files = self.size = 0
         self.total_files = self.total_size = 0
+        self.links = 0
+        """Symbolic links, which no store can hold."""
         self.cancelled = False
 
     def expect(self, files: int, size: int) -> None:
@@ -56,23 +58,39 @@ def send_path(store: ObjectStore, source: str, key: str, progress: TransferProgr
         if not os.path.isdir(source):
             status = os.stat(source)
             progress.expect(1, status.st_size)
-            send_file(store, source, key, senders.parts)
+            _send_settled(store, source, key, senders.parts)
             progress.add(status.st_size)
             return
-        files = dict(list_files(source))
-        prefix = f"{key}/" if key else ""
-        there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
-        progress.expect(len(files), count_bytes(files))
+        files = {name: os.path.join(source, name) for name, _ in list_files(source)}
+        send_files(store, files, f"{key}/" if key else "", progress)
 
-        def send(name: str) -> None:
-            path = os.path.join(source, name)
-            if not _is_same(path, files[name].size, there.get(name)):
-                send_file(store, path, prefix + name, senders.parts)
-            progress.add(files[name].size)
 
-        unsent = [UnsentFile(name, file.size, file.written, True) for name, file in files.items()]
+def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progress: TransferProgress) -> None:
+    """Send files, each under its name behind the prefix, in the order of publication; what is there already with the
+    same content is passed over. Raises ObjectStoreError and OSError.
+    """
+    seen = {name: os.stat(path) for name, path in files.items()}
+    progress.expect(len(files), sum(status.st_size for status in seen.values()))
+    there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
+
+    def send(name: str) -> None:
+        size = seen[name].st_size
+        if not _is_same(files[name], size, there.get(name)):
+            _send_settled(store, files[name], prefix + name, senders.parts)
+        progress.add(size)
+
+    unsent = [UnsentFile(name, status.st_size, status.st_mtime_ns, True) for name, status in seen.items()]
+    with _open_threads() as senders:
         for step in plan_steps(unsent):
             _finish([senders.files.submit(send, name) for name in step.names])
+
+
+def _send_settled(store: ObjectStore, path: str, key: str, executor: Executor) -> None:
+    """Send a file that nobody should write to. Raises OSError where it changes meanwhile."""
+    try:
+        send_file(store, path, key, executor)
+    except FileChanged:
+        raise OSError(errno.EAGAIN, "the file changes while it is sent", path) from None
 
 
 def receive_path(store: ObjectStore, key: str, target: str, progress: TransferProgress) -> None:

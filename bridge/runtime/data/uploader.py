@@ -24,6 +24,8 @@ _LOAD = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 DENIAL_SECONDS = 60.0
 """How long a store may refuse a flush before that is the answer: credentials may be renewed meanwhile."""
+SECRET_SECONDS = 180.0
+"""The same in a pod, where a renewed Secret is seen a minute or two later (kubelet's syncFrequency, and its cache)."""
 
 
 class _Ticket(NamedTuple):
@@ -36,7 +38,14 @@ class _Ticket(NamedTuple):
 class Uploader:
     """Sends one folder's files in a thread of its own, until it is stopped."""
 
-    def __init__(self, folder: CachedFolder, answer: Callable[[DataAnswer], None], log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: CachedFolder,
+        answer: Callable[[DataAnswer], None],
+        log: Callable[[str], None],
+        patience: float = DENIAL_SECONDS,
+    ) -> None:
+        self._patience = patience
         self._folder = folder
         self._answer = answer
         self._log = log
@@ -171,4 +180,4 @@ class Uploader:
         if isinstance(failure, (FileNotFoundError, PeersLost)):
             return True
         since = self._denied_since
-        return failure is not None and since is not None and time.monotonic() - since >= DENIAL_SECONDS
+        return failure is not None and since is not None and time.monotonic() - since >= self._patience

@@ -12,6 +12,7 @@ from tests.system.conftest import Span
 from tests.system.data.storage_jobs import CACHED, left_on_node
 
 from overspan.bridge.client import Client
+from overspan.bridge.client.storage import TransferStep
 
 
 class TestTransfers:
@@ -38,7 +39,7 @@ class TestTransfers:
         (lab.folder / "a").write_bytes(b"12345")
         with Client(environment=lab.environment) as client:
             steps = list(client.storage.put(str(lab.folder / "a"), "s3://lab/a"))
-            assert steps[-1] == (1, 5, 1, 5)
+            assert steps[-1] == TransferStep(1, 5, 1, 5)
             assert client.storage.measure("s3://lab") == (1, 5)
             assert [each["key"] for each in client.storage.list_objects("s3://lab")["objects"]] == ["a"]
             assert client.storage.remove("s3://lab/a") == 1

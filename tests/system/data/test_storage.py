@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.stores import SECRET, TestStore
+from tests.stores import SECRET, TestStore, write_credentials
 from tests.system.conftest import Span
 from tests.system.data.storage_jobs import CACHED, left_on_node, movers
 from tests.waiting import WaitUntil
@@ -203,6 +203,20 @@ class TestFaults:
         lab.until(job, "COMPLETED")
         assert store.texts("lab") == {"run/a": b"1\n"}
 
+    def test_two_jobs_write_to_one_bucket(self, lab: Span, store: TestStore) -> None:
+        text = "file_mounts: {./%s: {source: s3://lab/run, mode: MOUNT_CACHED}}\nrun: |\n  %s\n"
+        wait = "while [ ! -e both ]; do sleep 0.1; done"
+        first = lab.submit(text % ("one", f"echo 1 > one/a; echo 1 > one/c; {wait}"))
+        second = lab.submit(text % ("two", f"{wait}; echo 2 > two/b; echo 2 > two/c"))
+        lab.until(first, "RUNNING")
+        lab.until(second, "RUNNING")
+        lab.wait_until(lambda: set(store.texts("lab")) == {"run/a", "run/c"}, 30, "the files of the first")
+        (lab.folder / "both").touch()
+        for job in (first, second):
+            lab.until(job, "COMPLETED", timeout=60)
+        # Neither removes what the other has sent, and of one name the last one counts.
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n", "run/c": b"2\n"}
+
     def test_credentials_that_expire_are_renewed(self, lab: Span, store: TestStore) -> None:
         # moto takes any key; what is seen here is that no job of it fails while the file is not there.
         file = lab.folder / "credentials"
@@ -310,3 +324,17 @@ def test_nothing_to_send_costs_no_time_at_the_end(lab: Span, store: TestStore) -
         spans.append((told["Flushed"] - told["NodeEnded"]).total_seconds())
         assert store.texts("lab", f"run{number}/") == {f"run{number}/a": b"1\n"}
     assert median(spans) < 100 * max(median(bare), 0.01)
+
+
+def test_temporary_credentials_are_renewed_under_a_running_job(
+    lab: Span, store: TestStore, wait_until: WaitUntil
+) -> None:
+    job = lab.submit(CACHED + "run: echo 1 > out/a; while [ ! -e go ]; do sleep 0.2; done; echo 2 > out/b\n")
+    wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 30, "the first file to be sent")
+    store.proxy.refused_key, before = "testing", store.proxy.refused
+    (lab.folder / "go").touch()
+    wait_until(lambda: store.proxy.refused > before, 30, "the store to refuse those that have expired")
+    wait_until(lambda: "ExpiredToken" in str(lab.job(job)), 30, "the reason to be shown")
+    write_credentials(lab.folder, "renewed")
+    lab.until(job, "COMPLETED", timeout=60)
+    assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.rigs.kube import PYTHON_IMAGE, SMALL_IMAGE, KubeRig
-from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store
+from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store, write_credentials
 from tests.system.kubernetes.conftest import KubeSpan
 from tests.system.kubernetes.tolerations import SOON
 from tests.system.watchers import find_own_address
@@ -174,8 +174,8 @@ class TestKilledPods:
         assert store.texts("lab", ".overspan-peers/")
         lab.kill_daemon()
         store.proxy.mend()
-        # The next daemon looks after it with its next job there.
-        lab.until(lab.submit(RESOURCES % "" + "run: 'true'\n"), "COMPLETED", timeout=60)
+        # The next daemon looks after it without a job there.
+        lab.run("ping")
         wait_until(lambda: not store.texts("lab", ".overspan-peers/"), 90, "the bucket without questions")
 
 
@@ -275,3 +275,50 @@ class TestRefusals:
         done = lab.run("submit", "-", stdin=text, check=False)
         assert done.returncode == 2
         assert "one task alone can write" in done.stderr and "stdin:11:9:" in done.stderr
+
+
+class TestCredentials:
+    def test_temporary_ones_are_renewed_under_a_running_pod(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 8; echo 2 > out/b; sleep 600\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        lab.kill_daemon()
+        assert lab.job(job)["state"] == "RUNNING"
+        store.proxy.refused_key, before = "testing", store.proxy.refused
+        wait_until(lambda: store.proxy.refused > before, 60, "the store to refuse those that have expired")
+        write_credentials(lab.folder, "renewed")
+        # A kubelet looks at Secrets about once a minute.
+        both = {"run/a": b"1\n", "run/b": b"2\n"}
+        wait_until(lambda: store.texts("lab") == both, 180, "the second file to be sent")
+        lab.run("scancel", str(job))
+        lab.until(job, "CANCELLED", timeout=60)
+
+    def test_a_pod_whose_program_has_ended_is_told(
+        self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = lab.submit(CACHED + "run: echo 1 > out/a; sleep 6; echo 2 > out/b\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        store.proxy.refused_key = "testing"
+        wait_until(lambda: "ExpiredToken" in str(lab.job(job)), 60, "the reason to be shown")
+        write_credentials(lab.folder, "renewed")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}
+
+
+def test_a_content_is_kept_on_a_volume_for_the_next_pod(
+    lab: KubeSpan, kube_rig: KubeRig, kube_namespace: str, store: TestStore, tmp_path: Path
+) -> None:
+    volume, known = tmp_path / "cache", json.loads(lab.config.read_text())["stores"]
+    volume.mkdir()
+    lab.connect(kube_rig, kube_namespace, image=PYTHON_IMAGE, data_cache={"hostPath": {"path": str(volume)}})
+    lab.config.write_text(json.dumps({**json.loads(lab.config.read_text()), "stores": known}))
+    store.open("lab").put("data/a", b"x" * (3 << 20))
+    passed = []
+    for _ in range(2):
+        before = store.proxy.passed_back
+        job = lab.submit(RESOURCES % "" + "file_mounts: {/in: s3://lab/data}\nrun: wc -c < /in/a\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert lab.log(job).strip() == str(3 << 20)
+        passed.append(store.proxy.passed_back - before)
+    assert passed[0] > 3 << 20 > passed[1] * 10, passed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.reach import find_address
-from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store
+from tests.stores import SECRET, TestStore, configure_store, lend_bucket, run_store, write_credentials
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import native_of
@@ -311,3 +311,33 @@ class TestRefusals:
         done = lab.run("submit", "-", "-M", "rig", stdin=text + mount, check=False)
         assert done.returncode == 2
         assert why in done.stderr and ":3:" in done.stderr
+
+
+class TestCredentials:
+    def test_temporary_ones_are_renewed_under_a_running_job(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        go = "/home/researcher/renewed-go"
+        job = start(lab, CACHED + f"run: echo 1 > out/a; while [ ! -e {go} ]; do sleep 0.2; done; echo 2 > out/b\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        # Another daemon, which does not remember what was sent.
+        lab.kill_daemon()
+        assert lab.job(job)["state"] == "RUNNING"
+        store.proxy.refused_key, before = "testing", store.proxy.refused
+        site.rig.run(["touch", go], user="root")
+        wait_until(lambda: store.proxy.refused > before, 30, "the store to refuse those that have expired")
+        write_credentials(lab.folder, "renewed")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"2\n"}
+        site.rig.run(["rm", go], user="root")
+
+    def test_they_go_where_slurm_kills_who_would_remove_them(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = start(lab, CACHED + "run: echo 1 > out/a; sleep 300\n")
+        wait_until(lambda: store.texts("lab") == {"run/a": b"1\n"}, 60, "the first file to be sent")
+        assert len(find_secret(site)) == 1
+        site.slurm("scancel", "--signal=KILL", "--full", native_of(lab, job))
+        site.slurm("scancel", native_of(lab, job))
+        lab.until(job, "CANCELLED", "FAILED", "NODE_FAIL", timeout=90)
+        wait_until(lambda: find_secret(site) == [], 60, "the credentials to be removed")

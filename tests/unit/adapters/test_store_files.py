@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from overspan.adapters.store_files import render_stores
+from overspan.adapters.store_files import list_stores, render_stores
 from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -25,7 +25,7 @@ def make_job(stores: Sequence[str]) -> Job:
 
 def test_each_store_of_the_job_once_and_no_other() -> None:
     known = {name: StoreAccess(name, f"http://{name}") for name in ("one", "two", "three")}
-    files = render_stores(make_job(["one", "two", "one"]), known, "/run")
+    files = render_stores(list_stores(make_job(["one", "two", "one"])), known, "/run")
     assert {path: json.loads(data)["endpoint"] for path, data in files.items()} == {
         "/run/stores/one.json": "http://one",
         "/run/stores/two.json": "http://two",
@@ -35,19 +35,19 @@ def test_each_store_of_the_job_once_and_no_other() -> None:
 def test_a_web_server_needs_none() -> None:
     mounts = (StorageMount("/x", "https://host/x", MountMode.COPY, "https"),)
     job = new_job(7, JobSpec("j", (TaskSpec("a", run="x", storage=mounts),)), 1.0)
-    assert render_stores(job, {}, "/run") == {}
+    assert render_stores(list_stores(job), {}, "/run") == {}
 
 
 def test_credentials_of_a_file_are_sent_as_they_are_at_each_launch(tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     path.write_text(SECRET)
     known = {"one": StoreAccess("one", credentials_file=str(path), profile="lab")}
-    sent = json.loads(render_stores(make_job(["one"]), known, "/run")["/run/stores/one.json"])
+    sent = json.loads(render_stores(["one"], known, "/run")["/run/stores/one.json"])
     assert (sent["access_key"], sent["secret_key"], sent["session_token"]) == ("key", "secret", "token")
     assert not sent.get("credentials_file")
     path.write_text(SECRET.replace("= secret", "= renewed"))
     os.utime(path, (1, 1))
-    assert "renewed" in str(render_stores(make_job(["one"]), known, "/run"))
+    assert "renewed" in str(render_stores(["one"], known, "/run"))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_credentials_that_cannot_be_read(text: str | None, why: str, tmp_path: P
         path.write_text(text)
     known = {"one": StoreAccess("one", credentials_file=str(path), profile="lab")}
     with pytest.raises(Denied, match=why):
-        render_stores(make_job(["one"]), known, "/run")
+        render_stores(["one"], known, "/run")
 
 
 def test_a_store_that_is_not_configured_any_more() -> None:
     with pytest.raises(Denied, match="the store one is not in the configuration any more"):
-        render_stores(make_job(["one"]), {}, "/run")
+        render_stores(["one"], {}, "/run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,7 @@ def test_mounts_that_cannot_be_made_are_named_with_their_lines() -> None:
     }
     assert set(job.later) == {"sampler.volumes"}
     assert job.tasks[0].storage == (
-        StorageMount("/checkpoints", "s3://rl-checkpoints", MountMode.MOUNT_CACHED),
+        StorageMount("/checkpoints", "s3://rl-checkpoints", MountMode.MOUNT_CACHED, named=True),
         StorageMount("/prompts", "s3://prompts/v2", MountMode.COPY),
     )
 
@@ -149,3 +150,46 @@ def test_variables_of_the_command_line_have_names(name: str) -> None:
     with pytest.raises(InvalidRequest, match="is not the name of a variable") as caught:
         read("run: x\n", replace(LOCAL, env={name: "2"}))
     assert caught.value.place == (f"--env {name}", 0, 0)
+
+
+NAMED = "file_mounts:\n  /p: {name: bucket-1%s}\nrun: x\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "sources", "mode"),
+    [
+        ("", (), MountMode.MOUNT),
+        (", source: ./dir/", ("/home/u/work/dir/",), MountMode.MOUNT),
+        (", source: ~/dir, mode: COPY", ("/home/u/dir/",), MountMode.COPY),
+        (", source: [a, ./b/c.txt], store: gcs", ("/home/u/work/a", "/home/u/work/b/c.txt"), MountMode.MOUNT),
+    ],
+)
+def test_files_that_go_to_a_bucket_first(more: str, sources: tuple[str, ...], mode: MountMode) -> None:
+    (mount,) = read(NAMED % more).tasks[0].storage
+    scheme, kind = ("gs", "gcs") if "gcs" in more else ("s3", "")
+    assert mount == StorageMount("/p", f"{scheme}://bucket-1", mode, kind, named=True, sources=sources)
+
+
+def test_a_bucket_that_is_not_to_stay() -> None:
+    job = read(NAMED % ", persistent: false")
+    assert not job.tasks[0].storage[0].persistent and job.notes == ()
+    job = read("file_mounts:\n  /p: {source: s3://bucket-1, persistent: false}\nrun: x\n")
+    assert job.tasks[0].storage[0].persistent
+    assert job.notes == ("job.yaml:2:43: persistent has no effect: a bucket that is given by its URL stays",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{source: ./dir}", "by way of a bucket: write its `name`"),
+        ("{source: [a, b], mode: COPY}", "by way of a bucket: write its `name`"),
+        ("{name: bucket-1, source: [x/a, y/a]}", "two sources are called a"),
+        ("{name: bucket-1, source: [s3://x]}", "is no file or folder with a name"),
+        ("{name: bucket-1, source: [..]}", "is no file or folder with a name"),
+        ("{name: Bad Name, source: a}", "is no name of a bucket"),
+    ],
+)
+def test_files_that_can_go_to_no_bucket(text: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(words)) as failed:
+        read(f"file_mounts:\n  /p: {text}\nrun: x\n")
+    assert str(failed.value.place).startswith("job.yaml:2:")

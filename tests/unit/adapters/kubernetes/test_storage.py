@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.adapters.kubernetes.pods import GO, TOKEN, T, ended, group, placed, running
 
-from overspan.adapters.contract import Launch
+from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.gang import GangBackend
@@ -45,7 +45,7 @@ from overspan.adapters.kubernetes.observation.projection import (
     write_go,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
-from overspan.adapters.kubernetes.settings import Settings
+from overspan.adapters.kubernetes.settings import Settings, Volume, read_settings
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.elastic import Elastic
@@ -136,6 +136,33 @@ def test_the_movers_have_the_site_s_image_and_the_task_s_rights() -> None:
     pod, _ = render(make_job(cached(), native=native), settings)
     assert [one["image"] for one in pod["spec"]["initContainers"]] == ["site/data:1"] * 2
     assert all(one["securityContext"] == rights for one in pod["spec"]["initContainers"])
+
+
+def test_the_cache_is_mounted_where_copies_are_fetched_alone() -> None:
+    settings = SETTINGS.model_copy(update={"data_cache": Volume(claim="cache", sub_path="x")})
+    pod, _ = render(make_job(copy(), cached()), settings)
+    volume = {"name": "overspan-data-cache", "persistentVolumeClaim": {"claimName": "cache"}}
+    assert volume in pod["spec"]["volumes"]
+    mount = {"name": "overspan-data-cache", "mountPath": "/overspan/data-cache", "subPath": "x"}
+    fetcher, sender = pod["spec"]["initContainers"]
+    assert mount in fetcher["volumeMounts"] and mount not in sender["volumeMounts"]
+    assert json.loads(fetcher["args"][-1])["cache"] == {"path": "/overspan/data-cache", "limit": None}
+    pod, _ = render(make_job(cached()), settings)
+    assert "overspan-data-cache" not in json.dumps(pod)
+
+
+@pytest.mark.parametrize(
+    ("cache", "words"),
+    [
+        ({"hostPath": {"path": "/x"}}, "allows no hostPath"),
+        ({"claim": "c", "path": "/x"}, "mounted where data is moved alone"),
+        ({"claim": "c", "nfs": {}}, "one source is wanted"),
+    ],
+)
+def test_a_cache_that_pods_cannot_have_is_refused(cache: dict[str, object], words: str) -> None:
+    config = ClusterConfig("c", "kubernetes", {"data_cache": cache, "security": "restricted"})
+    with pytest.raises(InvalidRequest, match=words):
+        read_settings(config)
 
 
 def test_credentials_are_in_one_secret_that_the_task_does_not_mount() -> None:

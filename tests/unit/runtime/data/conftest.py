@@ -23,3 +23,4 @@ def whole(store: TestStore) -> Iterator[TestStore]:
     yield store
     store.proxy.mend()
     store.proxy.delay = 0.0
+    store.proxy.refused_key = ""

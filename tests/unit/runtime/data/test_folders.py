@@ -151,6 +151,15 @@ class TestSending:
         folder.send(folder.scan())
         assert set(whole.texts(BUCKET)) == {"run/1/a"}
 
+    def test_a_disk_that_is_full_costs_nothing_but_the_note_of_what_is_sent(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, whole: TestStore
+    ) -> None:
+        write(tmp_path / "out/a", b"1")
+        folder = CachedFolder(str(tmp_path / "out"), bucket, "run", FolderState("/dev/full"), senders)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/a": b"1"}
+        assert folder.list_unsent(folder.scan()) == {}
+
     def test_a_file_that_cannot_be_sent_keeps_no_other(
         self, open_folder: Open, tmp_path: Path, whole: TestStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -127,3 +128,57 @@ def test_a_pod_that_ends_before_its_data_has_come(pod: Pod, whole: TestStore) ->
     wait_until(lambda: (pod.root / "run/data.0/requests.jsonl").exists(), 30, "the request")
     pod.end()
     assert finish(fetcher)[0] == 128 + signal.SIGTERM
+
+
+def test_a_secret_that_is_renewed_counts_from_then_on(pod: Pod, whole: TestStore) -> None:
+    # As a kubelet does it: the files are links into a folder that a link names, which is replaced.
+    stores = pod.root / "stores"
+    (stores / "s3.json").rename(stores / "old.json")
+    (stores / "..1").mkdir()
+    (stores / "old.json").rename(stores / "..1/s3.json")
+    (stores / "..data").symlink_to("..1")
+    (stores / "s3.json").symlink_to("..data/s3.json")
+    assert finish(pod.start("fetch"))[0] == 0
+    sender = pod.start("send")
+    (pod.files / "a").write_bytes(b"1")
+    wait_until(lambda: whole.texts("pods") == {"run/a": b"1"}, 20, "the first file to be sent")
+    whole.proxy.refused_key = "testing"
+    (pod.files / "b").write_bytes(b"2")
+    pod.end()
+    told = whole.proxy.refused
+    wait_until(lambda: whole.proxy.refused > told, 20, "the mover to be refused")
+    write_stores(str(pod.root / "fresh"), [whole.access("s3", access_key="renewed")])
+    (pod.root / "fresh/stores").rename(stores / "..2")
+    (stores / "..new").symlink_to("..2")
+    (stores / "..new").replace(stores / "..data")
+    assert finish(sender)[0] == 0
+    assert whole.texts("pods") == {"run/a": b"1", "run/b": b"2"}
+
+
+class TestCache:
+    COPY = StorageMount("/in", "s3://pods/in", MountMode.COPY, "s3")
+
+    def _fetch(self, pod: Pod, cache: Path) -> tuple[int, bytes]:
+        facts = {"job": 7, "task": "a", "mounts": [encode(self.COPY)], "cache": {"path": str(cache), "limit": None}}
+        return finish(pod.start("fetch", json.dumps(facts)))
+
+    def test_another_pod_has_the_content_of_the_volume(self, pod: Pod, whole: TestStore, tmp_path: Path) -> None:
+        whole.open("pods").put("in/a", os.urandom(2 << 20))
+        assert self._fetch(pod, tmp_path / "cache")[0] == 0
+        before = whole.proxy.passed_back
+        (tmp_path / "other").mkdir()
+        other = Pod(tmp_path / "other", whole)
+        assert self._fetch(other, tmp_path / "cache")[0] == 0
+        assert whole.proxy.passed_back - before < 1 << 20, "the content came from the store again"
+        files = [Path(place_mount(str(each.root), 7, self.COPY).files) / "a" for each in (pod, other)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+    @pytest.mark.parametrize("place", ["file", "/proc/self"])
+    def test_a_cache_that_cannot_be_written_is_not_used(
+        self, pod: Pod, whole: TestStore, tmp_path: Path, place: str
+    ) -> None:
+        whole.open("pods").put("in/a", b"1")
+        (tmp_path / "file").write_bytes(b"no folder")
+        code, said = self._fetch(pod, tmp_path / "file" if place == "file" else Path(place))
+        assert (code, b"is not used" in said) == (0, True), said
+        assert (Path(place_mount(str(pod.root), 7, self.COPY).files) / "a").read_bytes() == b"1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.stores import TestStore
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.stores import StoreFile, write_stores
 
 Answer = Callable[[int, bytes], StoreAccess]
 Reach = Callable[[StoreAccess, str], S3Store]
@@ -217,3 +219,38 @@ def answer() -> Iterator[Answer]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+class TestRenewedCredentials:
+    @pytest.fixture
+    def place(self, whole: TestStore, tmp_path: Path) -> Path:
+        """A folder with the file of the store, whose bucket `renewed` is there."""
+        whole.make_bucket("renewed")
+        write_stores(str(tmp_path), [whole.access("s3")])
+        return tmp_path
+
+    def test_a_refused_request_is_sent_again_with_those_of_now(self, whole: TestStore, place: Path) -> None:
+        store = S3Store(whole.access("s3"), "renewed", credentials=StoreFile(str(place), "s3"))
+        store.put("a", b"1")
+        whole.proxy.refused_key = "testing"
+        with pytest.raises(ObjectStoreError, match="ExpiredToken") as failed:
+            store.put("b", b"2")
+        assert failed.value.trouble is StoreTrouble.DENIED
+        file = place / "stores/s3.json"
+        known = file.stat()
+        # The same file, time and size: only the refusal has it read.
+        file.write_text(file.read_text().replace('"access_key": "testing"', '"access_key": "renewed"'))
+        os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+        store.put("b", b"2")
+        assert whole.texts("renewed", "b") == {"b": b"2"}
+        store.close()
+
+    def test_those_that_were_read_last_count_where_the_file_is_gone(self, whole: TestStore, place: Path) -> None:
+        store = S3Store(whole.access("s3"), "renewed", credentials=StoreFile(str(place), "s3"))
+        store.put("c", b"3")
+        for damage in (lambda file: file.write_text("{"), Path.unlink):
+            damage(place / "stores/s3.json")
+            store.put("c", b"4")
+        store.close()
+        with pytest.raises(ObjectStoreError, match="does not say how the store is reached"):
+            StoreFile(str(place), "s3").load()
