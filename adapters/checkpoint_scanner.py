@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from overspan.bridge.model.checkpoint_listings import ListingRequest, encode_requests
+from overspan.bridge.model.checkpoints.listings import ListingRequest, encode_requests
 from overspan.bridge.runtime.checkpoints import scan
 
 LOAD = """\

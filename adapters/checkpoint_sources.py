@@ -1,7 +1,7 @@
 """The port of checkpoint sources: how an adapter looks at the folders where jobs write checkpoints.
 
 A source only looks and keeps lease files. Which checkpoint is complete, and what is done about it, is decided by the
-daemon from two listings (`bridge/model/checkpoint_readiness.py`), alike for all sources.
+daemon from two listings (`bridge/model/checkpoints/readiness.py`), alike for all sources.
 `bridge/runtime/checkpoints/scan.py` does all the looking: its text runs alone wherever Python 3.9 is, given
 `encode_requests` on stdin; `decode_listings` reads its answer.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest
+from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest
 from overspan.bridge.model.job import Job
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.slurm_words import BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
+from overspan.bridge.model.slurm.hostlists import expand
+from overspan.bridge.model.slurm.words import BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
 from overspan.bridge.model.spec import Form, TaskSpec
 
 

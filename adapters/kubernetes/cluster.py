@@ -76,7 +76,7 @@ from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.kubernetes.steps import StepSource, prepare_step
 from overspan.adapters.kubernetes.tunnels import prepare_python
 from overspan.adapters.traits import Traits
-from overspan.bridge.model.checkpoint_listings import FolderListing
+from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import TaskSpec

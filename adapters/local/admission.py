@@ -11,7 +11,7 @@ from overspan.adapters.local.settings import Settings
 from overspan.adapters.script_options import list_script_options, refuse_nodes, refuse_partition, refuse_reservation
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI, NodeNeed
-from overspan.bridge.model.slurm_words import BAD_GRES, TOO_MUCH_MEMORY
+from overspan.bridge.model.slurm.words import BAD_GRES, TOO_MUCH_MEMORY
 from overspan.bridge.model.spec import TaskSpec
 
 NEVER_FITS = "Requested node configuration is not available"

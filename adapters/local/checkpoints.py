@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local.inotify import Inotify
-from overspan.bridge.model.checkpoint_listings import FolderListing, decode_listings, encode_request, fail_listing
+from overspan.bridge.model.checkpoints.listings import FolderListing, decode_listings, encode_request, fail_listing
 from overspan.bridge.runtime.checkpoints.scan import scan
 
 _log = logging.getLogger(__name__)

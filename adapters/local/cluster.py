@@ -39,7 +39,7 @@ from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.steps import list_steps
 from overspan.adapters.traits import Traits
 from overspan.adapters.volume_folders import VolumeFolders
-from overspan.bridge.model.checkpoint_listings import FolderListing
+from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job

@@ -90,7 +90,7 @@ from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
 from overspan.adapters.traits import ArraySizes, Traits
-from overspan.bridge.model.checkpoint_listings import FolderListing
+from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Form

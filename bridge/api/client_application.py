@@ -20,7 +20,8 @@ _FILES = ("config/__init__.py", "config/paths.py", "config/command_wrappers.py")
 _ELSEWHERE = ("cli/jobs/top.py", "cli/jobs/map.py", "client/executor.py", "client/line_map.py", "client/line_runner.py")
 """What needs other packages, or a daemon on the same machine."""
 _OF_THE_MODEL = (
-    *("causes", "checkpoint_listings", "checkpoint_patterns", "checkpoint_readiness", "deciders", "documents"),
+    *("causes", "checkpoints/__init__", "checkpoints/listings", "checkpoints/patterns", "checkpoints/readiness"),
+    *("deciders", "documents"),
     *("events", "file_paths", "job", "log_matching", "parts", "patterns", "ranks", "reach", "secret_names", "stages"),
     "volumes",
 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words, parse
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words, parse
 
 _TERSE = frozenset({"sacct", "sstat"})
 """Commands that do not name --help after a wrong option (measured on Slurm 22.05)."""

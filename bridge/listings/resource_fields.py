@@ -23,7 +23,7 @@ def _describe_nodes(row: JobRow, now: float) -> Document | None:
     """Resources on each node; None while the job waits."""
     if not row.node_list:
         return None
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
 
     names = expand(row.node_list)
     share = row.cpus // max(len(names), 1)

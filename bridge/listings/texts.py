@@ -141,7 +141,7 @@ def _exact(mib: int) -> str:
 
 def first_node(row: JobRow, now: float = 0) -> str:
     """The node of the batch script."""
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
 
     return expand(row.node_list)[0] if row.node_list else "n/a"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from overspan.bridge.model.checkpoint_patterns import STEP, CheckpointPattern, parse_pattern
+from overspan.bridge.model.checkpoints.patterns import STEP, CheckpointPattern, parse_pattern
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.evaluations import (

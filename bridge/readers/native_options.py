@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any
 
-from overspan.bridge.model.sbatch_options import BY_LETTER, BY_NAME, Argument
+from overspan.bridge.model.options.sbatch import BY_LETTER, BY_NAME, Argument
 from overspan.bridge.readers.field_types import FieldType, anything
 from overspan.bridge.validation.diagnostics import Diagnostics, Fault, nearest, say_wanted
 from overspan.bridge.validation.yaml_nodes import Items, Node, Scalar, Table, describe, is_null

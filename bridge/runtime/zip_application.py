@@ -17,6 +17,9 @@ import zipfile
 
 PACKAGES = (
     "model",
+    "model/checkpoints",
+    "model/options",
+    "model/slurm",
     "lifecycle",
     "runtime",
     "runtime/core",

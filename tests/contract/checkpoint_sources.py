@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, ListingRequest
-from overspan.bridge.model.checkpoint_patterns import parse_pattern
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint, ListingRequest
+from overspan.bridge.model.checkpoints.patterns import parse_pattern
 
 PATTERN = "step_{step:int}"
 

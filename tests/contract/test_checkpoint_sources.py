@@ -28,8 +28,8 @@ from overspan.adapters.local import checkpoints
 from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.transports.local import LocalTransport
-from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest, decode_listings, encode_requests
-from overspan.bridge.model.checkpoint_readiness import SETTLE, judge, sight
+from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest, decode_listings, encode_requests
+from overspan.bridge.model.checkpoints.readiness import SETTLE, judge, sight
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec

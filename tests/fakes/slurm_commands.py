@@ -26,8 +26,8 @@ from tests.fakes.slurm_jobs import NativeJob, Request, read_indices
 
 from overspan.adapters.slurm.commands.options import inherited, read_command
 from overspan.bridge.model.durations import parse_time_limit
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.sizes import parse_memory
+from overspan.bridge.model.slurm.hostlists import expand
 
 SIGNALS = {"TERM": 15, "KILL": 9, "USR1": 10, "USR2": 12, "INT": 2, "HUP": 1, "CONT": 18, "STOP": 19}
 UNKNOWN = "Invalid job id specified"

@@ -11,8 +11,8 @@ from tests.fakes.slurm_jobs import AccountingRow, NativeJob
 from tests.fakes.slurm_nodes import FakeNode, Partition
 
 from overspan.bridge.model.durations import format_elapsed, format_limit
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT, FilenameFields, expand_filename
+from overspan.bridge.model.slurm.hostlists import compress
 
 LETTERS = {
     "i": "JobArrayID",

@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.sbatch_options import OPTIONS
+from overspan.bridge.model.options.sbatch import OPTIONS
 from overspan.bridge.readers.submission import Submission, read_submission
 
 VARIABLES = sorted({variable for option in OPTIONS for variable in option.environment})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.sbatch_target import VARIABLES, read_bytes
 
-from overspan.bridge.model.sbatch_options import OPTIONS, Argument
+from overspan.bridge.model.options.sbatch import OPTIONS, Argument
 
 VALUES = st.sampled_from(
     [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.model.durations import format_limit, format_timestamp, parse_wall_time, parse_when
-from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS, OptionOwner, split_change
+from overspan.bridge.model.options.resubmit import RESUBMIT_OPTIONS, OptionOwner, split_change
 from overspan.bridge.model.sizes import format_memory_option, parse_memory
 from overspan.tui.actions.edit_lines import EditFile, EditLine, explain_no_proposal, propose_more
 from overspan.tui.actions.orders import LIVE, WAITING, read_integer, read_whole

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_limit, parse_time_limit
-from overspan.bridge.model.resubmit_options import split_change
+from overspan.bridge.model.options.resubmit import split_change
 from overspan.bridge.model.sizes import format_memory_option, parse_memory
 
 

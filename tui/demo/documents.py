@@ -6,8 +6,8 @@ from typing import Any
 
 from overspan.bridge.client.messages import Transition
 from overspan.bridge.listings.rows import JobRow
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import collapse, format_array_indices
+from overspan.bridge.model.slurm.hostlists import compress
 from overspan.tui.demo.lab import sum_wishes
 from overspan.tui.demo.people import UIDS
 from overspan.tui.demo.records import DemoJob, DemoTask, RunOfTask, TaskWish

@@ -7,7 +7,7 @@ from typing import Any
 
 from overspan.bridge.client.messages import Cancelled, CancelOrder, FailedOrder
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError
-from overspan.bridge.model.slurm_words import ALREADY_ENDED, NOT_PENDING
+from overspan.bridge.model.slurm.words import ALREADY_ENDED, NOT_PENDING
 from overspan.tui.demo.lab import DemoLab
 from overspan.tui.demo.machines import CLUSTERS
 from overspan.tui.demo.records import DemoJob, DemoTask, Life

@@ -7,7 +7,7 @@ from typing import Any
 
 from overspan.bridge.model.durations import format_limit, parse_wall_time
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.resubmit_options import split_change
+from overspan.bridge.model.options.resubmit import split_change
 from overspan.bridge.model.sizes import format_memory_option, parse_memory
 from overspan.tui.demo.machines import CLUSTERS
 from overspan.tui.demo.records import DemoJob, JobWish, TaskWish

@@ -11,8 +11,8 @@ from overspan.bridge.cli.tables.sinfo_fields import LETTERS, NodeRow, gather
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.durations import format_elapsed
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.sizes import shorten_memory
+from overspan.bridge.model.slurm.hostlists import expand
 from overspan.tui.filter_language import Filter, Texts
 from overspan.tui.nodes.answers import ClusterNodes, is_able, sum_nodes
 from overspan.tui.widgets.bars import draw_bar, style_use

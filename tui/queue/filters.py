@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from overspan.bridge.listings.rows import JobRow
-from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.slurm.hostlists import expand
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.filter_language import Filter, FilterFields, Note, read_words
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import Option, Words
+from overspan.bridge.model.options.getopt import Option, Words
 from overspan.tui.web.address import WebAddress, parse_address
 from overspan.tui.web.options import WEB, list_viewer_words
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overspan.bridge.model.getopt import FLAG, VALUE, Option, Words
+from overspan.bridge.model.options.getopt import FLAG, VALUE, Option, Words
 
 WEB = "web"
 ACTIONS = "web-actions"

@@ -27,7 +27,7 @@ from overspan.adapters.kubernetes.launches.launches import Launches, read_handle
 from overspan.adapters.kubernetes.manifests.partitions import settle_partition
 from overspan.adapters.kubernetes.observation.records import MAIN, PodRecord
 from overspan.adapters.kubernetes.settings import Settings
-from overspan.bridge.model.checkpoint_listings import (
+from overspan.bridge.model.checkpoints.listings import (
     FolderListing,
     ListingRequest,
     decode_listings,

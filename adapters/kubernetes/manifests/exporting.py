@@ -17,8 +17,8 @@ from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.settings import FULL, Settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.options.srun import parse_words
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
-from overspan.bridge.model.srun_options import parse_words
 
 Document = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 from overspan.adapters.contract import Node
 from overspan.adapters.kubernetes.settings import Partition, Settings
 from overspan.adapters.script_options import list_script_options, refuse_nodes, refuse_partition, refuse_reservation
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.slurm.hostlists import expand
 from overspan.bridge.model.spec import TaskSpec
 
 

@@ -15,8 +15,8 @@ from overspan.adapters.slurm.transports.programs import split_variables
 from overspan.adapters.step_guards import render_guard
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import VALUE
-from overspan.bridge.model.srun_options import OPTIONS, Part, allocation_words, parse_words
+from overspan.bridge.model.options.getopt import VALUE
+from overspan.bridge.model.options.srun import OPTIONS, Part, allocation_words, parse_words
 
 HOLDING = f"""\
 #!/bin/sh

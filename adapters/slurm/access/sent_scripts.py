@@ -10,7 +10,7 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.handles import parse_any
 from overspan.bridge.model.errors import OverspanError, Unreachable
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.slurm.words import INVALID_JOB
 
 
 class KeptScript(NamedTuple):

@@ -25,7 +25,7 @@ from overspan.adapters.slurm.settings import LOCAL, Settings
 from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
-from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.slurm.hostlists import expand
 from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from overspan.adapters.contract import Node, Refusal
 from overspan.adapters.slurm.commands.errors import clean, read_failure
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.slurm_words import TOO_MUCH_MEMORY
+from overspan.bridge.model.slurm.words import TOO_MUCH_MEMORY
 
 _TRIAL = "allocation failure: "
 _SUBMISSION = "Batch job submission failed: "

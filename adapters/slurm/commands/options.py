@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.sbatch_options import (
+from overspan.bridge.model.options.sbatch import (
     ALIASES,
     BY_LETTER,
     BY_NAME,

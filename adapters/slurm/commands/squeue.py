@@ -19,8 +19,8 @@ from overspan.adapters.slurm.commands.listings import (
     split_records,
 )
 from overspan.adapters.slurm.commands.states import NativeState, read_reason, read_state
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.ids import ArraySpec, parse_array
+from overspan.bridge.model.slurm.hostlists import expand
 
 FIELDS = (
     "JobArrayID",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from overspan.adapters.checkpoint_scanner import LOAD, pack_scanner
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.slurm.transports.transport import Interrupted, Transport
-from overspan.bridge.model.checkpoint_listings import (
+from overspan.bridge.model.checkpoints.listings import (
     FolderListing,
     ListingRequest,
     decode_listings,

@@ -53,7 +53,7 @@ from overspan.adapters.slurm.users.handles import (
 )
 from overspan.adapters.slurm.users.observation import UserWatches
 from overspan.adapters.slurm.users.users import Users
-from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
+from overspan.bridge.model.checkpoints.listings import FolderListing, fail_listing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
 

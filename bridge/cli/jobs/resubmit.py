@@ -8,8 +8,8 @@ from overspan.bridge.cli.arguments import Parser, make_parser
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import say, write, write_json
 from overspan.bridge.cli.references import find_job
-from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS, OptionOwner
-from overspan.bridge.model.sbatch_options import BY_NAME
+from overspan.bridge.model.options.resubmit import RESUBMIT_OPTIONS, OptionOwner
+from overspan.bridge.model.options.sbatch import BY_NAME
 
 _NOTES = """\
   span resubmit 42                                the same file or script, as a new job

@@ -13,7 +13,7 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import find_width, paint, say, use_colour, write
 from overspan.bridge.cli.usage import check_clusters, read_words
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.tui.web.options import ORDER, VIEWER, WEB, WEB_OPTIONS
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _filter_nodes(names: tuple[str, ...]) -> str:
     """The filter that -w stands for."""
     if not names:
         return ""
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
     from overspan.tui.filter_language import spell_value
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from overspan import __version__
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
-from overspan.bridge.model.slurm_answers import SLURM_VERSION, slurm_version
+from overspan.bridge.model.slurm.answers import SLURM_VERSION, slurm_version
 
 __all__ = ["SLURM_VERSION", "run", "slurm_version"]
 

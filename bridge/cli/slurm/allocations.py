@@ -18,8 +18,8 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.slurm.native_allocations import hold_native, list_natives, run_native
 from overspan.bridge.model.allocations import HOLD_SCRIPT, KEEP_SCRIPT
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
-from overspan.bridge.model.slurm_words import word_lost_allocation
-from overspan.bridge.model.srun_options import Part, allocation_words
+from overspan.bridge.model.options.srun import Part, allocation_words
+from overspan.bridge.model.slurm.words import word_lost_allocation
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Accepted, Client, Submission

@@ -16,7 +16,7 @@ from overspan.bridge.cli.tables.accounting_tables import Table, read_table, writ
 from overspan.bridge.cli.tables.steps import StepLine, choose_steps, is_named
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.client import JobFilter, JobRow
-from overspan.bridge.model.getopt import VALUE, Option, Words
+from overspan.bridge.model.options.getopt import VALUE, Option, Words
 
 _COMMON = (Option("help", "h"), Option("usage"), Option("verbose", "v"), Option("version", "V"))
 _SPRIO = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.srun_options import Part
+from overspan.bridge.model.options.srun import Part
 
 if TYPE_CHECKING:
     from overspan.bridge.client import Client

@@ -170,6 +170,6 @@ def _find_input() -> int | None:
 
 def is_terminal(words: Sequence[str]) -> bool:
     """Whether the step gets this process's terminal: --pty was given and there is a terminal."""
-    from overspan.bridge.model.srun_options import parse_words
+    from overspan.bridge.model.options.srun import parse_words
 
     return parse_words("srun", words)[0].has("pty") and os.isatty(0) and os.isatty(1)

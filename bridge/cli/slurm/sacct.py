@@ -24,7 +24,7 @@ from overspan.bridge.listings.layout import render_delimited
 from overspan.bridge.listings.texts import eligible_at
 from overspan.bridge.model.durations import format_timestamp, parse_when
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("accounts", "A", VALUE, "jobs of these accounts"),
@@ -229,7 +229,7 @@ def _is_named(line: AccountLine, ref: str) -> bool:
 
 
 def _expand(names: str) -> list[str]:
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
 
     try:
         return expand(names)

@@ -8,7 +8,7 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.output import write
 from overspan.bridge.cli.slurm.allocations import allocate, refuse_words
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.srun_options import parse_words
+from overspan.bridge.model.options.srun import parse_words
 
 _HELP = """\
 usage: span salloc [OPTION...] [COMMAND [ARGUMENT...]]

@@ -8,8 +8,8 @@ from overspan.bridge.cli.references import is_ref
 from overspan.bridge.cli.slurm.allocations import become, find_run
 from overspan.bridge.cli.usage import complain, read_words
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.getopt import VALUE, Option, Words
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.options.getopt import VALUE, Option, Words
+from overspan.bridge.model.slurm.words import INVALID_JOB
 
 _OPTIONS = (
     Option("error-filter", "", VALUE, "print the stderr of this task alone", "TASK"),

@@ -12,10 +12,10 @@ from overspan.bridge.client import Accepted, Client, Outcome, Submission
 from overspan.bridge.client.submission import decode_text, read_text
 from overspan.bridge.model.durations import parse_time_limit
 from overspan.bridge.model.errors import ExitCode, InvalidRequest, OverspanError
-from overspan.bridge.model.getopt import SEPARATOR, Words, parse
-from overspan.bridge.model.sbatch_options import WORDS
+from overspan.bridge.model.options.getopt import SEPARATOR, Words, parse
+from overspan.bridge.model.options.sbatch import WORDS
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import TOO_MUCH_MEMORY
+from overspan.bridge.model.slurm.words import TOO_MUCH_MEMORY
 
 _UNKNOWN_OPTION = 255
 _FAILED = "Batch job submission failed: "

@@ -12,8 +12,8 @@ from overspan.bridge.cli.references import find_job, find_user, is_ref, parse_st
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.client import CancelOrder, Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.getopt import VALUE, Option, Words
-from overspan.bridge.model.slurm_words import ALREADY_ENDED, INVALID_JOB
+from overspan.bridge.model.options.getopt import VALUE, Option, Words
+from overspan.bridge.model.slurm.words import ALREADY_ENDED, INVALID_JOB
 
 if TYPE_CHECKING:
     from overspan.bridge.client.messages import FailedOrder
@@ -186,7 +186,7 @@ def _make_filter(words: Words, environment: Mapping[str, str]) -> JobFilter:
         users = (user_name(),)
     nodes = words.listed("nodelist")
     if nodes:
-        from overspan.bridge.model.hostlists import expand
+        from overspan.bridge.model.slurm.hostlists import expand
 
         try:
             nodes = tuple(expand(words.last("nodelist")))

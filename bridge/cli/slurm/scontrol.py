@@ -14,8 +14,8 @@ from overspan.bridge.cli.references import is_ref, split_refs
 from overspan.bridge.cli.usage import complain, help_text, read_words
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
-from overspan.bridge.model.slurm_words import ALREADY_ENDED, INVALID_JOB, TOO_LONG
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.slurm.words import ALREADY_ENDED, INVALID_JOB, TOO_LONG
 
 OPTIONS = (
     Option("all", "a"),

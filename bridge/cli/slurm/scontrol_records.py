@@ -28,7 +28,7 @@ from overspan.bridge.listings.texts import (
     user_id,
 )
 from overspan.bridge.model.durations import format_elapsed_long
-from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.slurm.hostlists import compress
 
 
 def job_record(row: JobRow, now: float, details: bool = False) -> list[str]:

@@ -14,8 +14,8 @@ from overspan.bridge.cli.slurm import scontrol_records
 from overspan.bridge.cli.usage import complain
 from overspan.bridge.client import JobFilter, JobRow, Listing
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import Words
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.options.getopt import Words
+from overspan.bridge.model.slurm.words import INVALID_JOB
 
 _EMPTY = {
     "reservations": "No reservations in the system",
@@ -44,7 +44,7 @@ def show(call: Invocation, words: Words, rest: Sequence[str]) -> int:
 
 def _show_hosts(kind: str) -> Callable[[Invocation, Words, Sequence[str]], int]:
     def run(call: Invocation, words: Words, names: Sequence[str]) -> int:
-        from overspan.bridge.model.slurm_answers import answer_hosts
+        from overspan.bridge.model.slurm.answers import answer_hosts
 
         answer = answer_hosts(kind, names, call.environment)
         write(answer.text)
@@ -114,7 +114,7 @@ def _show_steps(call: Invocation, words: Words, names: Sequence[str]) -> int:
 
 
 def _show_nodes(call: Invocation, words: Words, names: Sequence[str]) -> int:
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
 
     document = _nodes(call)
     by_name: dict[str, list[dict[str, Any]]] = {}

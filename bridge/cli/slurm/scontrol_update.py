@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from overspan.bridge.model.durations import parse_time_limit, parse_when
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import BAD_NODE, NOT_SUPPORTED
+from overspan.bridge.model.slurm.words import BAD_NODE, NOT_SUPPORTED
 
 
 class Tag(NamedTuple):

@@ -14,7 +14,7 @@ from overspan.bridge.cli.tables.sinfo_fields import NodeRow
 from overspan.bridge.cli.usage import check_clusters, complain, read_words
 from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, render
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("all", "a"),
@@ -176,7 +176,7 @@ def _in_partition(node: Node, words: Words) -> bool:
 
 def _choose(nodes: list[Node], words: Words) -> list[Node]:
     if words.has("nodes"):
-        from overspan.bridge.model.hostlists import expand
+        from overspan.bridge.model.slurm.hostlists import expand
 
         try:
             names = set(expand(words.last("nodes")))

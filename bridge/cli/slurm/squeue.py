@@ -13,7 +13,7 @@ from overspan.bridge.cli.references import check_refs, find_user, parse_states
 from overspan.bridge.cli.usage import check_clusters, read_words
 from overspan.bridge.client import Client, JobFilter
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Option, Words
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
 
 OPTIONS = (
     Option("account", "A", VALUE, "jobs of these accounts"),

@@ -9,7 +9,7 @@ from overspan.bridge.cli.output import write
 from overspan.bridge.cli.slurm.allocations import allocate, become, find_run, has_job, refuse_words
 from overspan.bridge.cli.slurm.native_allocations import step_in
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.srun_options import parse_words
+from overspan.bridge.model.options.srun import parse_words
 
 _HELP = """\
 usage: span srun [OPTION...] PROGRAM [ARGUMENT...] [: [OPTION...] PROGRAM [ARGUMENT...]]...

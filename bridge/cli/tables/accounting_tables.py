@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import Words
+from overspan.bridge.model.options.getopt import Words
 
 Fields = Mapping[str, int]
 """Widths by field; a negative one is left-justified."""

@@ -9,7 +9,7 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.tables.sinfo_fields import NodeRow
 from overspan.bridge.cli.tables.slurm_json import write_document
 from overspan.bridge.listings.values import Document, number
-from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.slurm.hostlists import compress
 
 Node = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from overspan.bridge.cli.tables.steps import StepLine
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.rows import JobRow
-from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.slurm.hostlists import compress
 
 REQUEUED = "REQUEUED"
 UNKNOWN = "Unknown"

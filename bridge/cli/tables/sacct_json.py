@@ -10,7 +10,7 @@ from overspan.bridge.cli.tables.slurm_json import write_document
 from overspan.bridge.cli.tables.steps import StepLine
 from overspan.bridge.listings.fields import account_documents
 from overspan.bridge.listings.values import Document, exit_status, number
-from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.slurm.hostlists import expand
 
 
 def write_accounts(call: Invocation, lines: Sequence[AccountLine], now: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.listings.layout import Column
 from overspan.bridge.model.durations import format_elapsed
-from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.slurm.hostlists import compress
 
 DEFAULT_FORMAT = "%#P %.5a %.10l %.6D %.6t %N"
 NODE_FORMAT = "%#N %.6D %.#P %6t"

@@ -15,8 +15,8 @@ from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, 
 from overspan.bridge.listings.rows import WHOLE, JobRow, join_extents
 from overspan.bridge.listings.sorting import DEFAULT_SORT, parse_sort, sort_extent, sort_rows
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import Words
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.options.getopt import Words
+from overspan.bridge.model.slurm.words import INVALID_JOB
 
 _MIN_JOB_AGE = 300
 """Seconds for which Slurm's squeue knows a finished job (MinJobAge)."""
@@ -137,7 +137,7 @@ def _is_known(client: Client, ids: tuple[str, ...], now: float) -> bool:
 def _on_nodes(client: Client, rows: list[JobRow], names: Sequence[str]) -> list[JobRow]:
     if not names:
         return rows
-    from overspan.bridge.model.hostlists import expand
+    from overspan.bridge.model.slurm.hostlists import expand
 
     try:
         asked = set(expand(",".join(names)))

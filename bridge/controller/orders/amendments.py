@@ -14,7 +14,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest
 from overspan.bridge.model.ids import IndexRange
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import gres_gpus, parse_gres
-from overspan.bridge.model.slurm_words import BAD_GRES, NOT_PENDING
+from overspan.bridge.model.slurm.words import BAD_GRES, NOT_PENDING
 from overspan.bridge.model.spec import Candidate, JobSpec, RetryPolicy, TaskSpec, demand_of
 
 

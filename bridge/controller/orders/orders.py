@@ -28,7 +28,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Ove
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.signals import signal_number
-from overspan.bridge.model.slurm_words import ALREADY_ENDED, NOT_PENDING
+from overspan.bridge.model.slurm.words import ALREADY_ENDED, NOT_PENDING
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import OutboxRow
 

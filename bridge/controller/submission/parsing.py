@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
-from overspan.bridge.model.sbatch_options import BY_NAME, Treatment
+from overspan.bridge.model.options.sbatch import BY_NAME, Treatment
 from overspan.bridge.readers.sbatch.arguments import parse_sbatch
 from overspan.bridge.readers.sbatch.directives import scan_directives
 from overspan.bridge.readers.submission import SCRIPT, Submission, read_submission

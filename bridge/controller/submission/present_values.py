@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from overspan.bridge.controller.submission.script_changes import list_gpu_options
 from overspan.bridge.model.durations import format_limit
+from overspan.bridge.model.options.resubmit import RESUBMIT_OPTIONS, OptionOwner
 from overspan.bridge.model.resources import Resources
-from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS, OptionOwner
 from overspan.bridge.model.sizes import format_memory_option
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
 

@@ -25,7 +25,7 @@ from overspan.bridge.readers.submission import JOB_FILE, Submission
 class ResubmitRequest:
     """What is submitted again: a job, element or elements; with `failed` only what failed of it.
 
-    `changes` are values of options by OPTION or TASK.OPTION (`model/resubmit_options.py`); `token` is a submission's.
+    `changes` are values of options by OPTION or TASK.OPTION (`model/options/resubmit.py`); `token` is a submission's.
     """
 
     ref: str

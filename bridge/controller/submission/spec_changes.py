@@ -14,15 +14,15 @@ from overspan.bridge.controller.submission.script_changes import check_gpu_optio
 from overspan.bridge.model.durations import parse_wall_time, parse_when
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.names import check_task_name, dns_label, fill_name
-from overspan.bridge.model.resources import Resources, parse_cpus
-from overspan.bridge.model.resubmit_options import (
+from overspan.bridge.model.options.resubmit import (
     OptionOwner,
     ResubmitOption,
     find_resubmit_option,
     list_option_names,
     split_change,
 )
-from overspan.bridge.model.sbatch_options import BY_NAME
+from overspan.bridge.model.options.sbatch import BY_NAME
+from overspan.bridge.model.resources import Resources, parse_cpus
 from overspan.bridge.model.spec import Candidate, Form, JobSpec, TaskSpec, demand_of
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.sbatch.arguments import Given

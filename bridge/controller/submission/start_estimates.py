@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from overspan.adapters.contract import Node
 from overspan.bridge.model.durations import format_timestamp
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.slurm.hostlists import compress
 
 
 def describe_trial(job: Job, number: int, nodes: Sequence[Node], now: float) -> str:

@@ -35,7 +35,7 @@ from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.schedule import Schedule
-from overspan.bridge.model.slurm_words import BAD_GRES, BAD_PARTITION
+from overspan.bridge.model.slurm.words import BAD_GRES, BAD_PARTITION
 from overspan.bridge.model.spec import Candidate, JobSpec
 from overspan.bridge.readers.group_checks import LARGEST_ID
 from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Job, Task
 from overspan.bridge.model.patterns import FilenameFields, expand_filename, keep_fields
 from overspan.bridge.model.resources import Gpus
+from overspan.bridge.model.slurm.hostlists import compress
 from overspan.bridge.model.spec import Form, TaskSpec
 
 

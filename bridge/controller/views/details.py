@@ -19,9 +19,9 @@ from overspan.bridge.controller.views.derived_fields import (
 )
 from overspan.bridge.lifecycle.members import elastic_of, may_grow, wanted_size
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.ids import IndexRange, format_array_indices
 from overspan.bridge.model.job import Attempt, Job, Placement, Task
+from overspan.bridge.model.slurm.hostlists import compress
 
 Document = dict[str, Any]
 

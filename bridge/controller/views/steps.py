@@ -11,7 +11,7 @@ from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.hostlists import compress
+from overspan.bridge.model.slurm.hostlists import compress
 from overspan.bridge.store.records import JobQuery
 
 log = logging.getLogger(__name__)

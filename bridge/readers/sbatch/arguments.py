@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from overspan.bridge.model import getopt
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.getopt import SEPARATOR
-from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, WORDS, Argument, SbatchOption, Treatment
+from overspan.bridge.model.options import getopt
+from overspan.bridge.model.options.getopt import SEPARATOR
+from overspan.bridge.model.options.sbatch import BY_NAME, OPTIONS, WORDS, Argument, SbatchOption, Treatment
 from overspan.bridge.readers.sbatch.errors import PREFIX, SbatchUsage
 
 TRY_HELP = 'Try "sbatch --help" for more information'

@@ -12,9 +12,9 @@ from overspan.bridge.model.errors import Place
 from overspan.bridge.model.file_paths import join_path
 from overspan.bridge.model.ids import ArraySpec, parse_array
 from overspan.bridge.model.names import check_task_name, find_collisions, member_name
+from overspan.bridge.model.options.sbatch import Treatment
 from overspan.bridge.model.patterns import has_field
-from overspan.bridge.model.sbatch_options import Treatment
-from overspan.bridge.model.slurm_words import BAD_PARTITION, NOT_SUPPORTED, TOO_LONG
+from overspan.bridge.model.slurm.words import BAD_PARTITION, NOT_SUPPORTED, TOO_LONG
 from overspan.bridge.model.spec import Dependency, Form, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.evaluations import SEPARATE_FOLDERS, word_shared_folder

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from overspan.bridge.model.durations import parse_time_limit, parse_when
-from overspan.bridge.model.hostlists import count
 from overspan.bridge.model.resources import parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import BAD_GRES, BAD_NODE
+from overspan.bridge.model.slurm.hostlists import count
+from overspan.bridge.model.slurm.words import BAD_GRES, BAD_NODE
 from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions
 from overspan.bridge.readers.sbatch.errors import (
     SbatchUsage,

@@ -12,7 +12,7 @@ from overspan.bridge.model.errors import Place
 from overspan.bridge.model.patterns import ARRAY_DEFAULT, BATCH_DEFAULT
 from overspan.bridge.model.resources import Gpus, Gres, Resources, gres_gpus, parse_gpu_counts, parse_gres
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.model.slurm_words import BAD_GRES, TOO_MUCH_MEMORY
+from overspan.bridge.model.slurm.words import BAD_GRES, TOO_MUCH_MEMORY
 from overspan.bridge.model.spec import Streams
 from overspan.bridge.readers.sbatch.arguments import Given, GivenOptions
 from overspan.bridge.readers.sbatch.errors import (

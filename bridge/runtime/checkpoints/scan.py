@@ -1,7 +1,7 @@
 """Lists folders in which checkpoints appear: `python3 scan.py < REQUESTS` prints a JSON answer for each.
 
 It imports nothing of Overspan, so that its text alone can be sent to where the folder is (ssh, kubectl exec) and run
-there by Python 3.9 or newer. Requests and answers: `model/checkpoint_listings.py`.
+there by Python 3.9 or newer. Requests and answers: `model/checkpoints/listings.py`.
 """
 
 import errno

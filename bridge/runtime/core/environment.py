@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.job import Element, Job, Placement
 from overspan.bridge.model.names import dns_label, env_name, member_host, member_name
 from overspan.bridge.model.records import NamedTuple, replace
 from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.slurm.hostlists import compress
 from overspan.bridge.model.spec import Form, TaskSpec
 
 _OWN_PREFIXES = ("OVERSPAN_", "SLURM_", "SLURMD_", "SKYPILOT_")

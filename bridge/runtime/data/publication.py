@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from overspan.bridge.model.checkpoint_readiness import ITERATION, LATEST, METADATA, TRAINER_STATE
+from overspan.bridge.model.checkpoints.readiness import ITERATION, LATEST, METADATA, TRAINER_STATE
 from overspan.bridge.model.records import NamedTuple
 
 ATOMIC = ".overspan-atomic"

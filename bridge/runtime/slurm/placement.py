@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.model.events import Granted
-from overspan.bridge.model.hostlists import expand
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.slurm.hostlists import expand
 
 FORMAT = 1
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.slurm_answers import HOST_KINDS, answer_hosts, slurm_version
-from overspan.bridge.model.slurm_words import word_lost_allocation
+from overspan.bridge.model.slurm.answers import HOST_KINDS, answer_hosts, slurm_version
+from overspan.bridge.model.slurm.words import word_lost_allocation
 from overspan.bridge.runtime.core.allocation import Allocation, Endpoint, parse_allocation, read_key
 
 _USAGE = "usage: srun [OPTION...] PROGRAM [ARGUMENT...]\nThe options are those of `span help srun`.\n"
@@ -65,7 +65,7 @@ def _ask(words: Sequence[str], mounted: Mounted) -> int:
 def _run_step(words: Sequence[str], mounted: Mounted) -> int:
     # Loaded by the one command that needs it: sources in a zip are compiled at every start.
     from overspan.bridge.model.errors import InvalidRequest
-    from overspan.bridge.model.srun_options import Part, parse_words
+    from overspan.bridge.model.options.srun import Part, parse_words
     from overspan.bridge.runtime.srun.messages import fail, say
     from overspan.bridge.runtime.srun.srun import run_words
 

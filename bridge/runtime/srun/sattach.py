@@ -16,7 +16,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from overspan.bridge.model.slurm_words import INVALID_JOB
+from overspan.bridge.model.slurm.words import INVALID_JOB
 from overspan.bridge.runtime.core.allocation import read_allocation
 from overspan.bridge.runtime.srun import channel as wire
 from overspan.bridge.runtime.srun.accounting import StepRecord, read_steps
@@ -117,7 +117,7 @@ def _signal(channel: Channel, number: int) -> int:
 
 def describe_layout(record: StepRecord) -> str:
     """Where the ranks of a step are, as `sattach --layout` prints it (measured on Slurm 22.05)."""
-    from overspan.bridge.model.hostlists import compress
+    from overspan.bridge.model.slurm.hostlists import compress
 
     nodes = [(name, ranks) for part in record.parts for name, ranks in zip(part.nodes, part.ranks)]
     ntasks = sum(part.ntasks for part in record.parts)

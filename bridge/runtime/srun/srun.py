@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from typing import Callable, Optional
 
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.options.srun import Part, parse_words
 from overspan.bridge.model.patterns import FilenameFields
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.slurm_words import ALREADY_ENDED, word_lost_allocation
-from overspan.bridge.model.srun_options import Part, parse_words
+from overspan.bridge.model.slurm.words import ALREADY_ENDED, word_lost_allocation
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.allocation import (
     AllocatedComponent,

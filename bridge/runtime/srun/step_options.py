@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Optional
 
 from overspan.bridge.model.durations import parse_time_limit
-from overspan.bridge.model.hostlists import expand
+from overspan.bridge.model.options.srun import Part
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.srun_options import Part
+from overspan.bridge.model.slurm.hostlists import expand
 
 
 class OptionError(Exception):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from overspan.bridge.model.hostlists import compress
 from overspan.bridge.model.names import env_name
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.model.slurm_words import BAD_GRES
+from overspan.bridge.model.slurm.hostlists import compress
+from overspan.bridge.model.slurm.words import BAD_GRES
 from overspan.bridge.runtime.core.allocation import AllocatedComponent, AllocatedNode, Allocation
 from overspan.bridge.runtime.srun.rank_layout import LayoutError, RankPosition, count_tasks, distribute, fold_counts
 from overspan.bridge.runtime.srun.step_options import ComponentOptions

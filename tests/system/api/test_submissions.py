@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.program import COMMANDS, run_command
 from overspan.bridge.client.connection import HttpConnection
-from overspan.bridge.model.sbatch_options import BY_NAME
+from overspan.bridge.model.options.sbatch import BY_NAME
 
 SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
 PATIENCE = 120

@@ -22,7 +22,7 @@ from overspan import Client
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.jobs.top import OPTIONS, read_options
 from overspan.bridge.cli.slurm.squeue import attach_values
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.places.nodes import NodesPlace
 

@@ -31,7 +31,7 @@ from overspan.adapters.local.settings import Settings, read_settings
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
-from overspan.bridge.model.slurm_words import BAD_GRES, BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
+from overspan.bridge.model.slurm.words import BAD_GRES, BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
 from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 MACHINE = Capacity(2000, 4096, ("A100",))

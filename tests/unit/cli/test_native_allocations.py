@@ -14,7 +14,7 @@ import pytest
 from overspan.bridge.cli.slurm import native_steps
 from overspan.bridge.cli.slurm.native_allocations import make_environment
 from overspan.bridge.cli.slurm.native_steps import run_step, take_slot
-from overspan.bridge.model.srun_options import parse_words
+from overspan.bridge.model.options.srun import parse_words
 
 FACTS: dict[str, Any] = {
     "id": 7,

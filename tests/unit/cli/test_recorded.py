@@ -18,7 +18,7 @@ from overspan.bridge.listings import fields as job_fields
 from overspan.bridge.listings.layout import Layout, parse_letters, parse_names, render, render_delimited
 from overspan.bridge.listings.sorting import sort_rows
 from overspan.bridge.listings.texts import eligible_at
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 
 NAMES = job_fields.long_names()
 # Facts that nobody records here, or that follow another rule.

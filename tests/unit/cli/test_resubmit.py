@@ -10,8 +10,8 @@ from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.jobs import resubmit
 from overspan.bridge.client import Accepted
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS
-from overspan.bridge.model.sbatch_options import BY_NAME, Argument
+from overspan.bridge.model.options.resubmit import RESUBMIT_OPTIONS
+from overspan.bridge.model.options.sbatch import BY_NAME, Argument
 
 
 class AskedClient:

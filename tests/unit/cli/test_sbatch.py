@@ -16,7 +16,7 @@ from overspan.bridge.cli.slurm.sbatch import scan
 from overspan.bridge.cli.slurm.sbatch_help import HELP, USAGE
 from overspan.bridge.client import Accepted, Outcome, Submission
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OWN, match_names
+from overspan.bridge.model.options.sbatch import ALIASES, BY_LETTER, BY_NAME, OWN, match_names
 
 
 def call(*words: str, **environment: str) -> Invocation:

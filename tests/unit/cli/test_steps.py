@@ -21,7 +21,7 @@ from overspan.bridge.cli.tables.steps import (
 from overspan.bridge.client import JobRow, StepRow
 from overspan.bridge.listings.layout import parse_letters, render
 from overspan.bridge.listings.rows import steps_from_document
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 
 NOW = 1000.0
 JOB = JobRow(

@@ -17,7 +17,7 @@ from overspan.bridge.cli.slurm import squeue
 from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Unreachable
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.shown import ask_enough
 

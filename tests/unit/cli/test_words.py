@@ -21,7 +21,7 @@ from overspan.bridge.cli.tables.sacct_fields import FIELDS
 from overspan.bridge.cli.tables.squeue_tables import choose_layout
 from overspan.bridge.client import Accepted, CancelOrder, JobFilter, Outcome
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 
 _FORBIDDEN = ("pydantic", "sqlalchemy", "sqlmodel", "textual", "kubernetes", "rich", "asyncio", "http.client", "yaml")
 

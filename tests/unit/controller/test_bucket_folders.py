@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from overspan.bridge.controller.features.evaluations.bucket_folders import BucketFolders, list_folder
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundFile, ListingRequest
-from overspan.bridge.model.checkpoint_readiness import judge, sight
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundFile, ListingRequest
+from overspan.bridge.model.checkpoints.readiness import judge, sight
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
 from overspan.bridge.model.storage import parse_object_url

@@ -16,8 +16,8 @@ from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.contract import LogPart, LogRequest
 from overspan.bridge.controller.submission import parsing
 from overspan.bridge.model import events
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
-from overspan.bridge.model.checkpoint_patterns import parse_pattern
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
+from overspan.bridge.model.checkpoints.patterns import parse_pattern
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.readers.submission import JOB_FILE
 from overspan.bridge.store.evaluation_records import StoredEvaluation

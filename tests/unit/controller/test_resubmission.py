@@ -20,8 +20,8 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import new_job
-from overspan.bridge.model.resubmit_options import RESUBMIT_OPTIONS
-from overspan.bridge.model.sbatch_options import BY_NAME
+from overspan.bridge.model.options.resubmit import RESUBMIT_OPTIONS
+from overspan.bridge.model.options.sbatch import BY_NAME
 from overspan.bridge.model.spec import Dependency, DependencyKind, JobNeed, JobSpec
 from overspan.bridge.readers.submission import JOB_FILE, SCRIPT, Submission, read_submission
 

@@ -14,7 +14,7 @@ from tests.unit.readers.scripts import CONTEXT, read, task_of
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.ids import ArraySpec, IndexRange
-from overspan.bridge.model.sbatch_options import BY_NAME, OPTIONS, Argument
+from overspan.bridge.model.options.sbatch import BY_NAME, OPTIONS, Argument
 from overspan.bridge.model.spec import (
     Dependency,
     DependencyKind,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overspan.bridge.model.errors import InvalidRequest, Place, error_from_document
-from overspan.bridge.model.sbatch_options import ALIASES, BY_LETTER, BY_NAME, OPTIONS
+from overspan.bridge.model.options.sbatch import ALIASES, BY_LETTER, BY_NAME, OPTIONS
 from overspan.bridge.readers.sbatch.arguments import SbatchCall, parse_sbatch, split_directive
 from overspan.bridge.readers.sbatch.errors import SbatchUsage
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
-from overspan.bridge.model.checkpoint_listings import (
+from overspan.bridge.model.checkpoints.listings import (
     MAX_CHECKPOINTS,
     MAX_FILES,
     MAX_MARKER,
@@ -24,7 +24,7 @@ from overspan.bridge.model.checkpoint_listings import (
     ListingRequest,
     fail_listing,
 )
-from overspan.bridge.model.checkpoint_readiness import ITERATION, LATEST, TRAINER_STATE
+from overspan.bridge.model.checkpoints.readiness import ITERATION, LATEST, TRAINER_STATE
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.storage import ObjectUrl, parse_object_url
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject

@@ -30,7 +30,7 @@ from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.lifecycle.checkpoint_choice import Scored, find_stop
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.checkpoint_listings import FolderListing
+from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.evaluations import EvaluationOf, EvaluationSpec, ReadyRule, StopRule

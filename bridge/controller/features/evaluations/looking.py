@@ -13,7 +13,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.wakeups import Wakeup
 from overspan.bridge.controller.features.evaluations.bucket_folders import BucketFolders
 from overspan.bridge.controller.features.evaluations.watches import CheckpointWatch
-from overspan.bridge.model.checkpoint_listings import FolderListing, fail_listing
+from overspan.bridge.model.checkpoints.listings import FolderListing, fail_listing
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.storage import is_object_url
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overspan.bridge.lifecycle.checkpoint_choice import RankedCheckpoint, put_in_order, rank, select
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, ListingRequest
-from overspan.bridge.model.checkpoint_patterns import CheckpointPattern, number_of, parse_pattern
-from overspan.bridge.model.checkpoint_readiness import CheckpointLayout, Sighting, Verdict, judge, sight, version_of
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint, ListingRequest
+from overspan.bridge.model.checkpoints.patterns import CheckpointPattern, number_of, parse_pattern
+from overspan.bridge.model.checkpoints.readiness import CheckpointLayout, Sighting, Verdict, judge, sight, version_of
 from overspan.bridge.model.evaluations import Again, EvaluationSpec, ReadyRule, Select
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.evaluation_records import EvaluationFacts, StoredEvaluation, StoredWatch

@@ -18,7 +18,7 @@ from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.executing import CannotRun
 from overspan.adapters.kubernetes.checkpoints import source, watcher_pods
 from overspan.adapters.kubernetes.checkpoints.mounts import find_mount
-from overspan.bridge.model.checkpoint_listings import FolderListing, ListingRequest
+from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest
 from overspan.bridge.model.errors import Denied, InvalidRequest, TimedOut, Unreachable
 from overspan.bridge.model.job import Job, new_job
 

@@ -19,7 +19,7 @@ from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.slurm.files import checkpoints
 from overspan.adapters.slurm.files.checkpoints import HANG_SECONDS, SlurmCheckpoints
 from overspan.adapters.slurm.transports.transport import Call, Done, FileChunk, FolderEntry, Interrupted
-from overspan.bridge.model.checkpoint_listings import ListingRequest
+from overspan.bridge.model.checkpoints.listings import ListingRequest
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec

@@ -16,7 +16,7 @@ from overspan.adapters.slurm.commands.options import (
     render_words,
 )
 from overspan.bridge.model.errors import Place
-from overspan.bridge.model.sbatch_options import BY_NAME, Argument, Treatment
+from overspan.bridge.model.options.sbatch import BY_NAME, Argument, Treatment
 from overspan.bridge.readers.sbatch.arguments import scan_options, split_directive
 
 

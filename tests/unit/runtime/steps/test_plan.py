@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.runtime.steps.plans import TWO, allocation, nodes, plan
 
+from overspan.bridge.model.options.srun import parse_words
 from overspan.bridge.model.patterns import FilenameFields
-from overspan.bridge.model.srun_options import parse_words
 from overspan.bridge.runtime.core.allocation import AllocatedComponent
 from overspan.bridge.runtime.srun.node_requests import choose_readers, choose_streams, open_sinks
 from overspan.bridge.runtime.srun.rank_layout import LayoutError, count_tasks, distribute, fold_counts

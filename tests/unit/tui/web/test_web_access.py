@@ -11,7 +11,7 @@ import pytest
 
 from overspan.bridge.cli.jobs.top import OPTIONS
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.getopt import parse
+from overspan.bridge.model.options.getopt import parse
 from overspan.tui.web.address import WebAddress, is_same_origin, parse_address
 from overspan.tui.web.command import serve_web
 from overspan.tui.web.options import list_viewer_words

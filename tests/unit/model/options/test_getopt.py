@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.model.getopt import OPTIONAL, VALUE, Found, Option, WrongWord, parse, scan
+from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Found, Option, WrongWord, parse, scan
 
 _TABLE = (
     Option("format", "o", VALUE),

@@ -7,7 +7,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.model.hostlists import compress, count, expand
+from overspan.bridge.model.slurm.hostlists import compress, count, expand
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import re
 from enum import Enum
 from typing import Optional
 
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
 from overspan.bridge.model.records import dataclass
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import overspan
-from overspan.bridge.model import slurm_words
+from overspan.bridge.model.slurm import words as slurm_words
 
 WORDS = sorted(value for name, value in vars(slurm_words).items() if name.isupper())
 
@@ -19,4 +19,4 @@ def test_nobody_else_words_it(word: str) -> None:
     found = [
         path for part in ("bridge", "adapters") for path in (root / part).rglob("*.py") if word in path.read_text()
     ]
-    assert {path.name for path in found} - {"errors.py"} == {"slurm_words.py"}
+    assert {path.name for path in found} - {"errors.py"} == {"words.py"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overspan.bridge.model.getopt import FLAG, OPTIONAL, SEPARATOR, VALUE, Option, Words, parse
+from overspan.bridge.model.options.getopt import FLAG, OPTIONAL, SEPARATOR, VALUE, Option, Words, parse
 from overspan.bridge.model.records import NamedTuple
 
 

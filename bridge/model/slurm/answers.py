@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from overspan.bridge.model.hostlists import compress, expand
 from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.slurm.hostlists import compress, expand
 
 SLURM_VERSION = "24.05.8"
 """The Slurm release whose options and formats these verbs follow; clients read the second word."""

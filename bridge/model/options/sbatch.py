@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from overspan.bridge.model import getopt
+from overspan.bridge.model.options import getopt
 from overspan.bridge.model.records import NamedTuple
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.model.checkpoint_patterns import number_of, parse_pattern
+from overspan.bridge.model.checkpoints.patterns import number_of, parse_pattern
 
 
 @pytest.mark.parametrize(

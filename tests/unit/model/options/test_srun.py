@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overspan.bridge.model.errors import InvalidRequest
-from overspan.bridge.model.srun_options import OPTIONS, Part, allocation_words, parse_words
+from overspan.bridge.model.options.srun import OPTIONS, Part, allocation_words, parse_words
 
 
 def test_options_end_at_the_command() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overspan.bridge.model.checkpoint_listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
-from overspan.bridge.model.checkpoint_readiness import (
+from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint, FoundFile, FoundMarker
+from overspan.bridge.model.checkpoints.readiness import (
     SETTLE,
     CheckpointLayout,
     Sighting,

@@ -1,0 +1,1 @@
+"""Slurm's own words and notations: messages, answers and lists of hosts."""
