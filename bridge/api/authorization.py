@@ -17,7 +17,7 @@ from fastapi import Depends, Path, Request
 from overspan.adapters.identities import AccountDatabase
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.core.job_access import JobAccess
-from overspan.bridge.controller.orders.rights import Requester, deny
+from overspan.bridge.controller.core.rights import Requester, deny
 
 JOB_TOKEN = "job_token"
 """Where the port for jobs leaves the token of a request, be it empty."""

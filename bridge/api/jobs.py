@@ -23,8 +23,8 @@ from overspan.bridge.api.bodies import (
 from overspan.bridge.api.error_responses import describe_error
 from overspan.bridge.api.query_parameters import MAX_WAIT, LogFilter, LogSearchFilter
 from overspan.bridge.controller.controller import Controller
+from overspan.bridge.controller.core.rights import Requester
 from overspan.bridge.controller.orders.requests import CancelRequest, Filters, Update
-from overspan.bridge.controller.orders.rights import Requester
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest
 from overspan.bridge.controller.submission.submitter import Submitted
 from overspan.bridge.controller.views.listing import check_states

@@ -20,7 +20,7 @@ from overspan.bridge.api.bodies import RequestBody, SubmissionBody
 from overspan.bridge.api.error_responses import Guard, TooLarge, answer_error
 from overspan.bridge.api.jobs import answer, read_submission_body
 from overspan.bridge.controller.controller import Controller
-from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.core.rights import deny
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
 PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]

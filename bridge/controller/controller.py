@@ -24,9 +24,11 @@ from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.observation import Observer
 from overspan.bridge.controller.core.recording import Clock, Recorder
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import JobEntry, Registry
 from overspan.bridge.controller.core.releases import LaunchReleases
 from overspan.bridge.controller.core.repository import Repository
+from overspan.bridge.controller.core.rows import elements_reason
 from overspan.bridge.controller.core.timers import Timers
 from overspan.bridge.controller.core.unit_of_work import Completion
 from overspan.bridge.controller.features.access import Access
@@ -50,7 +52,6 @@ from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.controller.features.tunnels import Tunnels
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.folder_uploads import FolderUploads
 from overspan.bridge.controller.submission.made_buckets import MadeBuckets
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest, Resubmitter
@@ -62,7 +63,6 @@ from overspan.bridge.controller.views.listing import Selection, list_queue
 from overspan.bridge.controller.views.logs import Logs
 from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.queue_changes import ChangeFeed
-from overspan.bridge.controller.views.rows import elements_reason
 from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
 from overspan.bridge.listings.rows import StepRow

@@ -1,6 +1,6 @@
 """All fields: what listings show of a job, and by which names squeue, sacct and Slurm's JSON find it.
 
-A new column is a value of `JobRow`, which the daemon fills (`controller/views/rows.py`), and a `Field` here.
+A new column is a value of `JobRow`, which the daemon fills (`controller/core/rows.py`), and a `Field` here.
 """
 
 from __future__ import annotations

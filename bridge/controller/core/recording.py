@@ -16,6 +16,7 @@ from overspan.bridge.controller.core.changes import Changes
 from overspan.bridge.controller.core.outbox import SUBMIT, Outbox
 from overspan.bridge.controller.core.registry import NOWHERE, JobEntry, Registry, entry_of, join_handle, split_handle
 from overspan.bridge.controller.core.repository import Repository
+from overspan.bridge.controller.core.row_upkeep import RowUpkeep
 from overspan.bridge.controller.core.timers import Timers
 from overspan.bridge.controller.core.unit_of_work import (
     Completion,
@@ -24,7 +25,6 @@ from overspan.bridge.controller.core.unit_of_work import (
     open_unit,
     submitted,
 )
-from overspan.bridge.controller.views.row_upkeep import RowUpkeep
 from overspan.bridge.lifecycle.clocks import is_moved
 from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model import events

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from overspan.adapters.contract import Decider
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
+from overspan.bridge.controller.core.history_rows import make_history_rows
 from overspan.bridge.controller.core.outbox import BACK, ORDER, SUBMIT, Outbox
 from overspan.bridge.controller.core.registry import JobEntry, join_handle, split_handle
-from overspan.bridge.controller.views.history_rows import make_history_rows
 from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits

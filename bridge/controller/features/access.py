@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from overspan.adapters.abilities import Entrance, Exec, Invitation, ShellRequest
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.references import Directory, JobTarget
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.logs import choose_task
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected

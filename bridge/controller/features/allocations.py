@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.features.access import check_open
 from overspan.bridge.controller.orders.orders import place
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.model import events
 from overspan.bridge.model.allocations import is_held
 from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from overspan.adapters.abilities import DataRescue
 from overspan.bridge.config.store_settings import StoreSettings, find_store, open_access
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.store_calls import follow_transfer, run_call, word_failure
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.folder_uploads import FolderUpload, FolderUploads
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
 from overspan.bridge.model.storage import ObjectUrl, parse_object_url

@@ -12,12 +12,12 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.outbox import ORDER
 from overspan.bridge.controller.core.recording import Recorder
+from overspan.bridge.controller.core.references import Directory, JobTarget
 from overspan.bridge.controller.core.registry import JobEntry
+from overspan.bridge.controller.core.rights import split_allowed
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_kept
 from overspan.bridge.controller.orders.amendments import AMENDABLE, amend
-from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.orders.requests import CancelOutcome, CancelRequest, Update
-from overspan.bridge.controller.orders.rights import split_allowed
 from overspan.bridge.lifecycle.order_effects import is_fatal
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.stages import waits_its_turn

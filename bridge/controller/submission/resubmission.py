@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from overspan.bridge.controller.core.references import Directory, Ranges, parse_reference
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.orders.references import Directory, Ranges, parse_reference
 from overspan.bridge.controller.submission.present_values import list_values
 from overspan.bridge.controller.submission.script_changes import read_script_options
 from overspan.bridge.controller.submission.spec_changes import NATIVE, SpecChanges, change_spec, sort_changes

@@ -14,7 +14,7 @@ from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry, entry_of
 from overspan.bridge.controller.core.repository import Repository
-from overspan.bridge.controller.orders.rights import deny
+from overspan.bridge.controller.core.rights import deny
 from overspan.bridge.controller.submission.across import settle_clusters
 from overspan.bridge.controller.submission.evaluation_checks import check_evaluations
 from overspan.bridge.controller.submission.folder_uploads import ASK, DONE, FolderUpload, FolderUploads, list_uploads

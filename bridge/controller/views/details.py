@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
-from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.derived_fields import (
+from overspan.bridge.controller.core.derived_fields import (
     element_paths,
     given_spec,
     limit_of,
@@ -17,6 +16,7 @@ from overspan.bridge.controller.views.derived_fields import (
     stream_paths,
     work_dir,
 )
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.lifecycle.members import elastic_of, may_grow, wanted_size
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.ids import IndexRange, format_array_indices

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
+from overspan.bridge.controller.core.history_rows import decode_history_rows, make_history_rows, read_row
 from overspan.bridge.controller.core.registry import JobEntry, Registry, split_handle
 from overspan.bridge.controller.core.repository import Repository
-from overspan.bridge.controller.views.history_rows import decode_history_rows, make_history_rows, read_row
+from overspan.bridge.controller.core.rows import send_rows
 from overspan.bridge.controller.views.listing import ALL, RowView, Selection, place_of, read_choices
-from overspan.bridge.controller.views.rows import send_rows
 from overspan.bridge.listings.rows import COLUMNS
 from overspan.bridge.model.errors import StoreFailed
 from overspan.bridge.store.records import HistoryRows, JobQuery

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from overspan.bridge.controller.core.references import parse_reference
 from overspan.bridge.controller.core.registry import JobEntry, Registry
-from overspan.bridge.controller.orders.references import parse_reference
-from overspan.bridge.controller.orders.rights import is_within
-from overspan.bridge.controller.views.rows import (
+from overspan.bridge.controller.core.rights import is_within
+from overspan.bridge.controller.core.rows import (
     cancelled_row,
     elements_row,
     is_folded,

@@ -10,8 +10,8 @@ from typing import Any
 
 from overspan.adapters.contract import Adapter, LogPart, LogRequest
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.references import Directory, JobTarget
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.orders.references import Directory, JobTarget
 from overspan.bridge.controller.views.log_search import LogMatches, LogPattern, search_log
 from overspan.bridge.lifecycle.stages import find_ended
 from overspan.bridge.model.allocations import runs_daemon

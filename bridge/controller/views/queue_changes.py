@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.controller.core.recording import Clock
 from overspan.bridge.controller.core.registry import JobEntry, Registry
+from overspan.bridge.controller.core.rows import send_rows
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
 from overspan.bridge.controller.views.listing import ALL, RowChoices, RowView, Selection, read_choices
-from overspan.bridge.controller.views.rows import send_rows
 
 LOOK_AT_CLUSTERS = 5.0
 """Seconds after which a waiting client learns that a cluster does not answer any more."""

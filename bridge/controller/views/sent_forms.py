@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from overspan.adapters.abilities import KeptForm, Plan, Sent
 from overspan.adapters.contract import Adapter
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.adapters.slurm.samples import read_file, read_script
 
 from overspan.adapters.abilities import Written
+from overspan.bridge.controller.core.derived_fields import given_spec, sizes, stream_paths, work_dir
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.derived_fields import given_spec, sizes, stream_paths, work_dir
 from overspan.bridge.model.job import Placement
 from overspan.bridge.model.spec import TaskSpec
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from overspan.bridge.controller.core import rows
+from overspan.bridge.controller.core.history_rows import read_row
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views import rows
-from overspan.bridge.controller.views.history_rows import read_row
 from overspan.bridge.listings.rows import COLUMNS
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTasks
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.lifecycle.members import elastic_of
 from overspan.bridge.model.errors import InvalidRequest, NotFound
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.evaluation_checks import check_evaluation
 from overspan.bridge.controller.submission.submitter import Submitter
 from overspan.bridge.model.errors import Conflict, InvalidRequest

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from overspan.adapters.abilities import HostNetwork
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.known_reach import KnownReach
+from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.features.reach.results import TrialOutcome, draw_findings, read_results
 from overspan.bridge.controller.features.reach.trial_job import TASKS, TrialRequest, write_trial
-from overspan.bridge.controller.orders.references import Directory
 from overspan.bridge.controller.submission.reach import find_side
 from overspan.bridge.controller.views.logs import LogQuery, Logs
 from overspan.bridge.model.errors import InvalidRequest, NotFound

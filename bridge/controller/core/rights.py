@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from overspan.bridge.controller.orders.references import JobTarget
+from overspan.bridge.controller.core.references import JobTarget
 from overspan.bridge.model.errors import Denied, OverspanError
 from overspan.bridge.model.job import Job
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.rows import job_row, task_rows
+from overspan.bridge.controller.core.rows import job_row, task_rows
 from overspan.bridge.listings.rows import COLUMNS, CORE, USUAL
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.rows import job_row
+from overspan.bridge.controller.core.rows import job_row
 
 AFTER_SECONDS = 0.3
 PAUSE_SECONDS = 0.01

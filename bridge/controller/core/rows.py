@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
-from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.views.derived_fields import (
+from overspan.bridge.controller.core.derived_fields import (
     given_spec,
     limit_of,
     node_list,
@@ -21,6 +20,7 @@ from overspan.bridge.controller.views.derived_fields import (
     stream_paths,
     work_dir,
 )
+from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.lifecycle.arrays import find_reason
 from overspan.bridge.lifecycle.members import elastic_of
 from overspan.bridge.lifecycle.readiness import reason_of
