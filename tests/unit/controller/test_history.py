@@ -11,9 +11,10 @@ import pytest
 from tests.unit.controller.fake_repository import FakeRepository
 from tests.unit.controller.fakes import Bench, end, give_order, play, start_job, until
 
+from overspan.bridge.controller.core import history_rows
 from overspan.bridge.controller.core.history_rows import decode_history_rows, make_history_rows
 from overspan.bridge.controller.core.registry import Registry, entry_of
-from overspan.bridge.controller.views import history, history_rows
+from overspan.bridge.controller.views import history
 from overspan.bridge.controller.views.history import Handles, list_history
 from overspan.bridge.controller.views.listing import Selection
 from overspan.bridge.listings.rows import COLUMNS
