@@ -77,6 +77,12 @@ def test_what_fails_three_times_is_not_tried_for_ever_and_a_deleted_pool_has_non
     assert (plan.wanted, plan.start, plan.closed, plan.end) == (0, 0, (1, 2), (1,))
 
 
+def test_where_a_worker_idles_those_that_are_missing_are_not_wanted_either() -> None:
+    idle = worker(2, idle=700)
+    plan = plan_workers(view(PoolSize(1, 4, idle=600.0), worker(1, 1), idle, wanted=4), NOW)
+    assert (plan.wanted, plan.start, plan.end) == (1, 0, (2,))
+
+
 workers = st.lists(
     st.tuples(st.integers(1, 2), st.booleans(), st.integers(0, 2), st.sampled_from([None, 0.0, 700.0])), max_size=8
 ).map(

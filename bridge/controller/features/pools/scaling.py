@@ -61,7 +61,7 @@ def plan_workers(view: PoolView, now: float) -> PoolPlan:
     able = [worker for worker in view.workers if worker.job not in view.closed and worker.generation == view.generation]
     serving = [worker for worker in able if not worker.is_old(now)]
     idle, wake_at = _list_idle(view, serving, now)
-    wanted = 0 if view.ending else _choose_number(view, serving, len(idle), now)
+    wanted = 0 if view.ending else _choose_number(view, serving, idle, now)
     if view.waiting_since is not None and view.size.up_delay and wanted < view.size.high:
         wake_at = min(filter(None, (wake_at, view.waiting_since + view.size.up_delay)), default=None)
     surplus = sorted(serving, key=lambda worker: (worker.jobs > 0, worker.ready, worker not in idle, -worker.job))
@@ -77,7 +77,7 @@ def plan_workers(view: PoolView, now: float) -> PoolPlan:
     return PoolPlan(wanted, start, closed, end, wake_at if wake_at is None or wake_at > now else None)
 
 
-def _choose_number(view: PoolView, serving: Sequence[PoolWorker], idle: int, now: float) -> int:
+def _choose_number(view: PoolView, serving: Sequence[PoolWorker], idle: Sequence[PoolWorker], now: float) -> int:
     size = view.size
     wanted = min(max(view.wanted, size.low), size.high)
     if size.low == size.high:
@@ -87,7 +87,11 @@ def _choose_number(view: PoolView, serving: Sequence[PoolWorker], idle: int, now
     if view.waiting and (due or (not serving and not wanted)):
         # All that is missing at once: each step would cost the start of a worker.
         return min(size.high, max(wanted, busy + view.waiting))
-    return max(size.low, wanted - idle) if not view.waiting else wanted
+    if view.waiting or not idle:
+        return wanted
+    # Where one idles, those that are missing or on their way are not needed either.
+    needed = sum(worker.ready and worker not in idle for worker in serving)
+    return max(size.low, min(wanted, needed))
 
 
 def _list_idle(view: PoolView, serving: Sequence[PoolWorker], now: float) -> tuple[list[PoolWorker], float | None]:
