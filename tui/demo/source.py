@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class DemoSource:
-    """One lab for all threads of an application; its time is the clock's."""
+    """One lab for all threads of an application; its time is the clock's. Its methods are the client's."""
 
     autostart = False
     timeout = 60.0
@@ -120,43 +120,36 @@ class DemoSource:
             return Listing(lab.now, rows[-wanted.limit :] if wanted.limit else rows)
 
     def show(self, ref: str) -> dict[str, Any]:
-        """As the client."""
         with self._lock:
             lab = self.look()
             return describe_demo_job(self._orders.find(ref)[0], lab.now)
 
     def script(self, ref: str) -> str:
-        """As the client."""
         with self._lock:
             return self._orders.find(ref)[0].wish.text
 
     def sent(self, ref: str) -> SentForm:
-        """As the client."""
         with self._lock:
             self.look()
             return make_sent_form(self._orders.find(ref)[0])
 
     def variables(self, ref: str) -> list[Variable]:
-        """As the client."""
         with self._lock:
             return list_demo_variables(self._orders.find(ref)[0])
 
     def timeline(self, ref: str) -> list[Transition]:
-        """As the client."""
         with self._lock:
             self.look()
             job, task = self._orders.find(ref)
             return make_transitions(job, task.wish.name if task is not None else "")
 
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
-        """As the client."""
         with self._lock:
             self.look()
             job, task = self._orders.find(ref)
             return self._logs.list(job, task.wish.name if task else "", times)
 
     def log_part(self, ref: str, key: StreamKey, offset: int = 0, limit: int = 1 << 20) -> LogPart:
-        """As the client."""
         with self._lock:
             self.look()
             job, task = self._orders.find(ref)
@@ -165,7 +158,6 @@ class DemoSource:
             return self._logs.read(job, key, offset, limit)
 
     def nodes(self, clusters: Sequence[str] = ()) -> dict[str, Any]:
-        """As the client."""
         with self._lock:
             lab = self.look()
             chosen = [cluster.name for cluster in CLUSTERS if not clusters or cluster.name in clusters]
@@ -183,7 +175,6 @@ class DemoSource:
         return LogFinds(found, begin if len(lines) <= wanted.limit else found[-1].begin, end, part.size, path=part.path)
 
     def clusters(self) -> list[dict[str, Any]]:
-        """As the client."""
         with self._lock:
             jobs = self.look().jobs.values()
             return [
@@ -237,7 +228,6 @@ class DemoSource:
         return found
 
     def ping(self) -> dict[str, Any]:
-        """As the client."""
         import overspan
 
         return {
@@ -253,24 +243,20 @@ class DemoSource:
         }
 
     def pools(self, name: str = "") -> list[dict[str, Any]]:
-        """As the client."""
         with self._lock:
             return self._pools.describe(self.look().now, name)
 
     def schedules(self) -> list[dict[str, Any]]:
-        """As the client."""
         with self._lock:
             lab = self.look()
             states = {number: job.state for number, job in lab.jobs.items()}
             return [each.describe(lab.now, states.get(each.last_job or 0, "")) for each in self._schedules]
 
     def watches(self) -> list[dict[str, Any]]:
-        """As the client."""
         with self._lock:
             return [sum_up_demo_watch(watch) for watch in reversed(self.look().watches)]
 
     def evals(self, ref: str) -> list[dict[str, Any]]:
-        """As the client."""
         with self._lock:
             lab = self.look()
             job = self._orders.find(ref)[0]
@@ -279,77 +265,59 @@ class DemoSource:
     # --- orders -------------------------------------------------------------------------------------------------------
 
     def cancel(self, order: CancelOrder) -> Cancelled:
-        """As the client."""
         return self._order(lambda: self._orders.cancel(order))
 
     def hold(self, ref: str) -> None:
-        """As the client."""
         self._order(lambda: self._orders.hold(ref))
 
     def release(self, ref: str) -> None:
-        """As the client."""
         self._order(lambda: self._orders.release(ref))
 
     def requeue(self, ref: str, hold: bool = False) -> None:
-        """As the client."""
         self._order(lambda: self._orders.requeue(ref, hold))
 
     def suspend(self, ref: str) -> None:
-        """As the client."""
         self._order(lambda: self._orders.suspend(ref))
 
     def resume(self, ref: str) -> None:
-        """As the client."""
         self._order(lambda: self._orders.resume(ref))
 
     def top(self, ref: str) -> None:
-        """As the client."""
         self._order(lambda: self._orders.top(ref))
 
     def restart(self, ref: str, task: str = "") -> None:
-        """As the client."""
         self._order(lambda: self._orders.restart(ref, task))
 
     def scale(self, ref: str, task: str, size: int | None) -> dict[str, Any]:
-        """As the client."""
         return self._order(lambda: self._orders.scale(ref, task, size))
 
     def resubmit_values(self, ref: str) -> dict[str, str]:
-        """As the client."""
         return self._order(lambda: self._orders.list_values(ref))
 
     def resubmit(self, ref: str, failed: bool = False, changes: Mapping[str, str] = NO_CHANGES) -> Accepted:
-        """As the client."""
         job = self._order(lambda: self._orders.resubmit(ref, failed, changes))
         numbers = tuple(str(job.id + offset) for offset in range(len(job.tasks)))
         return Accepted(job.id, numbers, job.name, job.wish.cluster)
 
     def update(self, ref: str, changes: Mapping[str, Any]) -> None:
-        """As the client."""
         self._order(lambda: self._orders.update(ref, changes))
 
     def run_evaluation(self, ref: str, checkpoint: str, evaluation: str = "") -> list[dict[str, Any]]:
-        """As the client."""
         return self._order(lambda: evaluate_again(self._lab, self._orders.find(ref)[0], checkpoint, evaluation))
 
     def pause_schedule(self, schedule_id: int) -> None:
-        """As the client."""
         self._order(lambda: self._find_schedule(schedule_id).pause(True))
 
     def resume_schedule(self, schedule_id: int) -> None:
-        """As the client."""
         self._order(lambda: self._find_schedule(schedule_id).pause(False))
 
     def run_schedule(self, schedule_id: int) -> int:
-        """As the client."""
         return self._order(lambda: self._run(self._find_schedule(schedule_id)))
 
     def delete_schedule(self, schedule_id: int) -> None:
-        """As the client."""
         self._order(lambda: self._schedules.remove(self._find_schedule(schedule_id)))
 
     def drain_pool(self, name: str, workers: Sequence[int] = ()) -> dict[str, Any]:
-        """As the client."""
         self._order(lambda: self._pools.drain(name, tuple(workers)))
         return self.pools(name)[0]
 

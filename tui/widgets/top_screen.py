@@ -17,7 +17,7 @@ from textual.widget import Widget
 T = TypeVar("T")
 
 
-class ToldLayout(Compositor):
+class NotifiedLayout(Compositor):
     """Compares each layout with the last one that the widgets were told of."""
 
     def __init__(self) -> None:
@@ -38,4 +38,4 @@ class TopScreen(Screen[T]):
 
     def __init__(self, *words: Any, **named: Any) -> None:
         super().__init__(*words, **named)
-        self._compositor = ToldLayout()
+        self._compositor = NotifiedLayout()
