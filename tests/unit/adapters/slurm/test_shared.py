@@ -315,7 +315,7 @@ def test_it_can_what_the_cluster_of_one_user_can() -> None:
     assert missing <= others
     stated = {field.name for field in fields(Traits) if getattr(single.traits, field.name) != field.default}
     both = {name for name in stated if getattr(shared.traits, name) != getattr(Traits(), name)}
-    assert "arrays" in both and stated - both == {"login", "find_job", "mount_modes"}
+    assert "arrays" in both and stated - both == {"login", "find_end", "find_job", "mount_modes"}
     assert shared.traits.as_user == shared.as_user and isinstance(shared.as_user("ada"), SlurmCluster)
 
 

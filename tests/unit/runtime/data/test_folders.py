@@ -155,7 +155,10 @@ class TestSending:
         self, bucket: S3Store, senders: Senders, tmp_path: Path, whole: TestStore
     ) -> None:
         write(tmp_path / "out/a", b"1")
-        folder = CachedFolder(str(tmp_path / "out"), bucket, "run", FolderState("/dev/full"), senders)
+        state = FolderState(str(tmp_path / "state"))
+        # Each write there fails with ENOSPC (full(4)); it can be read for ever.
+        (tmp_path / "state").symlink_to("/dev/full")
+        folder = CachedFolder(str(tmp_path / "out"), bucket, "run", state, senders)
         folder.send(folder.scan())
         assert whole.texts(BUCKET) == {"run/a": b"1"}
         assert folder.list_unsent(folder.scan()) == {}
