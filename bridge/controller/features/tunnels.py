@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from overspan.adapters.abilities import Finding
@@ -95,6 +95,10 @@ class Tunnels:
                 why = error.line
             except OSError as error:
                 why = f"it cannot be started: {error.strerror or error}"
+            except Exception:
+                # The loop must go on: jobs that run know no other way.
+                log.exception("cluster %s: the tunnel for jobs", name, extra={"cluster": name})
+                why = "it was not opened; look into daemon.log"
             failures = 1 if opened else failures + 1
             if why != self._troubles[name]:
                 log.warning("cluster %s: the tunnel for jobs: %s", name, why, extra={"cluster": name})
@@ -111,7 +115,9 @@ class Tunnels:
         address = self._addresses[name]
         words = await remote_python(("-c", loader, "listen", address.rpartition(":")[2]), address)
         async with contextlib.AsyncExitStack() as undo:
-            out, back, owned = (undo.enter_context(_open_pipe()) for _ in range(3))
+            out, back, owned = pipes = (_TunnelPipe(), _TunnelPipe(), _TunnelPipe())
+            for pipe in pipes:
+                undo.callback(pipe.close)
             far = await asyncio.create_subprocess_exec(
                 *words, stdin=out.read, stdout=back.write, stderr=PIPE, start_new_session=True
             )
@@ -168,15 +174,6 @@ class _TunnelPipe:
             self._open = False
             os.close(self.read)
             os.close(self.write)
-
-
-@contextlib.contextmanager
-def _open_pipe() -> Iterator[_TunnelPipe]:
-    pipe = _TunnelPipe()
-    try:
-        yield pipe
-    finally:
-        pipe.close()
 
 
 async def _end(process: Process) -> None:

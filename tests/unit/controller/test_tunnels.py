@@ -161,6 +161,28 @@ def test_what_keeps_it_closed_is_told_until_it_opens() -> None:
     run(story)
 
 
+def test_a_fault_of_one_try_ends_no_tunnel(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Far):
+        async def remote_python(self, words: Sequence[str], address: str) -> Sequence[str]:
+            if not self.asked:
+                self.asked += 1
+                raise ZeroDivisionError
+            return await super().remote_python(words, address)
+
+    async def story() -> None:
+        port = find_port()
+        async with listen() as target:
+            found = join(Faulty(), port, target)
+            found.start()
+            try:
+                await await_word(found, "leads to this daemon")
+            finally:
+                await found.close()
+
+    run(story)
+    assert "ZeroDivisionError" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("far", "target", "shared", "told"),
     [
