@@ -183,6 +183,7 @@ def test_an_allocation_is_renewed_before_its_time_limit(pools: Lab) -> None:
 def test_an_allocation_lives_as_long_as_its_partition_allows(pools: Lab) -> None:
     """The file names no time, and the partition `short` ends jobs after ten minutes."""
     apply(pools, 1, "cluster: leo\nresources: {cpus: 1}\nslurm: {partition: short}")
+    pools.wait_until(lambda: list_ready(pools)[0]["ends_at"], 30, "the allocation's end to be known")
     (worker,) = list_ready(pools)
     assert 0 < worker["ends_at"] - time.time() < 600
     refused = pools.run("submit", "-p", "warm", "-", stdin=TIMED.format(time=900), check=False)
