@@ -60,9 +60,9 @@ check: setup ## format, lint, types, layers, Python 3.9 syntax
 		$(filter-out bridge/cli/jobs/top.py bridge/client/executor.py,$(shell find bridge/cli bridge/client bridge/listings -name '*.py'))
 
 soak: setup rigs ## 10,000 seeds of the simulation, and 100 kills on each kind of cluster (hours)
-	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \
+	SIMULATION_SEEDS=0:10000 OVERSPAN_KILLS=100 OVERSPAN_EXAMPLES=20 $(QUIET) $(BIN)/pytest -n 3 --timeout 20000 tests/simulation \
 		tests/system/faults/test_crashes.py tests/system/slurm/test_crashes.py tests/system/slurm/test_chaos.py \
-		tests/system/kubernetes/test_crashes.py
+		tests/system/kubernetes/test_crashes.py tests/unit/adapters tests/unit/controller tests/system/api
 
 bench: setup ## measure speed and memory; prints the table of docs/performance.md
 	$(QUIET) $(BIN)/python -m compileall -q bridge adapters tui src/overspan/__init__.py

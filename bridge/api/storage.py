@@ -19,6 +19,11 @@ from overspan.bridge.controller.submission.folder_uploads import FolderUpload
 from overspan.bridge.model.errors import OverspanError
 
 _NDJSON = "application/x-ndjson"
+_LINES: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {200: {"content": {_NDJSON: {}}}},
+}
+"""What a route says whose answer is a stream of lines."""
 _Path = Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")]
 _Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 
@@ -65,16 +70,18 @@ def build_storage_routes(controller: Controller) -> APIRouter:
     async def remove(body: UrlBody, by: Operator) -> Response:
         return answer(removed=await storage.remove(body.url, deep=body.deep))
 
-    @router.post("/storage/put", summary="Send a file or folder; its progress, a JSON object a line")
+    @router.post("/storage/put", summary="Send a file or folder; its progress, a JSON object a line", **_LINES)
     async def put(body: TransferBody, by: Operator) -> Response:
         return StreamingResponse(_tell(storage.put(body.path, body.url)), media_type=_NDJSON)
 
-    @router.post("/storage/upload", summary="Send what a job is to find in a bucket; progress, a JSON object a line")
+    @router.post(
+        "/storage/upload", summary="Send what a job is to find in a bucket; progress, a JSON object a line", **_LINES
+    )
     async def upload(body: UploadBody, by: Operator) -> Response:
         wanted = FolderUpload(body.store, body.bucket, body.sources, body.persistent)
         return StreamingResponse(_tell(storage.upload(wanted)), media_type=_NDJSON)
 
-    @router.post("/storage/get", summary="Fetch an object or folder; its progress, a JSON object a line")
+    @router.post("/storage/get", summary="Fetch an object or folder; its progress, a JSON object a line", **_LINES)
     async def get(body: TransferBody, by: Operator) -> Response:
         return StreamingResponse(_tell(storage.get(body.url, body.path)), media_type=_NDJSON)
 

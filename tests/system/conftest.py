@@ -189,12 +189,16 @@ class Span:
         if self.state.exists():
             self.end_jobs()
             self.look("shutdown", check=False)
-        mark = str(self.state)
-        for pid in _processes(mark):
+        self.wait_until(self._kill_what_is_ours, 10, "nothing to be left running")
+
+    def _kill_what_is_ours(self) -> bool:
+        """Kill supervisors and commands; whether nothing is left; what they have just started is seen next time."""
+        living = list(filter(_lives, _processes(str(self.state))))
+        for pid in living:
             if b"span-supervisor" in _read(f"/proc/{pid}/comm") or b"overspan" in _read(f"/proc/{pid}/cmdline"):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        self.wait_until(lambda: not any(map(_lives, _processes(mark))), 10, "nothing to be left running")
+        return not living
 
 
 def _read(path: str) -> bytes:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +14,13 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import count_examples
 
 from overspan.bridge.cli.invocation import Invocation
 from overspan.bridge.cli.program import COMMANDS, run_command
 from overspan.bridge.client.connection import HttpConnection
 from overspan.bridge.model.options.sbatch import BY_NAME
 
-SECONDS = float(os.environ.get("OVERSPAN_FUZZ_SECONDS", "5"))
 PATIENCE = 120
 """Seconds that a single answer may take on a busy machine."""
 KEYS = (
@@ -63,15 +62,9 @@ def _dump(document: Any) -> str:
 
 @dataclass
 class Door:
-    """Sends requests to a daemon for a bounded time."""
+    """Sends requests to a daemon."""
 
     span: Any
-    deadline: float
-
-    @property
-    def closed(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() > self.deadline
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; it has to be one that the daemon meant."""
@@ -92,7 +85,7 @@ class Door:
 def door(span: Any) -> Iterator[Door]:
     span.run("ping")
     pid = span.daemon
-    yield Door(span, time.monotonic() + SECONDS)
+    yield Door(span)
     assert span.daemon == pid
     records = [json.loads(line) for line in (span.state / "daemon.log").read_text().splitlines()]
     assert [record for record in records if "traceback" in record] == []
@@ -112,8 +105,6 @@ def body_of(kind: str, text: str, argv: list[str]) -> dict[str, Any]:
 
 
 def _check(door: Door, kind: str, text: str, argv: list[str]) -> None:
-    if door.closed:
-        return
     body = body_of(kind, text, argv)
     door.post("/v1/plan", body)
     done = door.post("/v1/jobs", body)
@@ -122,7 +113,7 @@ def _check(door: Door, kind: str, text: str, argv: list[str]) -> None:
 
 
 def test_made_up_job_files(door: Door) -> None:
-    @bounded(1500)
+    @bounded(count_examples(300))
     @given(text=job_files)
     def check(text: str) -> None:
         _check(door, "job_file", text, [])
@@ -131,7 +122,7 @@ def test_made_up_job_files(door: Door) -> None:
 
 
 def test_made_up_scripts(door: Door) -> None:
-    @bounded(1500)
+    @bounded(count_examples(300))
     @given(text=scripts, argv=st.lists(options.filter(lambda text: not text.startswith("--wrap")), max_size=3))
     def check(text: str, argv: list[str]) -> None:
         _check(door, "script", text, argv)
@@ -183,10 +174,10 @@ def test_made_up_command_lines(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
     # An internal error is raised then instead of being told.
     environment = {**span.environment, "SPAN_DEBUG": "1", "EDITOR": "true", "VISUAL": "true"}
 
-    @bounded(4000)
+    @bounded(count_examples(600))
     @given(verb=st.sampled_from(sorted(QUIET)) | st.text(max_size=5), typed=words)
     def check(verb: str, typed: list[str]) -> None:
-        if door.closed or patient(verb, typed) or verb in LAST:
+        if patient(verb, typed) or verb in LAST:
             return
         extra = ("--hold",) if verb in ("sbatch", "submit") else PATIENT.get(verb, ())
         code, told = run(Invocation(verb, (*extra, *typed), environment))

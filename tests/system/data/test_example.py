@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -21,16 +20,15 @@ def test_checkpoints_go_to_a_bucket_and_are_measured_there(lab: Span, store: Tes
         names = [f"fit-line/step_{step}/{name}" for step in STEPS for name in ("DONE", "weights.json")]
         assert sorted(store.texts("runs")) == sorted(names)
 
-        def scores() -> list[float]:
-            (watch,) = json.loads(lab.look("evals", str(job), "--json"))["watches"]
-            found = [each["score"] for each in sorted(watch["evaluations"], key=lambda each: int(each["step"]))]
+        def scores(job: int) -> list[float]:
+            evaluations = sorted(lab.list_evaluations(job), key=lambda each: int(each["step"]))
+            found = [each["score"] for each in evaluations]
             return found if len(found) == len(STEPS) and None not in found else []
 
-        found = lab.wait_until(scores, 90, "the scores of all checkpoints")
+        found = lab.wait_until(lambda: scores(job), 90, "the scores of all checkpoints")
         assert found == sorted(found, reverse=True) and found[-1] < 0.1 < found[0]
         # A second one goes on where the first has ended, whatever node it is on.
         again = int(lab.run("submit", "train.yaml", "--parsable", cwd=folder).stdout)
         lab.until(again, "COMPLETED", timeout=60)
         assert "begins at step 800" in lab.log(again)
-        # Its evaluations too.
-        lab.wait_until(lambda: not lab.look("squeue", "-h"), 90, "the queue to be empty")
+        lab.wait_until(lambda: scores(again), 90, "its scores")

@@ -180,7 +180,7 @@ class _Strange(http.server.BaseHTTPRequestHandler):
 def test_another_owner_s_bucket_is_told(lab: Span, folder: Path, seen: bool, words: str) -> None:
     handler = type("Handler", (_Strange,), {"seen": seen})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         entry = {"endpoint": f"http://127.0.0.1:{server.server_port}"}
         lab.config.write_text(LOCAL + yaml.safe_dump({"stores": {"s3": entry}}))
         done = submit(lab, mount("taken") + "run: 'true'\n", check=False)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import count_examples
 
 from overspan.adapters.local.booking import (
     BookedMember,
@@ -121,6 +122,7 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=count_examples(40), deadline=None)
 
 
 @given(jobs)

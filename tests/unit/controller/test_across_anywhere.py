@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import count_examples
 from tests.unit.controller.decisions import SPECS, Story
 from tests.unit.controller.fake_pods import RacingPods, World
 
@@ -99,7 +100,7 @@ class AcrossStory(Story):
                     assert found.job.spec_of(key.task).cluster == name, f"{key} is on {name}"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count_examples(40), deadline=None)
 @given(GROUPS, st.integers(0, 2**32))
 def test_a_group_across_lives_through_anything(spec: JobSpec, seed: int) -> None:
     AcrossStory(spec, seed).run()
@@ -136,7 +137,7 @@ PART_LOST = JobSpec(
 """With the seed below: somebody takes the part of one cluster away while the other's is being ended."""
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=count_examples(20), deadline=None)
 @given(GROUPS, st.integers(0, 2**32))
 @example(PART_LOST, 1144266)
 def test_a_cancel_ends_both_sides(spec: JobSpec, seed: int) -> None:

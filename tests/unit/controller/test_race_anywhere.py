@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import count_examples
 from tests.unit.controller.decisions import SOON, SPECS, Story
 from tests.unit.controller.fake_pods import RacingPods, World
 
@@ -55,13 +56,13 @@ class RaceStory(Story):
             assert not job.bids or (job.granted_at is None and not job.over)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_examples(50), deadline=None)
 @given(SPECS, st.integers(0, 2**32))
 def test_a_race_lives_through_anything(spec: JobSpec, seed: int) -> None:
     RaceStory(spec, seed).run()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(20), deadline=None)
 @given(SPECS, st.integers(0, 2**32))
 def test_a_cancel_ends_a_race_on_clusters_that_start_nothing_more(spec: JobSpec, seed: int) -> None:
     RaceStory(spec, seed, cancelled=True).run()

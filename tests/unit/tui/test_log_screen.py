@@ -136,7 +136,7 @@ def test_a_log_of_a_gigabyte_opens_at_its_end_and_memory_stays_flat() -> None:
         assert file.asked <= 2 * PART
         tracemalloc.start()
         try:
-            for percent in range(0, 100, 4):
+            for percent in range(0, 100, 16):
                 screen._go_to_percent(percent)
                 await settle(pilot, lambda: not screen.session._asking)
                 first = screen.view.first_row

@@ -18,6 +18,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import count_examples
 
 from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order, Report, SomeUnanswered
@@ -363,6 +364,6 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) 
     kind: Any = type("Machine", (Histories,), {"folder": tmp_path, "live": live})
     machine = kind.TestCase
     machine.settings = settings(
-        max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]
+        max_examples=count_examples(40), stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]
     )
     machine().runTest()

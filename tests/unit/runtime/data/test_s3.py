@@ -210,7 +210,7 @@ def answer() -> Iterator[Answer]:
                 """Nothing."""
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         address = f"http://127.0.0.1:{server.server_port}"
         return StoreAccess("s3", address, access_key="AKIA", secret_key="hidden")
