@@ -54,6 +54,31 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
             units = plan_units(next(iter(self.registered_collections.values())))
             self._unit_of = {nodeid: name for name, tests in units.items() for nodeid in tests}
         super().schedule()
+        if not self.workqueue:
+            # A worker keeps its last test until it knows that none comes after it.
+            for node in self.nodes:
+                if not node.shutting_down:
+                    node.shutdown()
+
+    def remove_node(self, node: Any) -> str | None:
+        """Hand out again what a dead worker has not played; gives the test that it died in, which is over.
+
+        xdist's own queues also the units that are done: whoever gets one is sent nothing, and so never asks again.
+        """
+        left: dict[str, dict[str, bool]] = {}
+        died_in = None
+        for name, unit in self.assigned_work.pop(node).items():
+            for nodeid, is_done in unit.items():
+                if is_done:
+                    continue
+                if died_in is None:
+                    died_in = nodeid
+                else:
+                    left.setdefault(name, {})[nodeid] = False
+        self.workqueue.update(left)
+        for other in self.nodes:
+            self._reschedule(other)
+        return died_in
 
     def _split_scope(self, nodeid: str) -> str:
         return self._unit_of[nodeid]

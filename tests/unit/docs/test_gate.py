@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
-from tests.schedule import RIG_SECONDS, plan_units
+from tests.schedule import RIG_SECONDS, LongestFirst, plan_units
 from tests.tiers import PARTS, Tiers, choose_part, group_by_file, read_tiers, weigh
 from tests.unit.docs.pages import ROOT, list_tests
 
@@ -69,3 +70,36 @@ def test_no_test_imports_a_test_module() -> None:
     files = (ROOT / "tests").rglob("*.py")
     found = [f"{file.relative_to(ROOT)}: {line}" for file in files for line in taken.findall(file.read_text())]
     assert found == [], "what tests share has a module of its own"
+
+
+class Worker:
+    """What the scheduler sees of a process that plays tests."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.shutting_down = False
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_what_a_worker_that_dies_has_not_played_is_played_by_the_one_in_its_place() -> None:
+    tests = [f"tests/near/test_{name}.py::test_{number}" for name in "ab" for number in range(4)]
+    option = SimpleNamespace(tx=["popen"], numprocesses=1, px=[])
+    config = SimpleNamespace(option=option, getvalue=lambda name: getattr(option, name))
+    scheduler, first, second = LongestFirst(config), Worker(), Worker()
+    scheduler.add_node(first)
+    scheduler.add_node_collection(first, tests)
+    scheduler.schedule()
+    for place in range(5):
+        scheduler.mark_test_complete(first, first.sent[place])
+    died_in, *left = (tests[index] for index in first.sent[5:])
+    assert scheduler.remove_node(first) == died_in
+    scheduler.add_node(second)
+    scheduler.add_node_collection(second, tests)
+    scheduler.schedule()
+    assert [tests[index] for index in second.sent] == left
+    assert second.shutting_down
