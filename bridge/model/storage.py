@@ -8,8 +8,8 @@ from enum import Enum
 from overspan.bridge.model.records import NamedTuple, dataclass
 
 DEFAULT_FLUSH_TIMEOUT = 30 * 60
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+# Compiled where it is needed: this module is in each start beside the work.
+_BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]"
 SCHEMES = ("s3", "gs", "r2", "cos", "oci", "nebius")
 """Schemes of URLs that name an object store; each is also the name of the entry of `stores` that it means."""
 
@@ -127,12 +127,13 @@ def parse_mounted_url(text: str) -> ObjectUrl:
 
 def parse_object_url(text: str) -> ObjectUrl:
     """Read SCHEME://BUCKET/PREFIX. Raises ValueError with what is wanted."""
-    found = _URL.fullmatch(text)
-    if found is None or found[1].lower() not in SCHEMES:
+    if not is_object_url(text):
         raise ValueError(f"{text!r} is no URL of an object store; write one such as s3://BUCKET/FOLDER")
-    scheme, bucket, key = found[1].lower(), found[2], found[3].strip("/")
-    if not _BUCKET.fullmatch(bucket):
+    scheme, _, place = text.partition("://")
+    bucket, _, path = place.partition("/")
+    key = path.strip("/")
+    if not re.fullmatch(_BUCKET, bucket):
         raise ValueError(f"{bucket!r} is no name of a bucket; write one such as s3://BUCKET/FOLDER")
     if any(part in ("", ".", "..") for part in key.split("/")) and key:
         raise ValueError(f"{text!r} has an empty part, `.` or `..` in its path")
-    return ObjectUrl(scheme, bucket, key)
+    return ObjectUrl(scheme.lower(), bucket, key)

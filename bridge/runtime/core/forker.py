@@ -10,30 +10,27 @@ shim's child reads. The forker takes the claim, forks, and answers with the shim
 
 from __future__ import annotations
 
-import array
 import errno
 import gc
 import marshal
 import os
 import select
 import signal
-import socket
-import sys
 from typing import NoReturn, Optional
 
 from overspan.bridge.model.records import prepare
-from overspan.bridge.runtime.core import gated_child, kernel, node_records
+from overspan.bridge.runtime.core import gated_child, kernel, node_records, sockets
 from overspan.bridge.runtime.core.gated_child import StartGate
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, NodeLaunch, detach, hold, run_shim, spawn
 from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.core.sockets import Socket
 
 ANSWER_SECONDS = 20.0
 """Silence after which a forker counts as stopped, as by SIGSTOP, and is killed."""
 _REAP_MILLISECONDS = 1000
 # The longest path that open(2) takes, and one descriptor.
 _REQUEST_SIZE = 4096
-_ANCILLARY_SIZE = socket.CMSG_SPACE(array.array("i").itemsize)
 _ANSWER_SIZE = 4
 
 
@@ -41,8 +38,7 @@ class Forker:
     """The supervisor's end: `spawn` as in the module shim, except that another process forks."""
 
     def __init__(self) -> None:
-        # Packets: a request is taken whole or not at all.
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = sockets.create_pair()
         self.pid = os.fork()
         if self.pid == 0:
             _run(theirs)
@@ -70,7 +66,7 @@ class Forker:
         except OSError:
             return None
         try:
-            socket.send_fds(self._socket, [node_records.name_claim(launch.directory, launch.key)], [body])
+            sockets.send_descriptor(self._socket, node_records.name_claim(launch.directory, launch.key), body)
             if not _is_ready(self._socket):
                 # It was stopped. Killed, it has started the node or never will: the claim tells.
                 os.kill(self.pid, signal.SIGKILL)
@@ -82,14 +78,14 @@ class Forker:
         return int.from_bytes(answer, "big", signed=True) if answer else None
 
 
-def _is_ready(answers: socket.socket) -> bool:
+def _is_ready(answers: Socket) -> bool:
     """Whether there is an answer, or the end of answers, in time."""
     poller = select.poll()
     poller.register(answers, select.POLLIN)
     return bool(poller.poll(ANSWER_SECONDS * 1000))
 
 
-def _run(requests: socket.socket) -> NoReturn:
+def _run(requests: Socket) -> NoReturn:
     status = 1
     try:
         kernel.reset_signals()
@@ -106,7 +102,7 @@ def _run(requests: socket.socket) -> NoReturn:
         os._exit(status)
 
 
-def _serve(requests: socket.socket) -> None:
+def _serve(requests: Socket) -> None:
     """Answer requests until end of file. Pages that are touched here are copied in each shim, so do little."""
     poller = select.poll()
     poller.register(requests, select.POLLIN)
@@ -119,10 +115,9 @@ def _serve(requests: socket.socket) -> None:
             living -= 1
         if not ready:
             continue
-        path, ancillary, _, _ = requests.recvmsg(_REQUEST_SIZE, _ANCILLARY_SIZE)
+        path, body = sockets.receive_descriptor(requests, _REQUEST_SIZE)
         if not path:
             return
-        body = int.from_bytes(ancillary[0][2], sys.byteorder)
         pid = _fork_shim(number, path, body)
         living += pid > 0
         os.close(body)

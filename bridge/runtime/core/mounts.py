@@ -26,7 +26,7 @@ from overspan.bridge.model.spec import TaskSpec
 FOLDER = "mounts"
 TICKETS = "tickets"
 _LOOK = 0.2
-_STORAGE = re.compile(r"/data/[0-9]+/[0-9a-f]{16}/files$")
+_STORAGE = r"/data/[0-9]+/[0-9a-f]{16}/files$"
 
 
 class LinkRecords(NamedTuple):
@@ -114,7 +114,7 @@ def await_links(links: Mapping[str, str], seconds: float) -> None:
 def _remove_dangling(target: str) -> None:
     """Remove a link to the data of a launch that was cut off, and is gone."""
     with suppress(OSError):
-        if _STORAGE.search(os.readlink(target)) and not os.path.exists(target):
+        if re.search(_STORAGE, os.readlink(target)) and not os.path.exists(target):
             os.unlink(target)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from typing import Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Ready, ReadyKind
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.sockets import TimedOut, connect
 from overspan.bridge.runtime.core.task_scripts import find_shell
 
 TRY_SECONDS = 5
@@ -224,7 +224,7 @@ def _try_well(target: ProbeTarget) -> str:
     """What is wrong, as a text; empty when the task is ready."""
     try:
         return _try(target)
-    except socket.timeout:
+    except TimedOut:
         return "timed out"
     except OSError as error:
         return (error.strerror or str(error) or type(error).__name__).lower()
@@ -241,12 +241,13 @@ def _try(target: ProbeTarget) -> str:
         os.chdir(target.cwd)
         os.execve(find_shell(), [find_shell(), "-c", what], target.environment)
     port, _, path = what.partition("/")
-    with socket.create_connection((target.address or "127.0.0.1", int(port)), timeout=TRY_SECONDS) as connection:
-        if kind is ReadyKind.TCP:
-            return ""
-        request = f"GET /{path} HTTP/1.0\r\nHost: {target.address}\r\nConnection: close\r\n\r\n"
-        connection.sendall(request.encode())
-        answer = connection.recv(64).split()
-        if len(answer) < 2 or not answer[0].startswith(b"HTTP/") or not answer[1].isdigit():
-            return "no HTTP answer"
-        return "" if answer[1].startswith((b"2", b"3")) else f"HTTP status {answer[1].decode()}"
+    # It is closed by the end of this process.
+    connection = connect(target.address or "127.0.0.1", int(port), TRY_SECONDS)
+    if kind is ReadyKind.TCP:
+        return ""
+    request = f"GET /{path} HTTP/1.0\r\nHost: {target.address}\r\nConnection: close\r\n\r\n"
+    connection.sendall(request.encode())
+    answer = connection.recv(64).split()
+    if len(answer) < 2 or not answer[0].startswith(b"HTTP/") or not answer[1].isdigit():
+        return "no HTTP answer"
+    return "" if answer[1].startswith((b"2", b"3")) else f"HTTP status {answer[1].decode()}"
