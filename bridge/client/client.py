@@ -249,7 +249,7 @@ class Client(DaemonTransport):
 
         asked = {"task": key.task, "node": key.node, "attempt": key.attempt, "stream": key.stream}
         query = make_query({**asked, "offset": offset, "limit": limit})
-        answer = self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs{query}")
+        answer = self._request("GET", f"/v1/jobs/{quote_part(key.job or ref)}/logs{query}")
         data = answer.read()
         headers = answer.headers
         return LogPart(
@@ -269,7 +269,7 @@ class Client(DaemonTransport):
         query = make_query({**asked, **wanted._asdict(), "invert": int(wanted.invert)})
         # Each character is a byte of the log: nothing is to be cleaned before it is one again.
         return log_finds_from_document(
-            self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/logs/search{query}"))
+            self._read(self._request("GET", f"/v1/jobs/{quote_part(key.job or ref)}/logs/search{query}"))
         )
 
     def logs(self, ref: str, wanted: LogSelection | None = None) -> Iterator[tuple[Stream, bytes]]:

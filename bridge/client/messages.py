@@ -99,6 +99,11 @@ class Cancelled(NamedTuple):
     note: str = ""
 
 
+def name_member(job: str, task: str, node: Optional[int]) -> str:
+    """Whose log it is, as people read it: `trainer-0`, or the element `42_1` of an array."""
+    return job if "_" in job else f"{task}-{node or 0}"
+
+
 class StreamKey(NamedTuple):
     """Which log of a job: None and empty mean the only one or the newest; `stream` is output or error."""
 
@@ -110,7 +115,10 @@ class StreamKey(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A log that exists: where it is and its size in bytes; `job` is the element it is of where an array is read.
+    """A log that exists: where it is and its size in bytes.
+
+    `job` is the job that it is asked of, where that is another one: an element of the array that is read, or a further
+    member of an elastic task of the group.
 
     `marks` are (time, size) pairs: it had at least so many bytes then. None where nobody noted that, or was asked.
     `trouble` is why it cannot be read now; empty where it can.

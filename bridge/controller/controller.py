@@ -167,7 +167,7 @@ class Controller:
         self.allocations = Allocations(self.recorder, self.clusters)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
-        self.logs = Logs(self.directory, self.clusters, parts.clock)
+        self.logs = Logs(self.directory, self.clusters, parts.clock, self.joined_jobs.list_joined)
         self.checkpoints = Evaluations(self.recorder, self.clusters, self.submitter, self.logs)
         self.reach = ReachTrials(self.clusters, self.known_reach, self.directory, self.logs)
         self.automatic_trials = AutomaticTrials(self.submitter, self.reach, self.orders)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.bridge.client.log_reading import choose_streams
-from overspan.bridge.client.messages import LogSelection, Stream, StreamKey
+from overspan.bridge.client.messages import LogSelection, Stream, StreamKey, name_member
 
 MOST = 64
 """Logs that are merged: those with the newest output."""
@@ -14,7 +14,7 @@ KINDS = ("", "output", "error")
 
 
 class Member(NamedTuple):
-    """One node of a task, or an element of an array."""
+    """One node of a task, a further member of an elastic one, or an element of an array."""
 
     job: str
     task: str
@@ -23,7 +23,7 @@ class Member(NamedTuple):
     @property
     def name(self) -> str:
         """As `span logs` puts it before each line."""
-        return self.job or f"{self.task}-{self.node}"
+        return name_member(self.job, self.task, self.node)
 
 
 class Choice(NamedTuple):
@@ -46,6 +46,11 @@ class Choice(NamedTuple):
 def member_of(stream: Stream | StreamKey) -> Member:
     """Whose log it is."""
     return Member(stream.job, stream.task, stream.node or 0)
+
+
+def name_source(stream: Stream | StreamKey) -> str:
+    """The task, or the element of an array, whose lines have one colour."""
+    return stream.job if "_" in stream.job else stream.task
 
 
 def list_members(streams: Sequence[Stream]) -> list[Member]:

@@ -26,6 +26,7 @@ from overspan.tui.logs.choice import (
     describe_choice,
     list_members,
     member_of,
+    name_source,
 )
 from overspan.tui.logs.document import LogRow
 from overspan.tui.logs.layout import ViewOptions, count_name_cells
@@ -154,7 +155,7 @@ class LogScreen(LineScreen):
         logs = {(member_of(one), one.stream) for one in (document.streams if document is not None else ())}
         names = count_name_cells([member for member, _ in logs]) if len(logs) > 1 else 0
         # Of all logs, not of those that are shown: a task keeps its colour.
-        self.view.set_groups(stream.job or stream.task for stream in self.session.streams)
+        self.view.set_groups(name_source(stream) for stream in self.session.streams)
         if names != self.view.options.names:
             self.view.set_options(self.view.options._replace(names=names))
 

@@ -22,6 +22,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
+from overspan.tui.logs.choice import name_source
 from overspan.tui.logs.deadline import TooSlow, deadline
 from overspan.tui.logs.document import LogRow
 from overspan.tui.logs.layout import (
@@ -342,7 +343,7 @@ class LogView(Widget, can_focus=True):
             yield Segment(f"{number:>{NUMBER_WIDTH - 1}} ", style)
         if options.names:
             name = name_of(row)
-            colour = self._style(_NAMES[self._groups.get(row.key.job or row.key.task, 0) % len(_NAMES)])
+            colour = self._style(_NAMES[self._groups.get(name_source(row.key), 0) % len(_NAMES)])
             yield Segment(f"{name if first else '':<{options.names}} ", colour)
             if row.key.stream == "error":
                 yield Segment("! ", self._style("error"))

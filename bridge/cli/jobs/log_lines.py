@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from overspan.bridge.cli.output import paint
 from overspan.bridge.client import Stream
+from overspan.bridge.client.messages import name_member
 from overspan.bridge.model.durations import format_timestamp
 
 _PALETTE = ("cyan", "green", "magenta", "yellow", "blue")
@@ -15,7 +16,7 @@ _PALETTE = ("cyan", "green", "magenta", "yellow", "blue")
 
 def prefix(stream: Stream) -> str:
     """The member that a line is from: `trainer-0`, or the element `42_1` of an array."""
-    return stream.job or f"{stream.task}-{stream.node}"
+    return name_member(stream.job, stream.task, stream.node)
 
 
 _ENDS = re.compile(rb"\r\n|\n|\r(?!\Z)")

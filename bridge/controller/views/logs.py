@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overspan.adapters.contract import Adapter, LogPart, LogRequest
@@ -16,12 +16,15 @@ from overspan.bridge.controller.views.log_search import LogMatches, LogPattern, 
 from overspan.bridge.lifecycle.stages import find_ended
 from overspan.bridge.model.allocations import runs_daemon
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError
-from overspan.bridge.model.job import Attempt, NodeRun, Task
+from overspan.bridge.model.job import Attempt, Job, NodeRun, Task
 
 MAX_STREAMS = 2000
 """Streams that one listing names at most."""
 LIST_SECONDS = 20.0
 """How long streams are asked for once one did not answer."""
+
+ListJoined = Callable[[JobEntry], Awaitable[list[int]]]
+"""Gives the ids of the jobs that have joined a group, ended ones too."""
 
 SEARCHES = 2
 """Searches at the same time: each keeps a processor busy."""
@@ -47,13 +50,35 @@ class LogAnswer:
     over: bool
 
 
+@dataclass
+class _Streams:
+    """Streams that were found until a time (monotonic), whether one can be read, and why one cannot."""
+
+    until: float
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    readable: bool = False
+    trouble: OverspanError | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more are looked for."""
+        return len(self.rows) >= MAX_STREAMS or (self.trouble is not None and time.monotonic() > self.until)
+
+
 class Logs:
     """Reads logs through the adapter of the job's cluster."""
 
-    def __init__(self, directory: Directory, clusters: Clusters, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        clusters: Clusters,
+        clock: Callable[[], float],
+        list_joined: ListJoined,
+    ) -> None:
         self.clock = clock
         self.directory = directory
         self.clusters = clusters
+        self.list_joined = list_joined
         self._searches = asyncio.Semaphore(SEARCHES)
 
     async def read(self, ref: str, query: LogQuery) -> LogAnswer:
@@ -66,7 +91,7 @@ class Logs:
         request = LogRequest(
             handle=handle,
             task=task.name,
-            node=query.node,
+            node=_find_node(target.entry.job, query.node),
             attempt=query.attempt,
             stream=query.stream,
             offset=max(0, query.offset),
@@ -91,41 +116,58 @@ class Logs:
     async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
         """Every stream that can be read, by task, attempt and node. Raises why where none can.
 
+        Those of a group's further members are there too: whoever reads one asks for it by its `job`.
         With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now. A node whose
         logs cannot be read has a row with the `trouble`.
         """
         target = await self.directory.find(ref)
+        found = _Streams(time.monotonic() + LIST_SECONDS)
+        await self._add_streams(found, target, times)
+        for member in await self._find_members(target):
+            if not found.is_full:
+                await self._add_streams(found, member, times, str(member.entry.job.id))
+        if found.trouble is not None and not found.readable:
+            raise found.trouble
+        return found.rows
+
+    async def _find_members(self, group: JobTarget) -> tuple[JobTarget, ...]:
+        """The jobs of the further members of a group's elastic tasks, or of the one that is meant; ended ones too."""
+        tasks = [task for task in group.entry.job.spec.tasks if group.task in ("", task.name)]
+        if not any(task.elastic is not None for task in tasks):
+            return ()
+        names = {task.name for task in tasks}
+        joined = [await self.directory.find(str(number)) for number in await self.list_joined(group.entry)]
+        found = [(each, each.entry.job.spec.member) for each in joined]
+        return tuple(each for each, member in found if member is not None and member.task in names)
+
+    async def _add_streams(self, found: _Streams, target: JobTarget, times: bool, job: str = "") -> None:
+        """Add the streams of a job; `job` is asked for those of a group's further member."""
         if not target.entry.handle:
-            return []
-        rows: list[dict[str, Any]] = []
-        trouble, readable, until = None, False, time.monotonic() + LIST_SECONDS
+            return
         for task, attempt, node in _runs(target):
             number = attempt.number
             output = ""
             adapter, handle = self._place(target.entry, task.name)
             for stream in ("output", "error"):
                 request = LogRequest(handle, task.name, node.index, number, stream, limit=1, times=times)
-                row: dict[str, Any] = {"task": task.name, "node": node.index, "attempt": number, "stream": stream}
+                row = _describe(target.entry.job, request, job)
                 try:
                     part = await adapter.logs(request)
                 except NotFound:
                     continue
                 except OverspanError as error:
                     # A node that does not answer hides no other's output.
-                    trouble = error
-                    rows.append({**row, "path": "", "size": 0, "over": False, "trouble": error.message})
+                    found.trouble = error
+                    found.rows.append({**row, "path": "", "size": 0, "over": False, "trouble": error.message})
                     break
                 if stream == "error" and part.path and part.path == output:
                     continue
-                output, readable = part.path, True
+                output, found.readable = part.path, True
                 over = is_over(target.entry, task, number)
                 row |= {"path": part.path, "size": part.size, "over": over}
-                rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
-            if len(rows) >= MAX_STREAMS or (trouble is not None and time.monotonic() > until):
+                found.rows.append({**row, "marks": _date(part, node, self.clock())} if times else row)
+            if found.is_full:
                 break
-        if trouble is not None and not readable:
-            raise trouble
-        return rows
 
     def _place(self, entry: JobEntry, task: str) -> tuple[Adapter, str]:
         """The adapter that reads a task's logs, and the handle of the launch that has them."""
@@ -134,6 +176,20 @@ class Logs:
         if not handle:
             raise NotFound(f"job {entry.job.id} has not started, so it has no output", remedy="wait until it runs")
         return self.clusters.get(cluster).adapter, handle
+
+
+def _describe(job: Job, request: LogRequest, asked: str) -> dict[str, Any]:
+    """The row of a stream, without what is in it. Whoever reads it asks the job `asked`, where there is one."""
+    member = job.spec.member
+    node = member.index if asked and member is not None else request.node
+    row = {"task": request.task, "node": node, "attempt": request.attempt, "stream": request.stream}
+    return {**row, "job": asked} if asked else row
+
+
+def _find_node(job: Job, node: int) -> int:
+    """The node of a job that is meant: the only one of a further member has the member's number in the group."""
+    member = job.spec.member
+    return 0 if member is not None and node == member.index else node
 
 
 def _date(part: LogPart, node: NodeRun, now: float) -> list[tuple[float, int]] | None:

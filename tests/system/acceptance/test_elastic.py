@@ -50,6 +50,11 @@ def list_members(span: Span, group: int) -> dict[str, dict[str, Any]]:
     return {job["name"]: job for job in jobs if job["ended_at"] is None}
 
 
+def list_printed(span: Span, group: int) -> list[str]:
+    """Whose lines `span logs` of a group has, sorted."""
+    return sorted(line.split()[0] for line in span.log(group).splitlines() if "index" in line)
+
+
 def await_members(span: Span, group: int, *names: str, timeout: float = 20) -> dict[str, dict[str, Any]]:
     """Wait until just these further members run."""
 
@@ -87,6 +92,8 @@ def test_members_come_and_go_while_the_trainer_runs(span: Span, tmp_path: Path) 
     before = await_members(span, group, "rollout-1", "rollout-2")
     first = await_known(span, tmp_path, "rollout-0.rl", "rollout-1.rl", "rollout-2.rl")
     assert span.log(before["rollout-2"]["id"]).startswith("index 2 of rl at rollout-2.rl for trainer-0.rl")
+    assert list_printed(span, group) == ["rollout-0", "rollout-1", "rollout-2"]
+    assert span.log(group, "rollout", "--node", "2").startswith("index 2 of rl")
     assert (tmp_path / "2.peers").read_text().split()[1::3] == ["trainer-0.rl", "rollout-0.rl"]
 
     span.run("scale", str(group), "rollout=2")
@@ -111,6 +118,8 @@ def test_members_come_and_go_while_the_trainer_runs(span: Span, tmp_path: Path) 
         assert ended["reason"] == "PrimariesDone"
     assert json.loads((tmp_path / "1.left").read_text())["kind"] == "primaries_done"
     assert len((tmp_path / "trainer").read_text().split()) == 1
+    # What was written is read after the end too, of each that was there.
+    assert list_printed(span, group) == ["rollout-0", "rollout-1", "rollout-1", "rollout-2", "rollout-2"]
 
 
 def test_a_killed_daemon_neither_doubles_nor_loses_members(span: Span, tmp_path: Path) -> None:

@@ -221,9 +221,10 @@ class FakeSource:
         """Add to a log of a job; `at` is when, where that is known. A LogFile takes the log's place."""
         stream = Stream(**{"task": task, "node": 0, "attempt": 0, "stream": "output", **more})
         key = key_of(stream)
-        old = self.files.get((ref, key))
+        place = (key.job or ref, key)
+        old = self.files.get(place)
         file = data if isinstance(data, LogFile) else LogFile((old.data if old is not None else b"") + data)
-        self.files[ref, key] = file
+        self.files[place] = file
         known = self.streams_of.setdefault(ref, {}).get(key, stream)
         marks = known.marks if at is None else (*(known.marks or ()), (at, file.size))
         self.streams_of[ref][key] = known._replace(size=file.size, marks=marks)

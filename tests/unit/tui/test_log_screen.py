@@ -181,6 +181,20 @@ def test_logs_of_a_group_are_merged_by_time_with_names() -> None:
     read_log(source, story)
 
 
+def test_a_further_member_of_an_elastic_task_is_one_of_its_group() -> None:
+    source = FakeSource([job(1)])
+    source.write("1", b"a1\n", "trainer", at=NOW)
+    source.write("1", b"b1\n", "rollout", at=NOW + 1)
+    source.write("1", b"c1\n", "rollout", at=NOW + 2, node=2, job="7")
+
+    async def story(screen: LogScreen, pilot: Pilot[int]) -> None:
+        await settle(pilot, lambda: shown(screen) == ["trainer-0 │ a1", "rollout-0 │ b1", "rollout-2 │ c1"])
+        await pilot.press("left_square_bracket")
+        await settle(pilot, lambda: shown(screen) == ["c1"] and "rollout-2" in said(screen, "#lines-head"))
+
+    read_log(source, story)
+
+
 def test_earlier_attempts_are_read_and_a_new_one_is_followed() -> None:
     source = FakeSource([job(1)])
     source.write("1", b"first try\n", at=NOW)
