@@ -21,6 +21,7 @@ BUILT_IN: Mapping[str, str] = {
     "kubernetes": "overspan.adapters.kubernetes:open_cluster",
 }
 """Adapters that need no entry point, so that a source tree works as it is."""
+_WITHOUT_VOLUMES = (LOCAL, "slurm")
 
 
 def find_opener(kind: str) -> Opener:
@@ -60,6 +61,11 @@ def check_kind(kind: str) -> None:
 def installed_kinds() -> set[str]:
     """The kinds that an adapter is installed for."""
     return {*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}
+
+
+def has_volumes(kind: str) -> bool:
+    """Whether shared folders of clusters of a kind may be volumes; an adapter of an entry point says so itself."""
+    return kind not in _WITHOUT_VOLUMES
 
 
 def is_this_machine(kind: str) -> bool:

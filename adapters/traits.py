@@ -71,7 +71,9 @@ class Traits:
     requeued_by: str = ""
     """The `by` of a `Requeue` that the cluster itself made: the same native job is the next launch. Empty: never."""
     own_queue: bool = False
-    """The cluster's own queue orders the waiting jobs, by priorities that are not Overspan's."""
+    """The cluster's own queue orders the waiting jobs, by priorities that are not Overspan's; many people ask it."""
+    captures_logs: bool = False
+    """The daemon keeps what it has seen of logs that the cluster itself forgets."""
     mount_modes: frozenset[MountMode] = frozenset()
     """How folders of object stores can be seen there; a job with another mode is refused."""
     find_mount_obstacle: Callable[[JobSpec], str] = _mount_all

@@ -129,6 +129,7 @@ class KubernetesCluster:
         """Those of this daemon, as seen in its calls."""
         self.traits = Traits(
             decider=Decider.DAEMON,
+            captures_logs=True,
             warns_of_preemption=True,
             failover_timeout=self.failover_timeout,
             default_partition=self.default_partition,

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from overspan.adapters.installed import check_kind
+from overspan.adapters.installed import check_kind, has_volumes
 from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
 from overspan.bridge.config.command_wrappers import ensure_wrappers
 from overspan.bridge.config.paths import (
@@ -31,7 +31,7 @@ from overspan.bridge.config.paths import (
     make_folders,
     make_shared_folders,
 )
-from overspan.bridge.config.settings import Settings, load_settings
+from overspan.bridge.config.settings import Kinds, Settings, load_settings
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
 from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
 
@@ -105,7 +105,7 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
 
 def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
-    settings = load_settings(paths.config, paths.site_config, check_kind)
+    settings = load_settings(paths.config, paths.site_config, Kinds(check_kind, has_volumes))
     lease_path = os.path.join(paths.state, "daemon.lease")
     before = read_lease(lease_path)
     lease = take_lease(lease_path, identify(paths.socket), time.time())

@@ -6,7 +6,7 @@ The user's file stands above the site's, except for keys that the site marks `fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -36,8 +36,6 @@ Mebibytes = Annotated[int, BeforeValidator(_read_memory)]
 """Memory, written in GB or with a unit."""
 
 _CLUSTERS = "clusters"
-_WITH_VOLUMES = "kubernetes"
-"""The kind of cluster whose work sees a folder where a volume is mounted."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,199}$"
 
 
@@ -157,11 +155,18 @@ class _SiteFile(Settings):
     final: tuple[Annotated[str, Field(max_length=400)], ...] = Field(default=(), max_length=1000)
 
 
-def load_settings(user_file: str, site_file: str, check_kind: Callable[[str], object] | None = None) -> Settings:
-    """Read both files; one that does not exist says nothing. Raises InvalidRequest with file, line and column.
+class Kinds(NamedTuple):
+    """What is asked of the kinds of clusters: `check` raises InvalidRequest for one that cannot be used."""
 
-    `check_kind` raises InvalidRequest for a kind of cluster that cannot be used.
-    """
+    check: Callable[[str], None]
+    has_volumes: Callable[[str], bool]
+
+
+ANY_KIND = Kinds(lambda kind: None, lambda kind: True)
+
+
+def load_settings(user_file: str, site_file: str, kinds: Kinds = ANY_KIND) -> Settings:
+    """Read both files; one that does not exist says nothing. Raises InvalidRequest with file, line and column."""
     user, site = _read(user_file), _read(site_file)
     site_settings = read_model(_SiteFile, plain(site), Positions((site,)))
     final = [_final_path(text, site, index) for index, text in enumerate(site_settings.final)]
@@ -172,7 +177,7 @@ def load_settings(user_file: str, site_file: str, check_kind: Callable[[str], ob
     positions = Positions(tuple(file for file in (user, site) if file.entries))
     settings = read_model(Settings, merged, positions)
     settings._positions = positions
-    _check_kinds(settings, positions, check_kind)
+    _check_kinds(settings, positions, kinds)
     if settings.default_cluster and settings.clusters and settings.default_cluster not in settings.clusters:
         # `local` is there without being written down; other kinds may be found when the daemon starts.
         _check_default(settings, positions)
@@ -242,7 +247,7 @@ def _merge(below: Any, above: Any) -> Any:
     return result
 
 
-def _check_kinds(settings: Settings, positions: Positions, check_kind: Callable[[str], object] | None) -> None:
+def _check_kinds(settings: Settings, positions: Positions, kinds: Kinds) -> None:
     """Every cluster has a kind once both files are read, and one that can be used."""
     for name, cluster in settings.clusters.items():
         path: Path = (_CLUSTERS, name)
@@ -253,18 +258,17 @@ def _check_kinds(settings: Settings, positions: Positions, check_kind: Callable[
                 place=positions.key(path),
             )
         volume = next((key for key, each in cluster.paths.items() if each.volume is not None), "")
-        if volume and cluster.kind != _WITH_VOLUMES:
+        if volume and not kinds.has_volumes(cluster.kind):
             raise InvalidRequest(
                 f"clusters.{name}.paths.{volume}: only pods have a volume",
                 remedy="leave `volume` out: write the path alone",
                 place=positions.key((*path, "paths", volume, "volume")),
             )
-        if check_kind is not None:
-            try:
-                check_kind(cluster.kind)
-            except InvalidRequest as error:
-                error.place = positions.value((*path, "kind"))
-                raise
+        try:
+            kinds.check(cluster.kind)
+        except InvalidRequest as error:
+            error.place = positions.value((*path, "kind"))
+            raise
 
 
 def _check_default(settings: Settings, positions: Positions) -> None:

@@ -51,7 +51,7 @@ def open_log(screen: Screen[Any], session: LogSession, names: Sequence[str], oth
         screen.notify(f"there is no {' or '.join(others)} here: set {names[0]}", severity="error", markup=False)
         return
     streams = session.document.streams
-    path = find_file(streams, session.kind)
+    path = find_file(streams, session.traits)
     if path:
         lend_terminal(screen, [*words, path])
         return

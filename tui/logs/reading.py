@@ -22,12 +22,12 @@ from overspan.tui.source import Source
 
 
 class LogNews(NamedTuple):
-    """The logs that there are, parts of them, and in words why there are none. `kind` is that of the cluster."""
+    """The logs that there are, parts of them, and in words why there are none. `traits` are the cluster's."""
 
     streams: Sequence[Stream]
     parts: Sequence[tuple[StreamKey, LogPart]] = ()
     silence: str = ""
-    kind: str = ""
+    traits: frozenset[str] = frozenset()
 
 
 class LogReader:
@@ -36,7 +36,7 @@ class LogReader:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._arrays: ArrayLogs | None = None
-        self._kind: str | None = None
+        self._traits: frozenset[str] | None = None
 
     def look(self, source: Source, times: bool) -> LogNews:
         """The logs that there are, with `times` also when they grew; where there are none, why."""
@@ -44,9 +44,9 @@ class LogReader:
             streams = self._log_source(source).streams(self.target.ref, times)
         except NotFound as error:
             return LogNews((), silence=self._explain(source) or word_error(error.message, error.remedy))
-        if self._kind is None:
-            self._kind = _find_kind(source, self.target.cluster)
-        return LogNews(streams, silence="" if streams else self._explain(source), kind=self._kind)
+        if self._traits is None:
+            self._traits = _find_traits(source, self.target.cluster)
+        return LogNews(streams, silence="" if streams else self._explain(source), traits=self._traits)
 
     def read(self, source: Source, asked: Sequence[Asked]) -> list[tuple[StreamKey, LogPart]]:
         """Parts of logs. One that is gone, or cannot be read, hides no other."""
@@ -136,5 +136,5 @@ class LogReader:
             lines.close()
 
 
-def _find_kind(source: Source, name: str) -> str:
-    return next((str(one.get("kind", "")) for one in source.clusters() if one.get("name") == name), "")
+def _find_traits(source: Source, name: str) -> frozenset[str]:
+    return frozenset(trait for one in source.clusters() if one.get("name") == name for trait in one.get("traits", ()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
 from overspan.bridge.client.log_reading import key_of
@@ -71,7 +71,7 @@ class LogSession:
         self.reader = LogReader(target)
         self.silence = "asking the daemon..."
         self.trouble = ""
-        self.kind = ""
+        self.traits: frozenset[str] = frozenset()
         """Of the cluster."""
         self._seen: dict[StreamKey, int] = {}
         self.search: LogSearching | None = None
@@ -154,8 +154,7 @@ class LogSession:
         self._ask(look, self._take_news, force=force)
 
     def _take_news(self, news: LogNews) -> None:
-        if news.kind:
-            self.kind = news.kind
+        self.traits = news.traits or self.traits
         if not news.streams and self.document is not None:
             # Its files were removed: what was read stays.
             self.trouble = news.silence
@@ -341,7 +340,7 @@ class LogSession:
             trouble=search.trouble,
             slow=slow,
             waits=self.awaited is not None,
-            captured=self.kind == "kubernetes",
+            captured="captures_logs" in self.traits,
             first=max((log.first for log in search.logs.values()), default=0),
         )
 
@@ -387,9 +386,9 @@ def suggest_name(target: Target, choice: Choice) -> str:
     return f"span-{text}.log"
 
 
-def find_file(streams: Sequence[Stream], kind: str) -> str:
+def find_file(streams: Sequence[Stream], traits: Container[str]) -> str:
     """The file of a log that is on this machine; empty where it is elsewhere, or there are several."""
-    if kind == "local" and len(streams) == 1 and os.path.isfile(streams[0].path):
+    if "this_machine" in traits and len(streams) == 1 and os.path.isfile(streams[0].path):
         return streams[0].path
     return ""
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 FASTEST = 5.0
 """Seconds between two questions to a cluster that answers at once."""
-FASTEST_SLURM = 15.0
-"""The same where slurmctld is asked, which serves everybody and may limit calls."""
+FASTEST_SHARED = 15.0
+"""The same where a queue is asked that serves many, as slurmctld does, and may limit calls."""
 SLOWEST = 60.0
 """Seconds between two questions to one that does not answer."""
 _SHARE = 10.0
@@ -34,7 +34,7 @@ class ClusterNodes(NamedTuple):
     failures: int = 0
     wanted: bool = False
     """Whether the user has asked for it, though nothing was sent there yet."""
-    kind: str = ""
+    own_queue: bool = False
     state: str = "up"
     """In the words of `span clusters`."""
 
@@ -60,7 +60,9 @@ def note_clusters(known: KnownNodes, clusters: Iterable[Mapping[str, Any]]) -> d
         name, state = str(cluster.get("name", "")), str(cluster.get("state", ""))
         # The default cluster is asked by `span sinfo` too, opened or not.
         state = "up" if state == "idle" and cluster.get("default") else state
-        one = known.get(name, ClusterNodes(name))._replace(state=state, kind=str(cluster.get("kind", "")))
+        one = known.get(name, ClusterNodes(name))._replace(
+            state=state, own_queue="own_queue" in cluster.get("traits", ())
+        )
         if not one.asked and state != "idle":
             one = one._replace(trouble=str(cluster.get("message") or state))
         found[name] = one
@@ -92,7 +94,7 @@ def _put(known: KnownNodes, name: str, **changes: Any) -> dict[str, ClusterNodes
 
 def find_pause(cluster: ClusterNodes, took: float) -> float:
     """Seconds until a cluster is asked again: longer for a slow one, and for one that fails."""
-    least = FASTEST_SLURM if cluster.kind == "slurm" else FASTEST
+    least = FASTEST_SHARED if cluster.own_queue else FASTEST
     return min(SLOWEST, max(least * float(1 << min(cluster.failures, 5)), took * _SHARE))
 
 

@@ -13,6 +13,9 @@ from overspan.bridge.controller.core.recording import Clock
 from overspan.bridge.controller.core.registry import Registry
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
+_TOLD_TRAITS = ("this_machine", "own_queue", "captures_logs")
+"""Fields of `Traits` that a client acts on."""
+
 
 class ClusterHealth:
     """What is told of clusters; `since` is when the daemon started, epoch seconds."""
@@ -73,6 +76,7 @@ class ClusterHealth:
                 "answered_at": cluster.answered_at,
                 "answer_seconds": cluster.answer_seconds,
                 "calls_left": _count_calls(cluster),
+                "traits": _name_traits(cluster),
             }
             for cluster in self._clusters
         ]
@@ -88,6 +92,7 @@ class ClusterHealth:
                 "answered_at": None,
                 "answer_seconds": None,
                 "calls_left": "",
+                "traits": [],
             }
             for name, count in sorted(self._locations.count_absent().items())
         ]
@@ -126,6 +131,11 @@ def _count_calls(cluster: Cluster) -> str:
     """What is left of the cluster's limit of calls, in words; empty where it has none, or nothing was sent there."""
     calls_left = cluster.traits.calls_left if cluster.opened else None
     return "" if calls_left is None else calls_left()
+
+
+def _name_traits(cluster: Cluster) -> list[str]:
+    """What clients do differently for it; nothing is known before it is opened."""
+    return [name for name in _TOLD_TRAITS if cluster.opened and getattr(cluster.traits, name)]
 
 
 def _name_state(cluster: Cluster, displaced: bool) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from overspan.adapters.installed import check_kind
-from overspan.bridge.config.settings import Settings, load_settings
+from overspan.adapters.installed import check_kind, has_volumes
+from overspan.bridge.config.settings import ANY_KIND, Kinds, Settings, load_settings
 from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.model.errors import InvalidRequest, Place
 
@@ -16,7 +16,9 @@ def _load(folder: Path, user: str | None = None, site: str | None = None) -> Set
     for name, text in (("user.yaml", user), ("site.yaml", site)):
         if text is not None:
             (folder / name).write_text(text)
-    return load_settings(str(folder / "user.yaml"), str(folder / "site.yaml"))
+    return load_settings(
+        str(folder / "user.yaml"), str(folder / "site.yaml"), ANY_KIND._replace(has_volumes=has_volumes)
+    )
 
 
 def test_no_files_are_the_defaults(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_final_key_has_to_exist(tmp_path: Path) -> None:
 def test_a_kind_that_there_is_not_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text("clusters:\n  mine:\n    kind: locall\n")
     with pytest.raises(InvalidRequest, match="of kind 'locall'; did you mean 'local'") as caught:
-        load_settings(str(tmp_path / "user.yaml"), str(tmp_path / "site.yaml"), check_kind)
+        load_settings(str(tmp_path / "user.yaml"), str(tmp_path / "site.yaml"), Kinds(check_kind, has_volumes))
     assert caught.value.place == Place(str(tmp_path / "site.yaml"), 3, 11)
     assert "kinds that work here: kubernetes, local, slurm" in caught.value.remedy
 

@@ -331,6 +331,6 @@ def test_small_things(tmp_path: object) -> None:
     with pytest.raises(ValueError, match=r"\$PAGER cannot be read: a quotation mark"):
         find_program(("PAGER",), ("less",), {"PAGER": "less 'x"})
     here = Stream("t", 0, 0, "output", path=__file__)
-    assert find_file([here], "local") == __file__
-    assert find_file([here], "slurm") == find_file([here, here], "local") == ""
+    assert find_file([here], {"this_machine"}) == __file__
+    assert find_file([here], {"own_queue"}) == find_file([here, here], {"this_machine"}) == ""
     assert key_of(here) == KEY

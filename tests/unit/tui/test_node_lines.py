@@ -151,7 +151,7 @@ def test_clusters_come_and_go() -> None:
 
 
 def test_a_slow_or_failing_cluster_is_asked_less_often() -> None:
-    kube, leo = ClusterNodes("kube", kind="kubernetes"), ClusterNodes("leo", kind="slurm")
+    kube, leo = ClusterNodes("kube"), ClusterNodes("leo", own_queue=True)
     assert [find_pause(kube, took) for took in (0.01, 1.0, 30.0)] == [5.0, 10.0, 60.0]
     assert [find_pause(kube._replace(failures=failures), 0.0) for failures in (1, 2, 9)] == [10.0, 20.0, 60.0]
     # slurmctld serves everybody.
