@@ -26,7 +26,7 @@ from overspan.bridge.controller.features.pools.entries import (
     compare_workers,
     count_waiting,
     describe_pool,
-    find_life,
+    find_least_life,
     list_workers,
     name_worker,
     view_pool,
@@ -58,6 +58,8 @@ _DRAIN_SECONDS = 2.0
 """Seconds between two looks at a pool with closed workers that hold jobs."""
 _AGAIN_SECONDS = 5.0
 """Seconds after which a worker that failed is replaced."""
+_ASK_SECONDS = 2.0
+"""Seconds after which a cluster that has not said when it will end a worker is asked again."""
 _CHANGED = "the pool was changed by somebody else at the same time"
 TASK = "worker"
 
@@ -223,10 +225,11 @@ class Pools:
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
         entry = self._find_of_worker(message.job)
-        if message.job not in entry.ready:
-            # How long it lives is to be known before it is given anything.
-            await self._learn_end(entry, message.job)
-            entry.ready.add(message.job)
+        if entry.ready.get(message.job) != message.word:
+            # Until it is known how long this process lives, it is given what fits the least that it may.
+            entry.ready[message.job] = message.word
+            entry.ends.pop(message.job, None)
+            self._ask_end(entry, message)
             self._declare(entry)
             if entry.facts.failures:
                 async with entry.lock:
@@ -234,22 +237,47 @@ class Pools:
             self._look_soon(entry.name)
         return await entry.adapter.exchange(message)
 
-    async def _learn_end(self, entry: PoolEntry, worker: int) -> None:
-        """Ask the worker's cluster when it will end it. Where it does not answer, the file's own limit counts."""
-        found = self.recorder.registry.get(worker)
-        cluster = None if found is None else self.clusters.find(found.cluster)
-        if found is None or cluster is None or not found.watched or cluster.traits.find_end is None:
+    def _ask_end(self, entry: PoolEntry, message: WorkerMessage) -> None:
+        """Find out when its cluster will end a worker; asked again until it says so, or the worker is another."""
+        found = self.recorder.registry.get(message.job)
+        if found is None or found.job.over or entry.ready.get(message.job) != message.word:
             return
-        try:
-            end = await cluster.traits.find_end(found.handle)
-        except OverspanError as error:
-            log.warning("pool %s: when worker %d ends is not known: %s", entry.name, worker, error)
+        clusters = [self.clusters.find(name) for name in found.places()]
+        if all(cluster is not None and cluster.traits.find_end is None for cluster in clusters):
+            entry.ends[message.job] = math.inf
             return
-        if end is not None:
-            entry.ends[worker] = end
+        self.recorder.spawn(self._learn_end(entry, message), f"the end of worker {message.job}")
+
+    async def _learn_end(self, entry: PoolEntry, message: WorkerMessage) -> None:
+        end = await self._find_end(message.job)
+        if entry.ready.get(message.job) != message.word:
+            return
+        if end is None:
+            at = self.recorder.clock() + _ASK_SECONDS
+            self.recorder.timers.set(f"end:{message.job}", at, lambda: self._ask_end(entry, message))
+            return
+        entry.ends[message.job] = end
+        found = self.recorder.registry.get(message.job)
+        if found is not None and end != math.inf:
             left = end - (found.job.granted_at or self.recorder.clock())
             # Limits of clusters are whole minutes, and its start may be known a moment late.
             entry.longest = 60 * math.ceil(left / 60)
+        self._declare(entry)
+        self._look_soon(entry.name)
+
+    async def _find_end(self, worker: int) -> float | None:
+        """When its cluster will end a worker, infinity for never; None while that is not known."""
+        found = self.recorder.registry.get(worker)
+        cluster = None if found is None else self.clusters.find(found.cluster)
+        if found is None or cluster is None or not found.watched:
+            return None
+        if cluster.traits.find_end is None:
+            return math.inf
+        try:
+            return await cluster.traits.find_end(found.handle)
+        except OverspanError as error:
+            log.warning("pool: when worker %d ends is not known: %s; trying again", worker, error)
+            return None
 
     async def keep_output(self, piece: OutputPiece) -> bool:
         """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
@@ -330,7 +358,7 @@ class Pools:
         pool.idle_since.pop(job.id, None)
         pool.ends.pop(job.id, None)
         if job.id in pool.ready or job.state is State.CANCELLED or job.id in pool.facts.closed:
-            pool.ready.discard(job.id)
+            pool.ready.pop(job.id, None)
             return
         text = f"worker {job.id} ended as {job.state.value} before it was ready: `span pool logs {pool.name}` has more"
         async with pool.lock:
@@ -406,14 +434,14 @@ class Pools:
 
     def _declare(self, entry: PoolEntry) -> None:
         """Tell the adapter which workers there are."""
-        facts, found, now = entry.facts, self._list_workers(entry.name), self.recorder.clock()
+        facts, found = entry.facts, self._list_workers(entry.name)
         declared = []
         for each in found:
             worker = each.job.spec.worker
             old = worker is None or worker.generation != facts.generation
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
-            life = find_life(each.job, now, entry.ends.get(each.job.id))
+            life = find_least_life(each.job, entry.ends.get(each.job.id))
             declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, life))
         entry.adapter.declare(declared, _list_kinds(entry))
 
