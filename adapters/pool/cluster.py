@@ -353,9 +353,10 @@ class PoolCluster:
         """Take over what an earlier daemon has left, once: launches that wait, and leases by their cursors."""
         if self._opened:
             return
-        self._opened = True
+        # Where there is no room for these, it is opened with the next call.
         os.makedirs(f"{self._root}/runs", 0o700, exist_ok=True)
         self._mark = _write_mark(f"{self._root}/{MARK}")
+        self._opened = True
         cursors = self._config.list_cursors()
         for handle, cursor in cursors.items():
             found = self._config.find_launch(handle)

@@ -3,107 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, until
-
-from overspan.adapters.abilities import WorkerMessage
-from overspan.adapters.pool import cluster as pool_cluster
-from overspan.bridge.controller.orders.requests import CancelRequest
-from overspan.bridge.controller.submission.submitter import ParsedSubmission
-from overspan.bridge.model.errors import Unreachable
-from overspan.bridge.readers.submission import Submission, read_submission
-
-FILE = "pool: {{workers: 1}}\nresources: {{cpus: 4}}\n{more}"
-JOB = "pool: p\nresources: {cpus: 1}\ngrace_period: 0\nrun: 'true'\n"
-
-
-def read_real(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
-    """Read a job file as the daemon does."""
-    return ParsedSubmission(read_submission(submission, kinds, now))
-
-
-class LimitedCluster(FakeCluster):
-    """A cluster that ends launches by a limit of its own, and says when if it can."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.end: float | None = None
-        self.questions = 0
-        self.silent = False
-
-    def state(self) -> dict[str, Any]:
-        return {"find_end": self.find_end}
-
-    async def find_end(self, handle: str) -> float | None:
-        self.questions += 1
-        if self.silent:
-            raise Unreachable("no route to the cluster")
-        return self.end
-
-
-class PoolScene:
-    """A pool of one worker, which is job 1, on a cluster of its own limits; and jobs that wait for it."""
-
-    def __init__(self, bench: Bench, cluster: LimitedCluster) -> None:
-        self.bench, self.cluster = bench, cluster
-
-    async def apply(self, more: str = "") -> None:
-        """Make the pool, and wait until its worker was launched."""
-        await self.bench.controller.pools.apply("p", Submission("job_file", FILE.format(more=more), user="me"))
-        await until(lambda: "1.0" in self.cluster.journals and self.bench.job(1).launch == 0)
-        await turn()
-
-    async def see_start(self, seconds_ago: float = 0.0) -> None:
-        """Let the daemon see the start of the worker."""
-        self.cluster.tell("1.0", *begin(self.bench.job(1), self.bench.clock.now - seconds_ago))
-        await until(lambda: self.bench.state(1) == "RUNNING")
-        await self.pass_time(1)
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass, and all do what is due."""
-        self.bench.clock.advance(seconds)
-        await turn(200)
-
-    async def meet(self, word: str = "a") -> None:
-        """Hear of the worker's process."""
-        await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}))
-        await turn(200)
-
-    async def gives(self, seconds: int | None) -> bool:
-        """Whether a job of that limit is given to the worker; it is cancelled then."""
-        text = JOB if seconds is None else f"{JOB}time: {seconds}s\n"
-        job = await self.bench.submit(text, kind="job_file")
-        await until(lambda: self.bench.controller.recorder.registry.get(job).handle != "")  # type: ignore[union-attr]
-        await turn()
-        given = self.bench.job(job).granted_at is not None
-        await self.bench.controller.orders.cancel(CancelRequest((str(job),)))
-        await turn(200)
-        return given
+from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
 
 
 @pytest.fixture
-def play_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Play a scene with a pool."""
-
-    def run(scene: Callable[[PoolScene], Awaitable[None]], cluster: LimitedCluster | None = None) -> None:
-        limited = cluster or LimitedCluster()
-
-        def prepare(bench: Bench) -> None:
-            bench.state_dir, bench.reader = str(tmp_path), read_real
-            # One clock for the daemon and the pool's adapter.
-            monkeypatch.setattr(pool_cluster, "time", SimpleNamespace(time=bench.clock))
-
-        play(lambda bench: scene(PoolScene(bench, limited)), limited, prepare)
-
-    return run
+def play_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScenePlayer:
+    return make_player(tmp_path, monkeypatch)
 
 
-def test_nothing_is_given_before_the_cluster_has_said_when_the_worker_ends(play_pool: Callable[..., None]) -> None:
+def test_nothing_is_given_before_the_cluster_has_said_when_the_worker_ends(play_pool: ScenePlayer) -> None:
     async def scene(pool: PoolScene) -> None:
         await pool.apply()
         await pool.meet()
@@ -115,7 +27,7 @@ def test_nothing_is_given_before_the_cluster_has_said_when_the_worker_ends(play_
     play_pool(scene)
 
 
-def test_an_unknown_start_is_taken_for_the_earliest(play_pool: Callable[..., None]) -> None:
+def test_an_unknown_start_is_taken_for_the_earliest(play_pool: ScenePlayer) -> None:
     async def scene(pool: PoolScene) -> None:
         pool.cluster.end = math.inf
         await pool.apply("time: 1000s\n")
@@ -129,7 +41,7 @@ def test_an_unknown_start_is_taken_for_the_earliest(play_pool: Callable[..., Non
     play_pool(scene)
 
 
-def test_a_cluster_that_does_not_answer_is_asked_until_it_does(play_pool: Callable[..., None]) -> None:
+def test_a_cluster_that_does_not_answer_is_asked_until_it_does(play_pool: ScenePlayer) -> None:
     async def scene(pool: PoolScene) -> None:
         pool.cluster.silent = True
         await pool.apply()
@@ -153,7 +65,7 @@ def test_a_cluster_that_does_not_answer_is_asked_until_it_does(play_pool: Callab
     play_pool(scene)
 
 
-def test_a_worker_that_was_started_anew_has_another_end(play_pool: Callable[..., None]) -> None:
+def test_a_worker_that_was_started_anew_has_another_end(play_pool: ScenePlayer) -> None:
     async def scene(pool: PoolScene) -> None:
         pool.cluster.end = math.inf
         await pool.apply()
@@ -171,7 +83,7 @@ def test_a_worker_that_was_started_anew_has_another_end(play_pool: Callable[...,
     play_pool(scene)
 
 
-def test_a_cluster_without_limits_of_its_own_is_not_asked(play_pool: Callable[..., None]) -> None:
+def test_a_cluster_without_limits_of_its_own_is_not_asked(play_pool: ScenePlayer) -> None:
     class Endless(LimitedCluster):
         def state(self) -> dict[str, Any]:
             return {}

@@ -212,15 +212,20 @@ class Pools:
             )
         async with entry.lock:
             await self._keep(entry, replace(entry.facts, ending=ending or CANCEL, wanted=0))
+        await self._end_jobs(jobs, name, ending)
+        await self._look(name)
+        return len(jobs)
+
+    async def _end_jobs(self, jobs: list[int], pool: str, ending: str) -> None:
+        """Cancel jobs of a pool, or put them back into the queue. Raises StoreFailed."""
         now = self.recorder.clock()
 
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:
-                _end_job(unit, name, ending, now)
+                _end_job(unit, pool, ending, now)
 
-        await self.recorder.change(jobs, work, urgent=True)
-        await self._look(name)
-        return len(jobs)
+        if jobs:
+            await self.recorder.change(jobs, work, urgent=True)
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
@@ -384,6 +389,10 @@ class Pools:
         except (StoreFailed, Conflict) as error:
             log.warning("pool %s: %s; trying again", name, error)
             wake_at = self.recorder.clock() + RETRY_SECONDS
+        except Exception:
+            # Whatever it is, the pool is not left alone for ever.
+            log.exception("pool %s: trying again", name)
+            wake_at = self.recorder.clock() + RETRY_SECONDS
         if wake_at is not None:
             self._look_soon(name, max(_LOOK_SECONDS, wake_at - self.recorder.clock()))
 
@@ -393,6 +402,7 @@ class Pools:
         if entry.facts.ending and not workers and not any(j.cluster == entry.name and not j.job.over for j in jobs):
             await self._remove(entry)
             return None
+        left_at = await self._cancel_left(entry, jobs) if entry.facts.ending == CANCEL else None
         view = view_pool(entry, workers, count_waiting(jobs, entry.name), now)
         self._look_took[entry.name] = time.thread_time() - begun
         plan = plan_workers(view, now)
@@ -413,7 +423,13 @@ class Pools:
             self._declare(entry)
         # The end of a job is stored a little before, or after, its worker has said that all of it is over.
         drains_at = now + _DRAIN_SECONDS if set(plan.closed) & busy else None
-        return min((at for at in (plan.wake_at, late_at, drains_at) if at is not None), default=None)
+        return min((at for at in (plan.wake_at, late_at, drains_at, left_at) if at is not None), default=None)
+
+    async def _cancel_left(self, entry: PoolEntry, jobs: list[JobEntry]) -> float:
+        """Cancel the jobs of a pool that ends: an earlier daemon may have died before that, or one has come since."""
+        left = [each.job.id for each in jobs if each.cluster == entry.name and not each.job.over]
+        await self._end_jobs(left, entry.name, CANCEL)
+        return self.recorder.clock() + _DRAIN_SECONDS
 
     async def _store_plan(self, entry: PoolEntry, plan: PoolPlan) -> None:
         if (plan.wanted, set(plan.closed)) != (entry.facts.wanted, set(entry.facts.closed)):
