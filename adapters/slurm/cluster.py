@@ -417,7 +417,8 @@ class SlurmCluster:
         if any(each.state.base == "PENDING" or not each.start or not each.limit.known for each in records):
             # The start of one that waits is an estimate.
             return None
-        ends = [each.start + (math.inf if (limit := each.limit.seconds) is None else limit) for each in records]
+        limits = [math.inf if each.limit.seconds is None else each.limit.seconds for each in records]
+        ends = [each.start + limit for each, limit in zip(records, limits, strict=True) if each.start]
         return min(ends, default=None)
 
     async def find_job(self, native: str) -> Foreign:
