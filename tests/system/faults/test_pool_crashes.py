@@ -82,6 +82,23 @@ def test_a_worker_that_is_killed_without_a_daemon_costs_its_jobs_one_launch(span
     assert sorted(ends.read_text().split()) == ["1", "2", "3", "4"]
 
 
+def test_a_worker_that_is_killed_with_its_slots_leaves_nothing_running(span: Span, tmp_path: Path) -> None:
+    """Whoever watched the program is gone with the worker: it ends before the job runs again."""
+    ran, ends = tmp_path / "ran", tmp_path / "ends"
+    make_pool(span, 1)
+    run = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {ran}; sleep 6; echo ${{SLURM_RESTART_COUNT:-0}} >> {ends}"
+    job = span.wrap(run, "--pool", "p")
+    span.wait_until(lambda: ran.exists() and ran.read_text(), 20, "the job to run")
+    (worker,) = list_workers(span)
+    for comm in ("span-slot", "span-worker"):
+        pids = find_processes(span, comm, worker["job"])
+        assert pids, comm
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    span.until(job, "COMPLETED", timeout=60)
+    assert ran.read_text().split() == ["0", "1"] and ends.read_text().split() == ["1"]
+
+
 def test_a_worker_that_was_stopped_keeps_its_jobs_and_tells_their_ends_later(span: Span, tmp_path: Path) -> None:
     """Without contact nothing is given to another: the worker finishes what it holds, and says so when it can."""
     ran = tmp_path / "ran"
