@@ -17,9 +17,7 @@ TASK = TaskSpec("t", run="true", resources=Resources(cpus=1))
 
 def test_an_order_changes_the_place_of_a_launch_that_waits(tmp_path: Path) -> None:
     launches = {f"{n}.0": Launch(f"token-{n}", new_job(n, JobSpec("j", (TASK,)), 0.0)) for n in (1, 2, 3)}
-    pool = PoolCluster(
-        ClusterConfig("p", "pool", state=str(tmp_path), list_cursors=lambda: {}, find_launch=launches.get)
-    )
+    pool = PoolCluster(ClusterConfig("p", "pool", state=str(tmp_path), list_cursors=dict, find_launch=launches.get))
 
     def lines() -> list[list[str]]:
         return [[handle for _, handle in line] for line in pool._queue.lines()]
