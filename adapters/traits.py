@@ -123,7 +123,7 @@ class Traits:
     find_end: Callable[[str], Awaitable[float | None]] | None = None
     """When the cluster will end a running launch by a limit of its own, by its handle, in the cluster's time.
 
-    It gives None for never, and where that is not known. Asks the cluster.
+    It gives infinity for never, and None while that is not known. Asks the cluster.
     """
     find_last_number: Callable[[], int] | None = None
     """The highest id of a job that has left anything there, where launches go by job ids; it gives 0 for none."""

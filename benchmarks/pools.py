@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.hyperqueue import time_short_jobs
+from benchmarks.hyperqueue import HyperQueueTimes, time_hyperqueue
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
 from overspan import Client
@@ -29,7 +29,9 @@ def pools() -> list[Row]:
     with Installation() as span, span.client() as client:
         _make(span, "one", 1)
         _make(span, "two", 2, AT_ONCE)
-        rows = [*_time_starts(span, client), *_time_throughput(span, client), *_time_waiting(span, client)]
+        beside = time_hyperqueue(SHORT_JOBS, AT_ONCE, RUNS)
+        rows = [*_time_starts(span, client), *_time_throughput(span, client)]
+        rows += [*_compare(rows, beside), *_time_waiting(span, client)]
         for name in ("one", "two"):
             span.run("pool", "delete", name, "--cancel")
         until(lambda: not span.run("pool", "ls", "--json").count('"name"'), 60)
@@ -62,24 +64,34 @@ def _time_starts(span: Installation, client: Client) -> list[Row]:
 
 
 def _time_throughput(span: Installation, client: Client) -> list[Row]:
-    """Short jobs through two workers, what one costs, and as many through HyperQueue's in the same minute."""
+    """Short jobs through two workers, and what one costs."""
     daemon, workers = _find_daemon(span), _find_workers(span)
-    beside = time_short_jobs(SHORT_JOBS, AT_ONCE)
     before, begun = (processor_seconds([daemon]), processor_seconds(workers)), time.perf_counter()
     text = JOB.format(pool="two", run="true").replace("-o", f"-a 1-{SHORT_JOBS} -o")
     client.submit(text).wait(300)
     rate = SHORT_JOBS / (time.perf_counter() - begun)
     used = processor_seconds([daemon]) - before[0], processor_seconds(workers) - before[1]
     daemon_ms, worker_ms = (each * 1000 / SHORT_JOBS for each in used)
-    rows = [
+    return [
         Row("short jobs through two workers of a pool", rate, Bar(per_start=2), "/s", at_least=True),
         Row("a short job of a pool: the daemon's processor", daemon_ms, Bar(starts=0.5), "ms"),
         Row("a short job of a pool: its worker's processor", worker_ms, Bar(starts=0.3), "ms"),
     ]
-    if beside is not None:
-        rows.append(Row("short jobs through two workers of HyperQueue, for comparison", beside, None, "/s"))
-        rows.append(Row("a pool's rate beside that", rate / beside, Bar(size=0.33), "times", at_least=True))
-    return rows
+
+
+def _compare(rows: list[Row], beside: HyperQueueTimes | None) -> list[Row]:
+    """What HyperQueue's workers took for the same in the same minutes, and pools beside that."""
+    if beside is None:
+        return []
+    first, following, rate = (row.value for row in rows[:3])
+    return [
+        Row("HyperQueue's idle worker starts a job, from its submission", beside.first, None, "ms"),
+        Row("its next job starts, from the end of the one before", beside.following, None, "ms"),
+        Row("short jobs through two of its workers", beside.rate, None, "/s"),
+        Row("a pool's start beside that", first / beside.first, None, "times"),
+        Row("a pool's next start beside that", following / beside.following, None, "times"),
+        Row("a pool's rate beside that", rate / beside.rate, Bar(size=0.33), "times", at_least=True),
+    ]
 
 
 def _find_daemon(span: Installation) -> int:

@@ -342,7 +342,7 @@ class PoolCluster:
         """The worker is gone. A lease that was never told costs nothing."""
         if not launch.told_grant:
             self._take_back(launch)
-            self._queue.add(launch.queued())
+            self._queue.add(launch)
             return
         launch.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
         self._mark_dirty(launch)
@@ -353,9 +353,10 @@ class PoolCluster:
         """Take over what an earlier daemon has left, once: launches that wait, and leases by their cursors."""
         if self._opened:
             return
-        self._opened = True
+        # Where there is no room for these, it is opened with the next call.
         os.makedirs(f"{self._root}/runs", 0o700, exist_ok=True)
         self._mark = _write_mark(f"{self._root}/{MARK}")
+        self._opened = True
         cursors = self._config.list_cursors()
         for handle, cursor in cursors.items():
             found = self._config.find_launch(handle)
@@ -392,6 +393,8 @@ class PoolCluster:
             if refusal:
                 return Refusal(launch.token, refusal)
             self._enter(self._make_launch(launch))
+        # The one object, which many places keep.
+        handle = self._launches[handle].handle
         return Accepted(launch.token, handle, handle)
 
     def _tell_lease(self, answer: Accepted) -> Accepted:
@@ -407,7 +410,7 @@ class PoolCluster:
         self._launches[launch.handle] = launch
         self._leases.add(launch)
         if launch.waits:
-            self._queue.add(launch.queued())
+            self._queue.add(launch)
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
@@ -431,6 +434,8 @@ class PoolCluster:
             return
         launch.note_token(order.token, 0)
         self._take_back(launch)
+        # Its place in the queue may change.
+        self._queue.remove(launch.handle)
         launch.note(event)
         if isinstance(event, SetTime):
             found = self._config.find_launch(launch.handle)
@@ -438,9 +443,7 @@ class PoolCluster:
                 seconds = find_seconds(found.job.spec.tasks[0], event.time)
                 launch.request = launch.request._replace(seconds=seconds)
         if launch.waits:
-            self._queue.add(launch.queued())
-        else:
-            self._queue.remove(launch.handle)
+            self._queue.add(launch)
         self._mark_dirty(launch)
 
     def _take_back(self, launch: PoolLaunch) -> None:

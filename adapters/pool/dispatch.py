@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from overspan.adapters.bookings import Booking, Bookings
 from overspan.adapters.pool.requests import WorkerRequest, list_members
@@ -20,14 +20,22 @@ STARVE_AFTER = 60.0
 """Seconds after which a launch that fits nowhere has a worker kept for it."""
 
 
-class QueuedLaunch(NamedTuple):
-    """A launch that waits for a worker: its name, its place in the queue, its request, and since when it waits."""
+class QueuedLaunch(Protocol):
+    """A launch that waits for a worker: its name, its place in the queue, its request, and since when it waits.
 
-    handle: str
-    rank: Rank
-    request: WorkerRequest
-    task: str = ""
-    since: float = 0.0
+    Its place and its request do not change while it is in the queue.
+    """
+
+    @property
+    def handle(self) -> str: ...
+    @property
+    def rank(self) -> Rank: ...
+    @property
+    def request(self) -> WorkerRequest: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def since(self) -> float: ...
 
 
 class Assignment(NamedTuple):

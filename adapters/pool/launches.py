@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from overspan.adapters.bookings import Booking
 from overspan.adapters.local.journals import parse_lines, read_events
-from overspan.adapters.pool.dispatch import QueuedLaunch
 from overspan.adapters.pool.requests import WorkerRequest
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (
@@ -110,10 +109,6 @@ class PoolLaunch:
     def received(self) -> int:
         """How much of the journal is here."""
         return self.base + len(self.journal)
-
-    def queued(self) -> QueuedLaunch:
-        """Its place in the queue."""
-        return QueuedLaunch(self.handle, self.rank, self.request, self.task, self.since)
 
     def take_journal(self, offset: int, data: bytes) -> bool:
         """Take in what its worker has written behind an offset; False where that leaves a gap or brings nothing."""

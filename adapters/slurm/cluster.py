@@ -7,6 +7,7 @@ handles and cursors, which the daemon stores, are enough to go on after a restar
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shlex
 import time
@@ -413,7 +414,11 @@ class SlurmCluster:
         parsed = parse_any(handle)
         natives = [part.native for part in parsed.parts] if isinstance(parsed, GroupHandle) else [parsed.native]
         records = (await self._queries.queue(natives)).values()
-        ends = [each.start + each.limit.seconds for each in records if each.start and each.limit.seconds is not None]
+        if any(each.state.base == "PENDING" or not each.start or not each.limit.known for each in records):
+            # The start of one that waits is an estimate.
+            return None
+        limits = [math.inf if each.limit.seconds is None else each.limit.seconds for each in records]
+        ends = [each.start + limit for each, limit in zip(records, limits, strict=True) if each.start]
         return min(ends, default=None)
 
     async def find_job(self, native: str) -> Foreign:

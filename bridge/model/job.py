@@ -7,6 +7,7 @@ Nothing here is derived from the spec unless an operator may change it later.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Optional
 
 from overspan.bridge.model.causes import Cause
@@ -431,12 +432,18 @@ def first_stage(spec: JobSpec, launch: int = 0) -> Optional[Stage]:
     return Stage(stages[0], launch) if stages else None
 
 
+@lru_cache(maxsize=256)
+def make_tasks(names: tuple[str, ...]) -> tuple[Task, ...]:
+    """The tasks of a job to which nothing has happened: 100,000 that wait share them."""
+    return tuple(map(Task, names))
+
+
 def new_job(job_id: int, spec: JobSpec, now: float) -> Job:
     """The facts of a job at the moment of its submission."""
     return Job(
         id=job_id,
         spec=spec,
-        tasks=tuple(Task(name=task.name) for task in spec.tasks),
+        tasks=make_tasks(tuple(task.name for task in spec.tasks)),
         held=spec.hold,
         reason="JobHeldUser" if spec.hold else "None",
         priority=spec.priority,

@@ -36,11 +36,13 @@ class WorkerLife(NamedTuple):
         return now < self.renew_at if seconds is None else now + seconds <= self.ends_at
 
 
+UNKNOWN_LIFE = WorkerLife(float("-inf"), float("-inf"))
+"""Of a worker that may end at any moment, as far as anybody knows: it holds no job."""
 RENEWED_PART, MOST_RENEWED = 0.2, 1800.0
 """The last part of a worker's time, and the most seconds of it, in which another one is started."""
 
 
-def plan_life(granted_at: float, limit: int) -> WorkerLife:
+def plan_life(granted_at: float, limit: float) -> WorkerLife:
     """The life of a worker that has so many seconds since its allocation began."""
     ends_at = granted_at + limit
     return WorkerLife(ends_at, ends_at - min(RENEWED_PART * limit, MOST_RENEWED))

@@ -13,6 +13,7 @@ _TARGET = re.compile(r"([1-9][0-9]{0,17})(?:_([0-9]{1,9})|_\*|\+([0-9]{1,9}))?")
 _AFTER = re.compile(r"([1-9][0-9]{0,17})(?:_([0-9]{1,9})|_\*)?(?:\+([0-9]{1,9}))?")
 
 _ELEMENTS = re.compile(r"([1-9][0-9]{0,17})_\[([0-9,:-]+)\]")
+_NONE = Dependency()
 MAX_ELEMENTS = 1000
 """Elements that one dependency may name; a whole array is one need."""
 
@@ -23,7 +24,7 @@ def parse_dependency(text: str) -> Dependency:
     A bare id after a comma means afterany, so `afterok:1,2` is afterok:1 and afterany:2 (measured on Slurm 22.05).
     """
     if not text.strip():
-        return Dependency()
+        return _NONE
     if "," in _ELEMENTS.sub("", text) and "?" in text:
         raise ValueError(f"{text!r} mixes ',' and '?'; use one of them")
     needs: list[JobNeed] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import event_from_document
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, make_tasks
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, StoredJob, TimelineEntry, TimelineRow
 from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
@@ -120,11 +120,18 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
         document = read_json(row.facts)
         document["id"], document["version"] = row.id, row.version
         document["spec"] = spec
+        document["tasks"] = _share_tasks(document["tasks"])
         job = decode(Job, document)
         _check(job, row)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise unreadable(f"the {part} of job {row.id}", error) from None
     return StoredJob(job, row.cluster, row.handle, row.native_id, row.cursor, row.user)
+
+
+def _share_tasks(tasks: Any) -> Any:
+    """The tasks of a job that waits, which others have too; any others as they are. Raises TypeError, LookupError."""
+    fresh = all(len(task) == 1 and type(task["name"]) is str for task in tasks)
+    return make_tasks(tuple(task["name"] for task in tasks)) if fresh else tasks
 
 
 def _check(job: Job, row: Any) -> None:

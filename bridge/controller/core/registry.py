@@ -312,6 +312,9 @@ class Registry:
 
     def _index(self, entry: JobEntry, watched: bool) -> None:
         if entry.handle:
+            if entry.handle == entry.native_id:
+                # One object: the adapter has it too, and there may be 100,000.
+                entry.handle = entry.native_id
             handles = self._watched.setdefault(entry.cluster, {})
             if watched:
                 handles[entry.handle] = entry.job.id

@@ -35,8 +35,8 @@ def find_live_processes(run: str) -> LiveProcesses:
     above = [pid for pid in pids if names[pid] == SUPERVISOR and _holds(pid, real + b"/journal.")]
     shims = [pid for pid in pids if names[pid] == COMM and _holds(pid, folder)]
     below = {process.pid for pid in shims for process in kernel.list_tree(pid)}
-    mark = os.fsencode(f"{shim_control.NODE_KEY}=") + folder
-    orphans = [pid for pid in pids if pid not in below and _carries(pid, mark)]
+    marks = tuple(os.fsencode(f"{name}=") + folder for name in (shim_control.NODE_KEY, shim_control.WORKER_KEY))
+    orphans = [pid for pid in pids if pid not in below and _carries(pid, marks)]
     return LiveProcesses(_living(above), _living(shims), _living(orphans))
 
 
@@ -88,8 +88,8 @@ def _holds(pid: int, start: bytes) -> bool:
     return any(link.startswith(start) for link in links)
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _carries(pid: int, marks: tuple[bytes, ...]) -> bool:
     try:
-        return any(entry.startswith(mark) for entry in kernel.read_file(f"/proc/{pid}/environ").split(b"\0"))
+        return any(entry.startswith(marks) for entry in kernel.read_file(f"/proc/{pid}/environ").split(b"\0"))
     except OSError:
         return False

@@ -19,6 +19,8 @@ from overspan.bridge.runtime.core.node_records import NodeRecord
 
 # The variable in each node's environment by which what a dead shim left behind is found.
 NODE_KEY = "OVERSPAN_NODE_KEY"
+# The same of the worker's node, in the environment of what a pool's worker runs: it ends with the worker.
+WORKER_KEY = "OVERSPAN_WORKER_KEY"
 
 STEP_COMM = "span-step"
 """The name of the process above the ranks of a step on one node."""
@@ -219,14 +221,14 @@ def name_node(directory: str, key: str) -> str:
 
 
 def find_marked(mark: str) -> list[kernel.Process]:
-    """List the living processes that carry this OVERSPAN_NODE_KEY, wherever they hang in the process tree."""
-    entry = os.fsencode(f"{NODE_KEY}={mark}")
+    """List the living processes of a node, also those that a worker ran there, wherever they hang in the tree."""
+    entries = {os.fsencode(f"{name}={mark}") for name in (NODE_KEY, WORKER_KEY)}
     found: list[kernel.Process] = []
     for pid in kernel.list_pids():
         if pid == os.getpid():
             continue
         try:
-            marked = entry in kernel.read_file(f"/proc/{pid}/environ").split(b"\0")
+            marked = not entries.isdisjoint(kernel.read_file(f"/proc/{pid}/environ").split(b"\0"))
         except OSError:
             continue
         process = kernel.read_process(pid) if marked else None

@@ -153,6 +153,8 @@ def _start(launch: NodeLaunch, subreaper: bool) -> int:
 def _spawn(launch: NodeLaunch) -> int:
     environment = extend_environment(launch.isolation, launch.env)
     environment[shim_control.NODE_KEY] = shim_control.name_node(launch.directory, launch.key)
+    # As the worker has it, whose environment is this process's own.
+    environment[shim_control.WORKER_KEY] = os.environ.get(shim_control.NODE_KEY, "")
     try:
         gated_child.prepare(launch)
         return gated_child.start_program(launch.argv, environment, _spawn_program)

@@ -21,18 +21,21 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.deciders import Decider
-from overspan.bridge.model.events import Cancel, Granted
+from overspan.bridge.model.events import Cancel, Granted, LaunchLost, event_to_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.live_processes import end_live_processes
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
 from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
+from overspan.bridge.runtime.core.shortages import is_shortage
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
 from overspan.bridge.runtime.pool.connection import DaemonAddress
-from overspan.bridge.runtime.pool.exchanges import Exchanges
+from overspan.bridge.runtime.pool.exchanges import END_LINE, Exchanges
 from overspan.bridge.runtime.pool.outputs import OutputCopies
 from overspan.bridge.runtime.pool.private_folder import PrivateFolder
 from overspan.bridge.runtime.pool.slots import Slots
@@ -44,6 +47,8 @@ LOOK_SECONDS = 1.0
 MOST_BYTES = 1 << 20
 """Bytes of a journal in one message."""
 SHORT_PAUSE = 0.5
+GIVE_UP_SECONDS = 60.0
+"""How long a damaged launch is tried; then its processes are ended, and it is told as lost."""
 END_SECONDS = 30.0
 """How long a worker that is to end waits for the processes of its launches."""
 _STEPS = "steps"
@@ -61,8 +66,11 @@ class LeasedLaunch:
         self.sent = 0
         self.orders = 0
         self.tokens: set[str] = set()
-        self.failing = False
-        """Whether it could not be gone on with at the last try; it is opened again from its journal."""
+        self.failing_since: Optional[float] = None
+        """Since when it cannot be gone on with; it is opened again from its journal."""
+        self.last_words = b""
+        """What is told of a launch that was given up, in place of the rest of its journal."""
+        self._last_at = 0
         self.over = False
         """Whether all of it has ended, and its journal is whole."""
         self.dropped = False
@@ -70,6 +78,10 @@ class LeasedLaunch:
 
     def read_journal(self) -> bytes:
         """What the journal has got since the last call, a message's worth of it."""
+        if self.last_words:
+            # The daemon may know less of it than it was sent.
+            self._last_at = min(self._last_at, self.sent)
+            return self.last_words[self.sent - self._last_at :]
         try:
             with open(self.directory.file("journal.jsonl"), "rb") as file:
                 file.seek(self.sent)
@@ -77,6 +89,12 @@ class LeasedLaunch:
         except OSError:
             return b""
         return data[: data.rfind(b"\n") + 1]
+
+    def give_up(self, now: float, why: str) -> None:
+        """Tell it as lost. Nothing of it runs any more."""
+        lost = LaunchLost(now, self.directory.launch, Cause.NODE.value, why)
+        self.last_words = json.dumps(event_to_document(lost)).encode() + b"\n" + END_LINE
+        self._last_at, self.over = self.sent, True
 
     def add_orders(self, lines: Sequence[Any]) -> None:
         """Write orders to the file that the launch reads, each once. Raises OSError."""
@@ -209,7 +227,7 @@ class Worker:
             if held.launch is None:
                 self._open(handle, held, now)
             if held.launch is None:
-                # Tried again with the next answer.
+                # Tried again with the next answer, until it is given up.
                 held.dropped = False
                 return
             held.launch.obey(f"drop-{handle}", Cancel(now, by="pool", grace=0))
@@ -237,7 +255,7 @@ class Worker:
         for shim in ended:
             by_folder.setdefault(shim.directory, []).append(shim)
         for handle, held in list(self._held.items()):
-            if held.launch is None and not held.over and (look or not held.failing):
+            if held.launch is None and not held.over and (look or held.failing_since is None):
                 self._open(handle, held, now)
             run = held.launch
             if run is None:
@@ -246,10 +264,10 @@ class Worker:
             if shims or look or (held.due is not None and held.due <= now):
                 try:
                     run.advance(shims, now)
-                    held.due = run.wake_at(now)
+                    held.due, held.failing_since = run.wake_at(now), None
                 except Exception as error:
                     # An error in one launch must not end the others.
-                    self._fail(handle, held, error)
+                    self._fail(handle, held, error, now)
                     continue
             if run.done:
                 run.close()
@@ -263,18 +281,27 @@ class Worker:
         """Begin with a launch, or go on with it from its journal."""
         try:
             held.launch = SupervisedLaunch(held.directory, self._services, now)
-            held.due, held.failing = now, False
+            held.due = now
         except Exception as error:
-            self._fail(handle, held, error)
+            self._fail(handle, held, error, now)
 
-    def _fail(self, handle: str, held: LeasedLaunch, error: Exception) -> None:
-        """Say once why a launch cannot be gone on with; it is opened again with the next look."""
+    def _fail(self, handle: str, held: LeasedLaunch, error: Exception, now: float) -> None:
+        """Say once why a launch cannot be gone on with; it is opened again with the next look, but not for ever.
+
+        What this node lacks for a while is waited for.
+        """
         if held.launch is not None:
             held.launch.close()
             held.launch = None
-        if not held.failing:
+        if held.failing_since is None:
             print(f"span: error: launch {handle}: {error!r}; trying again", file=sys.stderr, flush=True)
-        held.failing = True
+            held.failing_since = now
+        if is_shortage(error):
+            held.failing_since = now
+        late = now - held.failing_since > GIVE_UP_SECONDS
+        # None of it may run when it begins elsewhere.
+        if late and not end_live_processes(held.directory.path, signal.SIGKILL, set()):
+            held.give_up(now, f"the worker cannot go on with it: {error!r}")
 
     def _complain(self, text: str) -> None:
         """Say what cannot be written, and wait a moment: the daemon's next answer has it again."""

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Span = Any
 
 JOBS = int(os.environ.get("OVERSPAN_POOL_JOBS", "200"))
@@ -41,6 +43,13 @@ def find_processes(span: Span, comm: str, job: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def find_above(pid: int, comm: str) -> int:
+    """The nearest process of that name above another one."""
+    while Path(f"/proc/{pid}/comm").read_text().strip() != comm:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def test_a_daemon_that_is_killed_in_the_midst_runs_each_job_once(span: Span, tmp_path: Path) -> None:
@@ -80,6 +89,26 @@ def test_a_worker_that_is_killed_without_a_daemon_costs_its_jobs_one_launch(span
         f"{number} {launch}": 1 for number in range(1, 5) for launch in (0, 1)
     }
     assert sorted(ends.read_text().split()) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("shim", [False, True], ids=["slots", "slots-and-shim"])
+def test_a_worker_that_is_killed_with_what_watches_it_leaves_nothing_running(
+    span: Span, tmp_path: Path, shim: bool
+) -> None:
+    """Whoever watched the program is gone with the worker: it ends before the job runs again."""
+    ran, ends = tmp_path / "ran", tmp_path / "ends"
+    make_pool(span, 1)
+    run = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {ran}; sleep 6; echo ${{SLURM_RESTART_COUNT:-0}} >> {ends}"
+    job = span.wrap(run, "--pool", "p")
+    span.wait_until(lambda: ran.exists() and ran.read_text(), 20, "the job to run")
+    (worker,) = list_workers(span)
+    slots, (own,) = (find_processes(span, comm, worker["job"]) for comm in ("span-slot", "span-worker"))
+    above = [find_above(own, "span-shim")] if shim else []
+    assert slots
+    for pid in (*above, *slots, own):
+        os.kill(pid, signal.SIGKILL)
+    span.until(job, "COMPLETED", timeout=60)
+    assert ran.read_text().split() == ["0", "1"] and ends.read_text().split() == ["1"]
 
 
 def test_a_worker_that_was_stopped_keeps_its_jobs_and_tells_their_ends_later(span: Span, tmp_path: Path) -> None:

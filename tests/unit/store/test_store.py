@@ -68,6 +68,8 @@ def test_jobs_of_one_text_have_one_spec_and_others_their_own(
     assert [stored.job for stored in loaded] == [job for job in jobs if job.id != 4]
     first, second, third, fifth, _ = (stored.job.spec for stored in loaded)
     assert first is second and third is fifth
+    # And one task, as long as nothing has happened to it.
+    assert loaded[0].job.tasks[0] is loaded[1].job.tasks[0]
 
 
 def test_a_spec_is_written_again_only_where_a_change_has_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.pools import WorkerLife, plan_life
+from overspan.bridge.model.pools import UNKNOWN_LIFE, WorkerLife, plan_life
 from overspan.bridge.model.spec import JobSpec, Origin
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec
@@ -29,10 +30,10 @@ class PoolEntry:
     cluster: Cluster
     opened_at: float
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    ready: set[int] = field(default_factory=set)
-    """Workers that have been in contact."""
+    ready: dict[int, str] = field(default_factory=dict)
+    """Workers that have been in contact, each with the word of its process."""
     ends: dict[int, float] = field(default_factory=dict)
-    """When their clusters will end workers, as far as these know."""
+    """When their clusters will end workers, as they have said; infinity for never."""
     longest: int | None = None
     """How many seconds the last of these had in all."""
     idle_since: dict[int, float] = field(default_factory=dict)
@@ -74,9 +75,24 @@ def find_life(job: Job, now: float, end: float | None = None) -> WorkerLife | No
 
     One whose start is not known yet may have begun just now.
     """
-    limit, begun = job.time_of(job.tasks[0].name), now if job.granted_at is None else job.granted_at
-    limits = [each for each in (limit, None if end is None else int(end - begun)) if each]
-    return plan_life(begun, min(limits)) if limits else None
+    begun = now if job.granted_at is None else job.granted_at
+    ends_at = min(begun + (_find_limit(job) or math.inf), math.inf if end is None else end)
+    return None if ends_at == math.inf else plan_life(begun, ends_at - begun)
+
+
+def find_least_life(job: Job, end: float | None = None) -> WorkerLife | None:
+    """The shortest life that a worker may have, by which it is given jobs; None without a limit.
+
+    One whose start is not known yet may have begun when it was submitted. While `end` is not known, its cluster may
+    have a limit that is shorter than any.
+    """
+    if end is None and not _find_limit(job):
+        return UNKNOWN_LIFE
+    return find_life(job, job.submitted_at, end)
+
+
+def _find_limit(job: Job) -> int | None:
+    return job.time_of(job.tasks[0].name)
 
 
 def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
@@ -162,8 +178,17 @@ def _describe_worker(
         "jobs": list(contact["jobs"]) if contact is not None else [],
         "since": job.started_at or job.submitted_at,
         "ends_at": None if life is None or job.granted_at is None else life.ends_at,
-        "reason": "" if job.state is not State.PENDING else job.reason,
+        "reason": _find_reason(entry, job),
     }
+
+
+def _find_reason(entry: PoolEntry, worker: Job) -> str:
+    """Why a worker takes no jobs yet; empty where it does, or starts."""
+    if worker.state is State.PENDING:
+        return worker.reason
+    if worker.id in entry.ready and find_least_life(worker, entry.ends.get(worker.id)) is UNKNOWN_LIFE:
+        return "EndUnknown"
+    return ""
 
 
 def _find_state(entry: PoolEntry, workers: list[dict[str, Any]]) -> str:

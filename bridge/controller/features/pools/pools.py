@@ -26,7 +26,7 @@ from overspan.bridge.controller.features.pools.entries import (
     compare_workers,
     count_waiting,
     describe_pool,
-    find_life,
+    find_least_life,
     list_workers,
     name_worker,
     view_pool,
@@ -58,6 +58,8 @@ _DRAIN_SECONDS = 2.0
 """Seconds between two looks at a pool with closed workers that hold jobs."""
 _AGAIN_SECONDS = 5.0
 """Seconds after which a worker that failed is replaced."""
+_ASK_SECONDS = 2.0
+"""Seconds after which a cluster that has not said when it will end a worker is asked again."""
 _CHANGED = "the pool was changed by somebody else at the same time"
 TASK = "worker"
 
@@ -210,23 +212,29 @@ class Pools:
             )
         async with entry.lock:
             await self._keep(entry, replace(entry.facts, ending=ending or CANCEL, wanted=0))
+        await self._end_jobs(jobs, name, ending)
+        await self._look(name)
+        return len(jobs)
+
+    async def _end_jobs(self, jobs: list[int], pool: str, ending: str) -> None:
+        """Cancel jobs of a pool, or put them back into the queue. Raises StoreFailed."""
         now = self.recorder.clock()
 
         def work(units: list[UnitOfWork]) -> None:
             for unit in units:
-                _end_job(unit, name, ending, now)
+                _end_job(unit, pool, ending, now)
 
-        await self.recorder.change(jobs, work, urgent=True)
-        await self._look(name)
-        return len(jobs)
+        if jobs:
+            await self.recorder.change(jobs, work, urgent=True)
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Pass on what a worker says, and what it is owed. Raises Denied for a job that is no worker."""
         entry = self._find_of_worker(message.job)
-        if message.job not in entry.ready:
-            # How long it lives is to be known before it is given anything.
-            await self._learn_end(entry, message.job)
-            entry.ready.add(message.job)
+        if entry.ready.get(message.job) != message.word:
+            # Until it is known how long this process lives, it is given what fits the least that it may.
+            entry.ready[message.job] = message.word
+            entry.ends.pop(message.job, None)
+            self._ask_end(entry, message)
             self._declare(entry)
             if entry.facts.failures:
                 async with entry.lock:
@@ -234,22 +242,47 @@ class Pools:
             self._look_soon(entry.name)
         return await entry.adapter.exchange(message)
 
-    async def _learn_end(self, entry: PoolEntry, worker: int) -> None:
-        """Ask the worker's cluster when it will end it. Where it does not answer, the file's own limit counts."""
-        found = self.recorder.registry.get(worker)
-        cluster = None if found is None else self.clusters.find(found.cluster)
-        if found is None or cluster is None or not found.watched or cluster.traits.find_end is None:
+    def _ask_end(self, entry: PoolEntry, message: WorkerMessage) -> None:
+        """Find out when its cluster will end a worker; asked again until it says so, or the worker is another."""
+        found = self.recorder.registry.get(message.job)
+        if found is None or found.job.over or entry.ready.get(message.job) != message.word:
             return
-        try:
-            end = await cluster.traits.find_end(found.handle)
-        except OverspanError as error:
-            log.warning("pool %s: when worker %d ends is not known: %s", entry.name, worker, error)
+        clusters = [self.clusters.find(name) for name in found.places()]
+        if all(cluster is not None and cluster.traits.find_end is None for cluster in clusters):
+            entry.ends[message.job] = math.inf
             return
-        if end is not None:
-            entry.ends[worker] = end
+        self.recorder.spawn(self._learn_end(entry, message), f"the end of worker {message.job}")
+
+    async def _learn_end(self, entry: PoolEntry, message: WorkerMessage) -> None:
+        end = await self._find_end(message.job)
+        if entry.ready.get(message.job) != message.word:
+            return
+        if end is None:
+            at = self.recorder.clock() + _ASK_SECONDS
+            self.recorder.timers.set(f"end:{message.job}", at, lambda: self._ask_end(entry, message))
+            return
+        entry.ends[message.job] = end
+        found = self.recorder.registry.get(message.job)
+        if found is not None and end != math.inf:
             left = end - (found.job.granted_at or self.recorder.clock())
             # Limits of clusters are whole minutes, and its start may be known a moment late.
             entry.longest = 60 * math.ceil(left / 60)
+        self._declare(entry)
+        self._look_soon(entry.name)
+
+    async def _find_end(self, worker: int) -> float | None:
+        """When its cluster will end a worker, infinity for never; None while that is not known."""
+        found = self.recorder.registry.get(worker)
+        cluster = None if found is None else self.clusters.find(found.cluster)
+        if found is None or cluster is None or not found.watched:
+            return None
+        if cluster.traits.find_end is None:
+            return math.inf
+        try:
+            return await cluster.traits.find_end(found.handle)
+        except OverspanError as error:
+            log.warning("pool: when worker %d ends is not known: %s; trying again", worker, error)
+            return None
 
     async def keep_output(self, piece: OutputPiece) -> bool:
         """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
@@ -330,7 +363,7 @@ class Pools:
         pool.idle_since.pop(job.id, None)
         pool.ends.pop(job.id, None)
         if job.id in pool.ready or job.state is State.CANCELLED or job.id in pool.facts.closed:
-            pool.ready.discard(job.id)
+            pool.ready.pop(job.id, None)
             return
         text = f"worker {job.id} ended as {job.state.value} before it was ready: `span pool logs {pool.name}` has more"
         async with pool.lock:
@@ -356,6 +389,10 @@ class Pools:
         except (StoreFailed, Conflict) as error:
             log.warning("pool %s: %s; trying again", name, error)
             wake_at = self.recorder.clock() + RETRY_SECONDS
+        except Exception:
+            # Whatever it is, the pool is not left alone for ever.
+            log.exception("pool %s: trying again", name)
+            wake_at = self.recorder.clock() + RETRY_SECONDS
         if wake_at is not None:
             self._look_soon(name, max(_LOOK_SECONDS, wake_at - self.recorder.clock()))
 
@@ -365,6 +402,7 @@ class Pools:
         if entry.facts.ending and not workers and not any(j.cluster == entry.name and not j.job.over for j in jobs):
             await self._remove(entry)
             return None
+        left_at = await self._cancel_left(entry, jobs) if entry.facts.ending == CANCEL else None
         view = view_pool(entry, workers, count_waiting(jobs, entry.name), now)
         self._look_took[entry.name] = time.thread_time() - begun
         plan = plan_workers(view, now)
@@ -385,7 +423,13 @@ class Pools:
             self._declare(entry)
         # The end of a job is stored a little before, or after, its worker has said that all of it is over.
         drains_at = now + _DRAIN_SECONDS if set(plan.closed) & busy else None
-        return min((at for at in (plan.wake_at, late_at, drains_at) if at is not None), default=None)
+        return min((at for at in (plan.wake_at, late_at, drains_at, left_at) if at is not None), default=None)
+
+    async def _cancel_left(self, entry: PoolEntry, jobs: list[JobEntry]) -> float:
+        """Cancel the jobs of a pool that ends: an earlier daemon may have died before that, or one has come since."""
+        left = [each.job.id for each in jobs if each.cluster == entry.name and not each.job.over]
+        await self._end_jobs(left, entry.name, CANCEL)
+        return self.recorder.clock() + _DRAIN_SECONDS
 
     async def _store_plan(self, entry: PoolEntry, plan: PoolPlan) -> None:
         if (plan.wanted, set(plan.closed)) != (entry.facts.wanted, set(entry.facts.closed)):
@@ -406,14 +450,14 @@ class Pools:
 
     def _declare(self, entry: PoolEntry) -> None:
         """Tell the adapter which workers there are."""
-        facts, found, now = entry.facts, self._list_workers(entry.name), self.recorder.clock()
+        facts, found = entry.facts, self._list_workers(entry.name)
         declared = []
         for each in found:
             worker = each.job.spec.worker
             old = worker is None or worker.generation != facts.generation
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
-            life = find_life(each.job, now, entry.ends.get(each.job.id))
+            life = find_least_life(each.job, entry.ends.get(each.job.id))
             declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, life))
         entry.adapter.declare(declared, _list_kinds(entry))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 from hypothesis import given
 
 from overspan.adapters.bookings import Bookings, Capacity
-from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, QueuedLaunch, WorkerRoom, assign
+from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.requests import (
     WorkerRequest,
     WorkerSize,
@@ -23,6 +24,17 @@ from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gpus, NodeNeed, Resources
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+
+
+class QueuedLaunch(NamedTuple):
+    """A launch in the queue."""
+
+    handle: str
+    rank: Rank
+    request: WorkerRequest
+    task: str = "t"
+    since: float = 0.0
+
 
 ONE = WorkerRequest((NodeNeed(1000),))
 GPU = WorkerRequest((NodeNeed(1000, gpu_milli=1000),))

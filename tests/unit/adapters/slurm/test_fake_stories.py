@@ -22,6 +22,8 @@ from overspan.bridge.model.errors import Rejected
 from overspan.bridge.model.states import State
 
 STUBBORN = Behaviour(None, on_term=None)
+WIDE = ("--partition=short", "--nodes=2", "--exclusive", "--time=10")
+"""All nodes of a partition."""
 
 
 @pytest.fixture
@@ -40,6 +42,29 @@ def test_a_job_runs_to_its_end(world: SlurmWorld) -> None:
             number = await daemon.submit(script(), "script")
             job = await daemon.until(number, State.COMPLETED)
             assert job.exit_code == 0 and len(world.slurm.starts) == 1
+
+    world.play(story())
+
+
+def test_when_slurm_ends_a_job_is_known_once_it_runs(world: SlurmWorld) -> None:
+    """Of one that waits Slurm shows an estimate."""
+    world.transport.behave = lambda job: STUBBORN
+
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            find_end = daemon.controller.clusters.get("fake").open().traits.find_end
+            assert find_end is not None
+            ends: list[float | None] = []
+            for options in (WIDE, WIDE):
+                number = await daemon.submit(script(*options), "script")
+                job = await daemon.until(number, State.PENDING if ends else State.RUNNING)
+                entry = daemon.controller.recorder.registry.get(number)
+                assert entry is not None
+                while not entry.handle:
+                    await asyncio.sleep(1)
+                end = await find_end(entry.handle)
+                ends.append(end if end is None or job.granted_at is None else end - job.granted_at)
+            assert ends == [600, None]
 
     world.play(story())
 

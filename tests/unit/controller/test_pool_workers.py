@@ -1,0 +1,96 @@
+"""A worker is given no job that may end after it, whenever what ends it comes to be known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
+
+
+@pytest.fixture
+def play_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScenePlayer:
+    return make_player(tmp_path, monkeypatch)
+
+
+def test_nothing_is_given_before_the_cluster_has_said_when_the_worker_ends(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await pool.apply()
+        await pool.meet()
+        assert not await pool.gives(60) and not await pool.gives(None)
+        pool.cluster.end = pool.bench.clock.now + 1000
+        await pool.pass_time(3)
+        assert await pool.gives(900) and not await pool.gives(1000) and await pool.gives(None)
+
+    play_pool(scene)
+
+
+def test_an_unknown_start_is_taken_for_the_earliest(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply("time: 1000s\n")
+        # Submitted 600 seconds ago, and in contact before its start was seen.
+        pool.bench.clock.now += 600
+        await pool.meet()
+        assert await pool.gives(400) and not await pool.gives(401)
+        await pool.see_start(seconds_ago=100)
+        assert await pool.gives(890) and not await pool.gives(900)
+
+    play_pool(scene)
+
+
+def test_a_cluster_that_does_not_answer_is_asked_until_it_does(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.silent = True
+        await pool.apply()
+        await pool.see_start()
+        await pool.meet()
+        for _ in range(3):
+            await pool.pass_time(3)
+            assert not await pool.gives(None)
+        assert pool.cluster.questions > 2
+        (worker,) = pool.bench.controller.pools.describe("p")[0]["workers"]
+        assert worker["reason"] == "EndUnknown"
+        pool.cluster.silent, pool.cluster.end = False, pool.bench.clock.now + 500
+        await pool.pass_time(3)
+        assert await pool.gives(400) and not await pool.gives(500)
+        asked = pool.cluster.questions
+        await pool.pass_time(60)
+        assert pool.cluster.questions == asked
+        (worker,) = pool.bench.controller.pools.describe("p")[0]["workers"]
+        assert worker["reason"] == ""
+
+    play_pool(scene)
+
+
+def test_a_worker_that_was_started_anew_has_another_end(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply()
+        await pool.see_start()
+        await pool.meet("a")
+        assert await pool.gives(5000)
+        # Requeued by its cluster, for one; and as somebody has made its limit shorter.
+        pool.cluster.end = None
+        await pool.meet("b")
+        assert not await pool.gives(10)
+        pool.cluster.end = pool.bench.clock.now + 100
+        await pool.pass_time(3)
+        assert await pool.gives(90) and not await pool.gives(100)
+
+    play_pool(scene)
+
+
+def test_a_cluster_without_limits_of_its_own_is_not_asked(play_pool: ScenePlayer) -> None:
+    class Endless(LimitedCluster):
+        def state(self) -> dict[str, Any]:
+            return {}
+
+    async def scene(pool: PoolScene) -> None:
+        await pool.apply()
+        await pool.meet()
+        assert await pool.gives(None) and await pool.gives(5000)
+
+    play_pool(scene, Endless())
