@@ -137,10 +137,15 @@ class TestEnds:
         assert lab.look("squeue", "-h", "-o", "%T %r").split() == ["COMPLETING", "Flushing"]
         facts = lab.until(job, "FAILED", timeout=60)
         assert facts["reason"] == "FlushFailed"
-        left = find_left(site, job)
-        assert [path.rpartition("/")[2] for path in left].count("a") == 1
-        # Other tests look for what their own jobs of this number leave.
-        site.rig.run(["rm", *left], user="root")
+        assert [path.rpartition("/")[2] for path in find_left(site, job)].count("a") == 1
+        refused = lab.run("data", "rescue", str(job), check=False)
+        assert refused.returncode != 0 and "Traceback" not in refused.stderr, refused.stderr
+        store.proxy.mend()
+        assert lab.run("data", "rescue", str(job)).stderr == "span: 1 file, 8 bytes sent\n"
+        assert store.texts("lab") == {"run/begun": b"", "run/a": b"1234567\n"}
+        assert find_left(site, job) == [] and find_secret(site) == []
+        again = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} has left no data on rig" in again.stderr
 
     def test_a_daemon_that_is_killed_meanwhile(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> None:
         job = start(lab, CACHED + "run: touch out/begun; sleep 4; echo 1234567 > out/a\n")
