@@ -1,13 +1,16 @@
-"""The rescue of what a failed flush has left, by the daemon or by a program where that is: ROOT JOB, answered as JSON.
+"""The rescue of what a failed flush has left, by the daemon or by a program where that is.
 
-The standard input has a JSON object of the stores by name, so that no file there gets their credentials. What cannot be
-done is {"error", "trouble"} and exit code 1.
+The program's words are ROOT JOB [PATTERN]; with a pattern it is in each folder below ROOT that matches.
+The standard input has a JSON object of the stores by name, so that no file there gets their credentials. The answer is
+JSON too: what was sent, null where nothing is left, or {"error", "trouble"} with exit code 1.
 """
 
 from __future__ import annotations
 
 import errno
+import glob
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
@@ -99,10 +102,12 @@ def read_answer(answer: Any) -> Optional[RescuedData]:
 
 def main(words: Sequence[str]) -> int:
     """Rescue what a job has left here; gives the exit code."""
-    root, job = words
+    root, job, *pattern = words
+    roots = sorted(glob.glob(os.path.join(root, *pattern))) if pattern else [root]
     stores = {name: decode(StoreAccess, document) for name, document in json.loads(sys.stdin.readline()).items()}
     try:
-        sent = rescue_job(root, int(job), stores)
+        found = [rescue_job(root, int(job), stores) for root in roots]
+        sent = add_rescued([each for each in found if each is not None])
     except (ObjectStoreError, OSError) as error:
         trouble = error.trouble.value if isinstance(error, ObjectStoreError) else ""
         print(json.dumps({"error": str(error), "trouble": trouble}))
