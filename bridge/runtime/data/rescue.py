@@ -1,6 +1,7 @@
 """The rescue of what a failed flush has left, by the daemon or by a program where that is.
 
-The program's words are ROOT JOB [PATTERN]; with a pattern it is in each folder below ROOT that matches.
+The program's words are ROOT JOB [PATTERN]; with a pattern it is in each folder below ROOT that matches,
+which are removed when nothing is left there.
 The standard input has a JSON object of the stores by name, so that no file there gets their credentials. The answer is
 JSON too: what was sent, null where nothing is left, or {"error", "trouble"} with exit code 1.
 """
@@ -11,6 +12,7 @@ import errno
 import glob
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
@@ -106,7 +108,12 @@ def main(words: Sequence[str]) -> int:
     roots = sorted(glob.glob(os.path.join(root, *pattern))) if pattern else [root]
     stores = {name: decode(StoreAccess, document) for name, document in json.loads(sys.stdin.readline()).items()}
     try:
-        found = [rescue_job(root, int(job), stores) for root in roots]
+        found = []
+        for each in roots:
+            found.append(rescue_job(each, int(job), stores))
+            if pattern and not list_folders(each, int(job)):
+                # Its pod is gone: nobody wants the rest.
+                shutil.rmtree(each, ignore_errors=True)
         sent = add_rescued([each for each in found if each is not None])
     except (ObjectStoreError, OSError) as error:
         trouble = error.trouble.value if isinstance(error, ObjectStoreError) else ""

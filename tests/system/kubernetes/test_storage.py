@@ -247,6 +247,10 @@ class TestEnds:
         settings = json.loads(lab.config.read_text())
         settings["clusters"]["kube"]["data_volume"] = {"hostPath": {"path": str(volume)}}
         lab.config.write_text(json.dumps(settings))
+        whole = lab.submit(CACHED + "run: echo 1 > out/whole\n")
+        lab.until(whole, "COMPLETED", timeout=90)
+        lab.until_empty(60)
+        assert [path for path in volume.rglob("*") if path.is_file()] == []
         sum_of = "head -c 9000000 /dev/urandom > out/b; sha256sum < out/b"
         job = lab.submit(CACHED + f"flush: {{timeout: 8}}\nrun: touch out/begun; sleep 4; {sum_of}\n")
         wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
