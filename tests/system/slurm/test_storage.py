@@ -304,6 +304,46 @@ class TestRequeues:
         assert find_left(site, job) == []
 
 
+class TestUploads:
+    """What happens to a large file while it goes up, by a store that takes some seconds for it."""
+
+    def test_a_node_that_is_lost_in_the_middle(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        write = "touch out/begun; sleep 2; head -c 40M /dev/urandom > out/large; sleep 600"
+        run = f"run: hostname; if [ -e out/large ]; then sha256sum < out/large; exit 0; fi; {write}\n"
+        job = start(lab, CACHED + run)
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.delay, before = 0.1, store.proxy.passed
+        wait_until(lambda: store.proxy.passed - before > 5 << 20, 60, "the large one to be under way")
+        with without_node(site, lab.log(job).split()[0]):
+            wait_until(lambda: len(lab.job(job)["tasks"][0]["attempts"]) == 2, 60, "the next attempt")
+            assert "run/large" not in store.texts("lab"), "it was sent before its node was lost"
+            store.proxy.delay = 0.0
+            lab.until(job, "COMPLETED", timeout=120)
+        assert hashlib.sha256(store.texts("lab")["run/large"]).hexdigest() in lab.log(job)
+        assert find_left(site, job) == []
+
+    def test_a_file_that_changes_is_no_mixture(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        change = "printf changed | dd of=out/a conv=notrunc bs=1 seek=3000000 2> /dev/null"
+        write = "head -c 40M /dev/urandom > out/a; sha256sum < out/a"
+        go = "/home/researcher/changed-go"
+        run = f"touch out/begun; sleep 2; {write}; until [ -e {go} ]; do sleep 0.1; done; {change}; sha256sum < out/a"
+        job = start(lab, CACHED + f"run: {run}\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.delay, before = 0.1, store.proxy.passed
+        wait_until(lambda: store.proxy.passed - before > 5 << 20, 60, "the large one to be under way")
+        site.rig.run(["touch", go], user="root")
+        lab.until(job, "COMPLETED", timeout=120)
+        assert store.proxy.passed - before > 45 << 20, "it was not sent again"
+        first, last = (line.split()[0] for line in lab.log(job).splitlines() if line.endswith("-"))
+        assert first != last
+        site.rig.run(["rm", go], user="root")
+        assert hashlib.sha256(store.texts("lab")["run/a"]).hexdigest() == last
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "why"),
