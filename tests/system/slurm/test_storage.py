@@ -127,6 +127,15 @@ class TestEnds:
             lab.until(job, "CANCELLED", timeout=60)
             wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 20, "the last file to be in the store")
 
+    def test_an_auxiliary_that_ends_with_its_group(self, lab: Span, store: TestStore) -> None:
+        server = f"name: server\nworkdir: /home/researcher\n{CACHED}run: trap 'echo last > out/last; exit 0' TERM; "
+        server += "touch out/begun; sleep 99 & wait\n"
+        trainer = "name: trainer\nneeds: server\nresources: {cpus: 1, memory: 100M}\nrun: sleep 2\n"
+        head = "name: g\nexecution: parallel\nprimary_tasks: [trainer]\n"
+        job = lab.submit(f"{head}---\n{trainer}---\n{server}", "-M", "rig")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert store.texts("lab") == {"run/begun": b"", "run/last": b"last\n"}
+
     def test_a_store_that_does_not_come_back_fails_the_job_and_the_data_stays(
         self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
     ) -> None:
