@@ -11,7 +11,7 @@ QUIET := env -u SPAN_STATE_DIR -u SPAN_RUNTIME_DIR -u SPAN_CONFIG -u PYTHONDONTW
 
 # One target at a time: several install packages.
 .NOTPARALLEL:
-.PHONY: help setup environment demo rigs test test-all test-part soak check bench package pictures keys states clean
+.PHONY: help setup environment demo rigs minio test test-all test-part soak check bench package pictures keys states clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,7 +41,10 @@ rigs: ## what the tests use for a real Slurm and a real Kubernetes, which is com
 test: setup rigs ## the gate: what has to pass before a change lands
 	$(QUIET) $(BIN)/pytest -n 4 --gate --bar 1140
 
-test-all: setup rigs ## run every test
+minio: setup ## the object store that `make test-all` plays stories with, compiled once (about 10 minutes)
+	@$(BIN)/python -m tests.minio || echo "tests that need it are skipped by name" >&2
+
+test-all: setup rigs minio ## run every test
 	$(QUIET) $(BIN)/pytest -n 4
 
 # PART is 1 to 8: `.ci/run` takes another one for each commit.

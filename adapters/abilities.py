@@ -16,7 +16,7 @@ from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.volumes import AppliedVolume, VolumeRecord, VolumeRequest
 from overspan.bridge.runtime.data.cache import CacheListing, CleanedCache
-from overspan.bridge.runtime.data.transfers import RescuedData
+from overspan.bridge.runtime.data.rescue import RescuedData
 
 
 @dataclass(frozen=True)
@@ -400,8 +400,11 @@ class Traces(Protocol):
 class DataRescue(Protocol):
     """Data that a job could not send to its object stores stays on the cluster, and can be sent later."""
 
-    async def rescue_data(self, job: int) -> RescuedData | None:
-        """Send what an ended job has left; None where it has left nothing. Raises ObjectStoreError and OSError."""
+    async def rescue_data(self, job: Job, handle: str) -> RescuedData | None:
+        """Send what an ended job has left, whose newest launch has that handle; None where it has left nothing.
+
+        Raises ObjectStoreError, OSError and OverspanError.
+        """
 
 
 class DataCache(Protocol):

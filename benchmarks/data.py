@@ -1,4 +1,4 @@
-"""Measures folders of object stores on this machine, with moto's server as the store: writing, sending, and the end."""
+"""Measures folders of object stores on this machine, with MinIO as the store, else moto: writing, sending, ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.minio import find_program, run_minio
 from tests.stores import SECRET, TestStore, configure_store, run_store
 
 from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
@@ -46,7 +47,8 @@ _SMALL = """
 
 def data() -> list[Row]:
     """A large file, many small ones, and jobs that end when all is sent."""
-    with tempfile.TemporaryDirectory() as top, run_store(Path(top)) as store:
+    run = run_minio if find_program().exists() else run_store
+    with tempfile.TemporaryDirectory() as top, run(Path(top)) as store:
         store.make_bucket("bench")
         stores = configure_store(store, Path(top))
         with Installation(json.dumps({"stores": stores})) as span, span.client() as client:

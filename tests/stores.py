@@ -15,7 +15,7 @@ from tests.clients.installed import install
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.object_store import ObjectStoreError
-from overspan.bridge.runtime.data.s3 import S3Store, _StoreRequest
+from overspan.bridge.runtime.data.s3 import S3Store
 
 START_SECONDS = 60.0
 SECRET = "testing-secret"
@@ -154,7 +154,7 @@ class TestStore:
     def make_bucket(self, name: str) -> S3Store:
         """A bucket that is empty."""
         bucket = self.open(name)
-        bucket._ask(_StoreRequest("PUT"))
+        bucket.make_bucket()
         return bucket
 
     def texts(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
@@ -207,7 +207,7 @@ def run_store(folder: Path, address: str = "127.0.0.1") -> Iterator[TestStore]:
         server = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
     store = TestStore(port, address)
     try:
-        _await(store, server, folder / "moto.log")
+        await_store(store, server, folder / "moto.log")
         yield store
     finally:
         store.close()
@@ -215,7 +215,8 @@ def run_store(folder: Path, address: str = "127.0.0.1") -> Iterator[TestStore]:
         server.wait(20)
 
 
-def _await(store: TestStore, server: subprocess.Popen[bytes], log: Path) -> None:
+def await_store(store: TestStore, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a store answers. Fails with the end of its log."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -44,6 +44,7 @@ from overspan.adapters.kubernetes.launches.other_members import render_slices, w
 from overspan.adapters.kubernetes.launches.peer_objects import PeerObjects
 from overspan.adapters.kubernetes.launches.preflight import Preflight
 from overspan.adapters.kubernetes.launches.releasing import Releaser
+from overspan.adapters.kubernetes.launches.rescue import KubernetesRescue
 from overspan.adapters.kubernetes.launches.secret_renewals import SecretRenewals
 from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
@@ -81,6 +82,7 @@ from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Ove
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.storage import MountMode
+from overspan.bridge.runtime.data.rescue import RescuedData
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +114,7 @@ class KubernetesCluster:
         self._outputs = OutputSync(self.launches, self._logs, self._files)
         self._peer_objects = PeerObjects(self.launches, os.path.join(folder, "peers"), config.stores)
         self._secret_renewals = SecretRenewals(self.launches, config.stores)
+        self._rescue = KubernetesRescue(self.launches, self._settings, config.stores)
         self._releaser = Releaser(self.launches, self._logs, self._peer_objects)
         self._submitter = Submitter(
             self.launches, self._releaser, self._settings, self._files, SidecarCheck(self._connection), config.stores
@@ -201,6 +204,11 @@ class KubernetesCluster:
         """A launch's pods as they are now; none where it is gone. Raises Unreachable."""
         watched = await self.launches.find(handle)
         return list((await self.launches.fetch_snapshot(watched)).pods.values()) if watched is not None else []
+
+    async def rescue_data(self, job: Job, handle: str) -> RescuedData | None:
+        """Send what an ended job could not."""
+        self._check_open()
+        return await self._rescue.send(job, handle)
 
     async def nodes(self) -> list[Node]:
         """The nodes, with what all pods there ask for."""

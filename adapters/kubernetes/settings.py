@@ -231,6 +231,8 @@ class Settings(DocumentModel):
     """Where what jobs only read of object stores is kept for the next ones; None: each pod fetches its own."""
     data_cache_size: Mebibytes | None = None
     """MiB that it may have; None: a part of its disk."""
+    data_volume: Volume | None = Field(default=None, examples=["{hostPath: {path: /var/lib/overspan-data}}"])
+    """Where what jobs write to object stores lies until it is sent, and stays if it cannot be; None: with the pod."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
     host_network: Switch = False
@@ -246,17 +248,16 @@ class Settings(DocumentModel):
     def _check(self) -> Settings:
         if self.gang == KUEUE and not self.queue and not any(one.queue for one in self.partitions.values()):
             raise Mistake("`gang: kueue` needs a queue", "set `queue` to a LocalQueue of the namespace", ("gang",))
-        if self.data_cache is not None:
-            self._check_cache(self.data_cache)
+        for name, volume in (("data_cache", self.data_cache), ("data_volume", self.data_volume)):
+            if volume is not None:
+                self._check_data(name, volume)
         return self
 
-    def _check_cache(self, cache: Volume) -> None:
-        if cache.path or cache.shared or cache.read_only:
-            raise Mistake("it is mounted where data is moved alone, to be written", path=("data_cache",))
-        if "hostPath" in cache.source and self.security == RESTRICTED:
-            raise Mistake(
-                "`security: restricted` allows no hostPath", "name a claim: `data_cache: NAME`", ("data_cache",)
-            )
+    def _check_data(self, name: str, volume: Volume) -> None:
+        if volume.path or volume.shared or volume.read_only:
+            raise Mistake("it is mounted where data is moved alone, to be written", path=(name,))
+        if "hostPath" in volume.source and self.security == RESTRICTED:
+            raise Mistake("`security: restricted` allows no hostPath", f"name a claim: `{name}: NAME`", (name,))
 
 
 def read_settings(config: ClusterConfig) -> Settings:

@@ -47,10 +47,9 @@ from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.secret_names import hide_secrets
 from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.data.mounts import list_folders, remove_if_empty
-from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.mounts import list_folders
+from overspan.bridge.runtime.data.rescue import RescuedData, rescue_job
 from overspan.bridge.runtime.data.stores import read_store
-from overspan.bridge.runtime.data.transfers import RescuedData, rescue_folder
 from overspan.bridge.runtime.zip_application import build_archive
 
 _log = logging.getLogger(__name__)
@@ -182,9 +181,9 @@ class LocalCluster:
         """Wait until something changes there, by inotify where it tells all."""
         return await self._checkpoints.wait(folders, timeout)
 
-    async def rescue_data(self, job: int) -> RescuedData | None:
+    async def rescue_data(self, job: Job, handle: str) -> RescuedData | None:
         """Send what an ended job could not."""
-        return await asyncio.to_thread(_rescue, self._root, job)
+        return await asyncio.to_thread(_rescue, self._root, job.id)
 
     async def close(self) -> None:
         """Stop watching; supervisors and their work go on."""
@@ -384,17 +383,5 @@ def _find_entrance(root: str, python: str, request: ShellRequest) -> Entrance:
 
 
 def _rescue(root: str, job: int) -> RescuedData | None:
-    """Send all that a job has left in folders that it wrote to."""
-    found = [folder for folder in list_folders(root, job) if folder.written]
-    sent = []
-    for folder in found:
-        store = S3Store(read_store(root, folder.mount.store), folder.url.bucket)
-        try:
-            sent.append(rescue_folder(folder, store))
-        finally:
-            store.close()
-    remove_if_empty(root, job)
-    if not sent:
-        return None
-    newer = tuple(name for one in sent for name in one.newer)
-    return RescuedData(sum(one.files for one in sent), sum(one.size for one in sent), newer)
+    names = {folder.mount.store for folder in list_folders(root, job) if folder.written}
+    return rescue_job(root, job, {name: read_store(root, name) for name in names})

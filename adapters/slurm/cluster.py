@@ -56,6 +56,7 @@ from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.cache import SlurmCache
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
+from overspan.adapters.slurm.files.rescue import SlurmRescue
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
@@ -97,6 +98,7 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Form
 from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
+from overspan.bridge.runtime.data.rescue import RescuedData
 
 VERDICT_SECONDS = 5.0
 """How long a submission waits for sbatch's answer."""
@@ -134,6 +136,7 @@ class SlurmCluster:
         groups = GroupOrderer(self._part_submitter, self.watch, self._lock)
         self._orderer = Orderer(self._queries, self._orders, self.watch, groups)
         self._logs = Logs(self._queries, self._settings.shared_root)
+        self._rescue = SlurmRescue(self._queries, self.transport, self._settings, config.root, config.stores)
         self._relays = None if self._settings.shared_root else Relays(self._queries, self._settings, config.root)
         self.watch.unshared = self._relays is not None
         self._steps = JobSteps(self._queries, self.watch.nodes_of)
@@ -161,6 +164,11 @@ class SlurmCluster:
         self._troubled = False
         self._gap = self._hang = ""
         self._watched: frozenset[str] = frozenset()
+
+    async def rescue_data(self, job: Job, handle: str) -> RescuedData | None:
+        """Send what an ended job could not."""
+        self._check_open()
+        return await self._rescue.send(job, handle)
 
     def _open_cache(self) -> SlurmCache | None:
         """What the settings name for it."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from overspan.bridge.client.client import Client
 
 SILENT_SECONDS = 120.0
+RESCUE_SECONDS = 3700.0
+"""The longest time of a rescue, which answers at its end; a cluster gives up after an hour."""
 
 
 class TransferStep(NamedTuple):
@@ -79,7 +81,9 @@ class StorageCalls:
 
     def rescue(self, ref: str) -> dict[str, Any]:
         """Send the data that an ended job could not: {files, size, newer}."""
-        return self._client._post(f"/v1/jobs/{quote_part(ref)}/rescue", {})
+        data = json.dumps({"format": FORMAT}).encode()
+        target = f"/v1/jobs/{quote_part(ref)}/rescue"
+        return self._client._read(self._client._request("POST", target, data, timeout=RESCUE_SECONDS))
 
     def _transfer(self, target: str, path: str, url: str) -> Iterator[TransferStep]:
         return self._follow(target, {"path": os.path.abspath(path), "url": url})

@@ -23,6 +23,8 @@ ENTRIES: Mapping[str, str] = {
     "data": "data.mover",
     # On a login node: what the cache for that has.
     "cache": "data.cache_command",
+    # Where the data is that a job could not send.
+    "rescue": "data.rescue",
     "shell": "shell",
     # `span` inside a job whose daemon is elsewhere.
     "command": "job_command",

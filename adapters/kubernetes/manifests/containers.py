@@ -167,7 +167,7 @@ def _own_mounts(parts: Parts) -> Mounts:
         found.append(Mounts(({"name": _SCRIPT_VOLUME, "configMap": source},), (mount,)))
     found.append(render_volumes(parts.task, parts.settings, parts.files.workdir or "/"))
     found.append(parts.files.mounts)
-    found.append(mount_storage(parts.job, parts.task, parts.files.workdir or "/"))
+    found.append(mount_storage(parts.job, parts.task, parts.files.workdir or "/", parts.settings))
     found.append(mount_commands(parts.plan, parts.task, parts.settings))
     merged = merge_mounts(found)
     _check_paths(parts.task, merged)

@@ -9,6 +9,7 @@ from overspan.adapters.kubernetes.logs.outputs import choose_outputs, expand, ru
 from overspan.adapters.kubernetes.manifests.exporting import choose_exported
 from overspan.adapters.kubernetes.manifests.resources import note_needs
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
+from overspan.adapters.kubernetes.manifests.storage import is_kept
 from overspan.adapters.kubernetes.manifests.volumes import find_shared
 from overspan.adapters.kubernetes.settings import DAY, Settings
 from overspan.bridge.model.allocations import is_allocation, is_held
@@ -76,10 +77,11 @@ def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
     if runs_script(job, task):
         notes += _note_script(job, task, settings)
     if task.flushes:
-        notes.append(
-            f"{task.name}: what is not in its store {format_elapsed(task.flush.timeout)} after its end, its "
-            "`flush.timeout`, is lost with its pod: `span data rescue` cannot bring it back"
-        )
+        fate = "is lost with its pod: `span data rescue` cannot bring it back"
+        if is_kept(task, settings):
+            fate = "stays on the cluster's `data_volume`: `span data rescue` sends it later"
+        late = f"what is not in its store {format_elapsed(task.flush.timeout)} after its end, its `flush.timeout`"
+        notes.append(f"{task.name}: {late}, {fate}")
     if task.form is Form.BATCH and _SRUN.search(task.run):
         notes.append(f"{task.name}: srun needs python3 (3.9 or newer) in the image")
     return notes

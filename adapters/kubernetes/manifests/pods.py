@@ -22,7 +22,7 @@ from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.manifests.scripts import END_VARIABLE, KILL_VARIABLE
 from overspan.adapters.kubernetes.manifests.security import restrict_pod
 from overspan.adapters.kubernetes.manifests.services import name_shared
-from overspan.adapters.kubernetes.manifests.storage import render_mover_volumes
+from overspan.adapters.kubernetes.manifests.storage import is_kept, place_data, render_mover_volumes
 from overspan.adapters.kubernetes.observation.launch_summaries import ends_others
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, GO, INDEX, MAIN, MEMBERS, RUN, TASK
 from overspan.adapters.kubernetes.settings import RESTRICTED, Settings
@@ -148,6 +148,7 @@ class _RenderContext(NamedTuple):
     spec: Document
     env: Sequence[Document]
     """The entries that are no node's own."""
+    settings: Settings
 
 
 def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, pods: PodSelection) -> _RenderContext:
@@ -179,6 +180,7 @@ def _make_context(plan: LaunchPlan, settings: Settings, template: PodTemplate, p
         {**pod["metadata"]["annotations"], **notes, **marks.annotations},
         spec,
         [entry for entry in main.get("env", ()) if entry["name"] not in known],
+        settings,
     )
 
 
@@ -209,6 +211,8 @@ def _render_pod(context: _RenderContext, index: int) -> Document:
     spec["containers"] = [
         _render_container(item, context, index, own) if item["name"] == MAIN else item for item in spec["containers"]
     ]
+    if is_kept(task, context.settings):
+        spec = place_data(spec, context.settings, plan.token, metadata["name"])
     return {**pod, "metadata": metadata, "spec": spec}
 
 

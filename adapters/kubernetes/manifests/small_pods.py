@@ -29,11 +29,13 @@ class SmallPod(NamedTuple):
     mounts: Sequence[Mapping[str, Any]] = ()
     node: str = ""
     """The node on which it has to be."""
+    memory: str = "128Mi"
+    """The most that it may have."""
 
 
 def render_small_pod(name: str, settings: Settings, pod: SmallPod) -> Document:
     """Its manifest, with the cluster's own overlay. Raises InvalidRequest for a wrong one."""
-    small, large = {"cpu": "10m", "memory": "16Mi"}, {"cpu": "1", "memory": "128Mi"}
+    small, large = {"cpu": "10m", "memory": "16Mi"}, {"cpu": "1", "memory": pod.memory}
     container: Document = {
         "name": MAIN,
         "image": pod.image or settings.image or "image",

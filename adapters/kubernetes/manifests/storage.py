@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -89,13 +90,49 @@ def find_mount_obstacle(spec: JobSpec) -> str:
 # --- the task's own container ----------------------------------------------------------------------------------------
 
 
-def mount_storage(job: Job, task: TaskSpec, workdir: str) -> Mounts:
+def mount_storage(job: Job, task: TaskSpec, workdir: str, settings: Settings) -> Mounts:
     """What the task's container mounts. Raises InvalidRequest for targets that cannot be."""
     if not task.storage:
         return Mounts()
     mounts = [_mount(job, mount, _locate(number, task, mount, workdir)) for number, mount in enumerate(task.storage)]
     check_targets(task, [mount["mountPath"] for mount in mounts])
-    return Mounts(({"name": _VOLUME, "emptyDir": {}},), tuple(mounts))
+    kept = settings.data_volume if is_kept(task, settings) else None
+    source = {"emptyDir": {}} if kept is None else kept.source
+    return Mounts(({"name": _VOLUME, **source},), tuple(mounts))
+
+
+def is_kept(task: TaskSpec, settings: Settings) -> bool:
+    """Whether data that a task writes stays on a volume when its pod goes."""
+    return task.flushes and settings.data_volume is not None
+
+
+def place_data(spec: Document, settings: Settings, token: str, pod: str) -> Document:
+    """The spec of a pod with the folder on that volume that is its own."""
+    volume = settings.data_volume
+    if volume is None:
+        return spec
+    parts = (name_job_folder(volume.sub_path, token), token.rpartition("-")[2], pod)
+
+    def place(mount: Document) -> Document:
+        if mount["name"] != _VOLUME:
+            return mount
+        return {**mount, "subPath": posixpath.join(*parts, mount.get("subPath", "")).rstrip("/")}
+
+    def place_all(containers: Iterable[Document]) -> list[Document]:
+        return [
+            {**item, "volumeMounts": [place(mount) for mount in item["volumeMounts"]]}
+            if "volumeMounts" in item
+            else item
+            for item in containers
+        ]
+
+    kinds = ("containers", "initContainers")
+    return {**spec, **{kind: place_all(spec[kind]) for kind in kinds if kind in spec}}
+
+
+def name_job_folder(sub_path: str, token: str) -> str:
+    """The folder of a job on that volume, for its launches: `sub_path` is the volume's part that is ours."""
+    return posixpath.join(sub_path, token.rpartition("-")[0])
 
 
 def link_storage(task: TaskSpec) -> tuple[tuple[str, str], ...]:
@@ -136,6 +173,8 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
     cached = _has_cache(task, settings)
     if cached:
         facts["cache"] = {"path": _CACHE_DIR, "limit": to_bytes(settings.data_cache_size)}
+    if is_kept(task, settings):
+        facts["kept"] = True
     text = json.dumps(facts, separators=(",", ":"))
     own = {key: main[key] for key in _OF_TASK if key in main}
     if settings.data_image:

@@ -84,7 +84,8 @@ def _rescue(call: Invocation, answer: Mapping[str, Any], as_json: bool) -> int:
     if as_json:
         write_json({"format": 1, "files": answer["files"], "size": answer["size"], "newer": newer})
     else:
-        say(call, f"{answer['files']} files, {format_bytes(int(answer['size']))} sent")
+        files = int(answer["files"])
+        say(call, f"{files} file{'s' * (files != 1)}, {format_bytes(int(answer['size']))} sent")
     for name in newer:
         say(call, f"{name}: the store has a newer version, and this one stays on the node")
     return ExitCode.FAILED if newer else ExitCode.OK

@@ -134,10 +134,10 @@ class Storage:
         if not isinstance(adapter, DataRescue):
             raise InvalidRequest(
                 f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
-                remedy="on Slurm it is in `data` of the job's run directory; on Kubernetes it went with its pod",
+                remedy="clusters of the kinds local, slurm and kubernetes can",
             )
         try:
-            sent = await adapter.rescue_data(entry.job.id)
+            sent = await adapter.rescue_data(entry.job, entry.handle)
         except (ObjectStoreError, OSError) as error:
             raise word_failure(error) from None
         if sent is None:

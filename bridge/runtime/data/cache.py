@@ -222,6 +222,12 @@ def check_room(path: str, size: int) -> None:
         raise OSError(errno.ENOSPC, text, path)
 
 
+def measure_disk(path: str) -> int:
+    """The most bytes that the disk of a folder could ever have for data. Raises OSError."""
+    status = os.statvfs(path)
+    return max(0, status.f_blocks * status.f_frsize - _SPARE)
+
+
 def _measure_free(path: str) -> int:
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize - _SPARE

@@ -13,7 +13,7 @@ from typing import Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.sizes import format_bytes
-from overspan.bridge.runtime.data.cache import ContentCache, check_room
+from overspan.bridge.runtime.data.cache import ContentCache, check_room, measure_disk
 from overspan.bridge.runtime.data.cached_folder import PART_ENDING
 from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
 from overspan.bridge.runtime.data.hashes import hash_file
@@ -100,11 +100,19 @@ def _check_name(name: str, key: str) -> str:
 
 
 def _make_room(place: FetchPlace, missing: Iterable[StoredObject], identity: str) -> None:
-    """Have room for objects. Raises OSError with both figures where they do not fit."""
-    if place.cache is not None:
-        place.cache.make_room(sum(each.size for each in missing if not place.cache.has(each, identity)))
+    """Have room for objects. Raises OSError with both figures where they do not fit now, DataRefused where never."""
+    cache = place.cache
+    path = place.folder if cache is None else cache.path
+    size = sum(each.size for each in missing if cache is None or not cache.has(each, identity))
+    most = measure_disk(path)
+    if size > most:
+        raise DataRefused(
+            f"{format_bytes(size)} do not fit on the disk of {path}, which has {format_bytes(most)} for them"
+        )
+    if cache is None:
+        check_room(path, size)
     else:
-        check_room(place.folder, sum(each.size for each in missing))
+        cache.make_room(size)
 
 
 def _is_kept(place: FetchPlace, name: str, stored: StoredObject) -> bool:

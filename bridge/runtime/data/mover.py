@@ -188,7 +188,7 @@ class Mover:
         try:
             cache.make()
             self._fetch_into(folder, FetchPlace(folder.files, folder.open_state(), cache))
-        except OSError as error:
+        except (OSError, DataRefused) as error:
             if cache.path == own.path:
                 raise
             self.log(f"the cache {cache.path} is not used: {error}")

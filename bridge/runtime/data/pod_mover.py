@@ -5,8 +5,9 @@
                            left is given up when ROOT/abandon appears
     renew ROOT             take the stores of a line of JSON, whose credentials are newer than those that are mounted
 
-DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, and {"cache": {"path", "limit"}} where contents are kept
-for other pods on a volume (cache.py). Where several pods write the same folders, variables say which one this is
+DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, {"cache": {"path", "limit"}} where contents are kept for
+other pods on a volume (cache.py), and {"kept": true} where ROOT outlives the pod, so that only what could not be sent
+is left there. Where several pods write the same folders, variables say which one this is
 (`read_place`). What came of it is left in the container's termination log: words where data could not be brought,
 {"error", "left"} where it was to be sent. A container that is started again goes on: what was asked and answered is
 below ROOT too.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -28,11 +30,12 @@ from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import StorageMount, StoreAccess
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.data.cache import open_cache, write_cache_settings
+from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache, write_cache_settings
 from overspan.bridge.runtime.data.mover import Mover
 from overspan.bridge.runtime.data.peers import PeerPlace
 from overspan.bridge.runtime.data.requests import (
     ABANDON_FILE,
+    END,
     END_FILE,
     FETCH,
     FLUSH,
@@ -50,6 +53,7 @@ LONGEST_WORDS = 1000
 """Of what is left there; a kubelet keeps 4096 bytes."""
 _LOOK = 0.1
 _TELL_SECONDS = 2.0
+_CLEAR_SECONDS = 10.0
 
 
 def read_job(text: str) -> Job:
@@ -83,11 +87,13 @@ class PodMover:
         self._end_file = os.path.join(root, END_FILE)
         self._abandon_file = os.path.join(root, ABANDON_FILE)
         self._task = job.spec.tasks[0].name
+        self._root = root
+        self._thread = threading.Thread(target=self._mover.serve, daemon=True)
 
     def start(self) -> None:
         """Begin to do what is asked. Raises OSError."""
         self._files.make()
-        threading.Thread(target=self._mover.serve, daemon=True).start()
+        self._thread.start()
 
     def fetch(self) -> int:
         """Have the task's data brought; gives the exit code."""
@@ -122,6 +128,16 @@ class PodMover:
             answer = self._read_answer(request)
         _leave(json.dumps({"error": answer.error[:LONGEST_WORDS], "left": answer.left}))
         return 1 if answer.error else 0
+
+    def clear(self) -> None:
+        """Remove all but what could not be sent. What is mounted there stays."""
+        self._files.ask(DataRequest(END, self._task))
+        self._thread.join(_CLEAR_SECONDS)
+        for path in (os.path.join(self._root, "run"), open_usual_cache(self._root).path):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in (self._end_file, self._abandon_file):
+            if os.path.exists(path):
+                os.unlink(path)
 
     def _give_up(self, request: DataRequest) -> DataAnswer:
         progress = self._files.read_progress(self._task, 0)
@@ -164,5 +180,7 @@ def main(words: Sequence[str]) -> int:
     code = mover.send() if verb == "send" else mover.fetch()
     if verb == "fetch":
         open_cache(root).trim()
+    elif json.loads(text).get("kept"):
+        mover.clear()
     # Threads that wait for a store would keep the process.
     os._exit(code)

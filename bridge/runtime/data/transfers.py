@@ -1,4 +1,4 @@
-"""Transfers that a user asks for: files and folders to a store and from it, and what a failed flush has left."""
+"""Transfers that a user asks for: files and folders to a store and from it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Optional
 
-from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, Senders, count_bytes, list_files
+from overspan.bridge.runtime.data.cached_folder import Senders, list_files
 from overspan.bridge.runtime.data.fetching import download, list_wanted
 from overspan.bridge.runtime.data.hashes import hash_path
-from overspan.bridge.runtime.data.mounts import MountFolder
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.publication import UnsentFile, plan_steps
 from overspan.bridge.runtime.data.sending import PART, FileChanged, send_file
 
 _THREADS = 4
-
-
-class RescuedData(NamedTuple):
-    """What was sent of a folder that a job has left, and the files that the store has newer versions of."""
-
-    files: int
-    size: int
-    newer: tuple[str, ...] = ()
 
 
 class TransferProgress:
@@ -54,7 +44,7 @@ def send_path(store: ObjectStore, source: str, key: str, progress: TransferProgr
     """Send a file as that object, or a folder below that prefix, in the order of publication; what is there already
     with the same content is passed over. Raises ObjectStoreError and OSError.
     """
-    with _open_threads() as senders:
+    with open_threads() as senders:
         if not os.path.isdir(source):
             status = os.stat(source)
             progress.expect(1, status.st_size)
@@ -80,7 +70,7 @@ def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progre
         progress.add(size)
 
     unsent = [UnsentFile(name, status.st_size, status.st_mtime_ns, True) for name, status in seen.items()]
-    with _open_threads() as senders:
+    with open_threads() as senders:
         for step in plan_steps(unsent):
             _finish([senders.files.submit(send, name) for name in step.names])
 
@@ -114,36 +104,6 @@ def receive_path(store: ObjectStore, key: str, target: str, progress: TransferPr
         _finish([executor.submit(receive, name, stored) for name, stored in wanted.items()])
 
 
-def rescue_folder(folder: MountFolder, store: ObjectStore) -> RescuedData:
-    """Send what a job could not, and remove it from the node. What the store has in newer versions stays there, and
-    the files on the node. Raises ObjectStoreError and OSError.
-    """
-    state = folder.open_state()
-    prefix = f"{folder.url.key}/" if folder.url.key else ""
-    there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
-    with _open_threads() as senders:
-        cached = CachedFolder(folder.files, store, folder.url.key, state, senders, folder.mount.markers)
-        unsent = cached.list_unsent(cached.scan())
-        newer = sorted(name for name, file in unsent.items() if _is_newer(there.get(name), file, state.files.get(name)))
-        sent = {name: file for name, file in unsent.items() if name not in newer}
-        synced = {name: SeenFile(known.size, known.written) for name, known in state.files.items()}
-        # As if all else were as the store has it: nothing is removed there.
-        cached.send({**synced, **sent}, ended=True)
-        left = {name for name in cached.list_unsent(cached.scan()) if name not in newer}
-    if left:
-        raise OSError(errno.EAGAIN, f"{len(left)} files change while they are sent", folder.files)
-    if not newer:
-        folder.remove()
-    return RescuedData(len(sent), count_bytes(sent), tuple(newer))
-
-
-def _is_newer(stored: Optional[StoredObject], file: SeenFile, known: object) -> bool:
-    """Whether the store has had another version written since the file was."""
-    if stored is None or (known is not None and getattr(known, "etag", "") == stored.etag):
-        return False
-    return stored.modified > file.written / 1e9
-
-
 def _is_same(path: str, size: int, stored: Optional[StoredObject]) -> bool:
     if stored is None or stored.size != size:
         return False
@@ -157,6 +117,7 @@ def _finish(jobs: list[Future[None]]) -> None:
 
 
 @contextmanager
-def _open_threads() -> Iterator[Senders]:
+def open_threads() -> Iterator[Senders]:
+    """Threads of a transfer, which end with it."""
     with ThreadPoolExecutor(_THREADS) as files, ThreadPoolExecutor(_THREADS) as parts:
         yield Senders(files, parts)

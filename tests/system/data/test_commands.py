@@ -93,7 +93,7 @@ class TestRescue:
         done = lab.run("data", "rescue", str(job), check=False)
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
-            "span: 1 files, 2 bytes sent",
+            "span: 1 file, 2 bytes sent",
             "span: b: the store has a newer version, and this one stays on the node",
         ]
         assert store.texts("lab") == {"run/a": b"1\n", "run/b": b"newer"}

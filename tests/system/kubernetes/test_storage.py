@@ -238,6 +238,35 @@ class TestEnds:
         facts = lab.until(job, "FAILED", timeout=60)
         assert facts["reason"] == "FlushFailed"
 
+    def test_what_a_job_could_not_send_stays_on_a_volume_and_is_sent_later(
+        self, lab: KubeSpan, store: TestStore, tmp_path: Path, wait_until: WaitUntil
+    ) -> None:
+        """DT08: the pod goes with all that is its own, and a pod on its node sends what it has left."""
+        volume = tmp_path / "kept"
+        volume.mkdir()
+        settings = json.loads(lab.config.read_text())
+        settings["clusters"]["kube"]["data_volume"] = {"hostPath": {"path": str(volume)}}
+        lab.config.write_text(json.dumps(settings))
+        whole = lab.submit(CACHED + "run: echo 1 > out/whole\n")
+        lab.until(whole, "COMPLETED", timeout=90)
+        lab.until_empty(60)
+        assert [path for path in volume.rglob("*") if path.is_file()] == []
+        sum_of = "head -c 9000000 /dev/urandom > out/b; sha256sum < out/b"
+        job = lab.submit(CACHED + f"flush: {{timeout: 8}}\nrun: touch out/begun; sleep 4; {sum_of}\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        assert lab.until(job, "FAILED", timeout=60)["reason"] == "FlushFailed"
+        lab.until_empty(60)
+        refused = lab.run("data", "rescue", str(job), check=False)
+        assert refused.returncode != 0 and "Traceback" not in refused.stderr, refused.stderr
+        store.proxy.mend()
+        assert lab.run("data", "rescue", str(job)).stderr == "span: 1 file, 8.6 MiB sent\n"
+        assert hashlib.sha256(store.texts("lab")["run/b"]).hexdigest() in lab.log(job)
+        lab.until_empty(60)
+        assert [path for path in volume.rglob("*") if path.is_file()] == []
+        again = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} has left no data on kube" in again.stderr
+
     def test_a_killed_node_costs_an_attempt_and_not_the_time_of_its_data(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
     ) -> None:

@@ -127,6 +127,15 @@ class TestEnds:
             lab.until(job, "CANCELLED", timeout=60)
             wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 20, "the last file to be in the store")
 
+    def test_an_auxiliary_that_ends_with_its_group(self, lab: Span, store: TestStore) -> None:
+        server = f"name: server\nworkdir: /home/researcher\n{CACHED}run: trap 'echo last > out/last; exit 0' TERM; "
+        server += "touch out/begun; sleep 99 & wait\n"
+        trainer = "name: trainer\nneeds: server\nresources: {cpus: 1, memory: 100M}\nrun: sleep 2\n"
+        head = "name: g\nexecution: parallel\nprimary_tasks: [trainer]\n"
+        job = lab.submit(f"{head}---\n{trainer}---\n{server}", "-M", "rig")
+        lab.until(job, "COMPLETED", timeout=90)
+        assert store.texts("lab") == {"run/begun": b"", "run/last": b"last\n"}
+
     def test_a_store_that_does_not_come_back_fails_the_job_and_the_data_stays(
         self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
     ) -> None:
@@ -137,10 +146,15 @@ class TestEnds:
         assert lab.look("squeue", "-h", "-o", "%T %r").split() == ["COMPLETING", "Flushing"]
         facts = lab.until(job, "FAILED", timeout=60)
         assert facts["reason"] == "FlushFailed"
-        left = find_left(site, job)
-        assert [path.rpartition("/")[2] for path in left].count("a") == 1
-        # Other tests look for what their own jobs of this number leave.
-        site.rig.run(["rm", *left], user="root")
+        assert [path.rpartition("/")[2] for path in find_left(site, job)].count("a") == 1
+        refused = lab.run("data", "rescue", str(job), check=False)
+        assert refused.returncode != 0 and "Traceback" not in refused.stderr, refused.stderr
+        store.proxy.mend()
+        assert lab.run("data", "rescue", str(job)).stderr == "span: 1 file, 8 bytes sent\n"
+        assert store.texts("lab") == {"run/begun": b"", "run/a": b"1234567\n"}
+        assert find_left(site, job) == [] and find_secret(site) == []
+        again = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} has left no data on rig" in again.stderr
 
     def test_a_daemon_that_is_killed_meanwhile(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> None:
         job = start(lab, CACHED + "run: touch out/begun; sleep 4; echo 1234567 > out/a\n")
@@ -297,6 +311,46 @@ class TestRequeues:
         assert lab.log(job).split()[-2:] == ["late", "step_1"]
         assert {"run/step_1", "run/late"} <= set(store.texts("lab"))
         assert find_left(site, job) == []
+
+
+class TestUploads:
+    """What happens to a large file while it goes up, by a store that takes some seconds for it."""
+
+    def test_a_node_that_is_lost_in_the_middle(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        write = "touch out/begun; sleep 2; head -c 40M /dev/urandom > out/large; sleep 600"
+        run = f"run: hostname; if [ -e out/large ]; then sha256sum < out/large; exit 0; fi; {write}\n"
+        job = start(lab, CACHED + run)
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.delay, before = 0.1, store.proxy.passed
+        wait_until(lambda: store.proxy.passed - before > 5 << 20, 60, "the large one to be under way")
+        with without_node(site, lab.log(job).split()[0]):
+            wait_until(lambda: len(lab.job(job)["tasks"][0]["attempts"]) == 2, 60, "the next attempt")
+            assert "run/large" not in store.texts("lab"), "it was sent before its node was lost"
+            store.proxy.delay = 0.0
+            lab.until(job, "COMPLETED", timeout=120)
+        assert hashlib.sha256(store.texts("lab")["run/large"]).hexdigest() in lab.log(job)
+        assert find_left(site, job) == []
+
+    def test_a_file_that_changes_is_no_mixture(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        change = "printf changed | dd of=out/a conv=notrunc bs=1 seek=3000000 2> /dev/null"
+        write = "head -c 40M /dev/urandom > out/a; sha256sum < out/a"
+        go = "/home/researcher/changed-go"
+        run = f"touch out/begun; sleep 2; {write}; until [ -e {go} ]; do sleep 0.1; done; {change}; sha256sum < out/a"
+        job = start(lab, CACHED + f"run: {run}\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.delay, before = 0.1, store.proxy.passed
+        wait_until(lambda: store.proxy.passed - before > 5 << 20, 60, "the large one to be under way")
+        site.rig.run(["touch", go], user="root")
+        lab.until(job, "COMPLETED", timeout=120)
+        assert store.proxy.passed - before > 45 << 20, "it was not sent again"
+        first, last = (line.split()[0] for line in lab.log(job).splitlines() if line.endswith("-"))
+        assert first != last
+        site.rig.run(["rm", go], user="root")
+        assert hashlib.sha256(store.texts("lab")["run/a"]).hexdigest() == last
 
 
 class TestRefusals:

@@ -45,6 +45,7 @@ from overspan.adapters.kubernetes.observation.projection import (
     write_go,
 )
 from overspan.adapters.kubernetes.observation.records import PodRecord, read_pod
+from overspan.adapters.kubernetes.planning import list_notes
 from overspan.adapters.kubernetes.settings import Settings, Volume, read_settings
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
@@ -163,6 +164,36 @@ def test_a_cache_that_pods_cannot_have_is_refused(cache: dict[str, object], word
     config = ClusterConfig("c", "kubernetes", {"data_cache": cache, "security": "restricted"})
     with pytest.raises(InvalidRequest, match=words):
         read_settings(config)
+
+
+def test_data_lies_in_a_folder_of_the_pod_s_own_on_a_volume_that_outlives_it() -> None:
+    settings = SETTINGS.model_copy(update={"data_volume": Volume.model_validate({"claim": "kept", "sub_path": "x"})})
+    pod, _ = render(make_job(cached()), settings)
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "overspan-data"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "kept"}
+    head, _, launch = TOKEN.rpartition("-")
+    own = f"x/{head}/{launch}/{pod['metadata']['name']}"
+    paths = {
+        container["name"]: [mount["subPath"] for mount in container["volumeMounts"] if mount["name"] == "overspan-data"]
+        for container in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
+    }
+    assert paths["fetch"] == paths["data"] == [own]
+    (path,) = paths["main"]
+    assert path.startswith(f"{own}/data/7/")
+    assert '"kept":true' in json.dumps(pod["spec"]["initContainers"][1]).replace("\\", "")
+
+
+def test_data_that_is_only_read_goes_with_its_pod() -> None:
+    settings = SETTINGS.model_copy(update={"data_volume": Volume(claim="kept")})
+    assert render(make_job(copy()), settings)[0] == render(make_job(copy()))[0]
+
+
+def test_the_plan_says_what_becomes_of_data_that_cannot_be_sent() -> None:
+    job, kept = make_job(cached()), SETTINGS.model_copy(update={"data_volume": Volume(claim="kept")})
+    notes = list_notes(job, SETTINGS, GangBackend.SOFT)
+    assert "is lost with its pod: `span data rescue` cannot bring it back" in "\n".join(notes)
+    notes = list_notes(job, kept, GangBackend.SOFT)
+    assert "stays on the cluster's `data_volume`: `span data rescue` sends it later" in "\n".join(notes)
 
 
 def test_credentials_are_in_one_secret_that_the_task_does_not_mount() -> None:

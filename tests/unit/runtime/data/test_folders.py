@@ -420,11 +420,20 @@ class TestFetching:
         with pytest.raises(DataRefused, match="no file can have the name"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")
 
+    @pytest.mark.parametrize(("size", "error"), [(1 << 60, DataRefused), (1 << 20, OSError)], ids=["never", "now"])
     def test_what_does_not_fit_is_refused_before_anything_is_fetched(
-        self, bucket: S3Store, senders: Senders, tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        bucket: S3Store,
+        senders: Senders,
+        tmp_path: Path,
+        cache: str,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
+        error: type[Exception],
     ) -> None:
         bucket.put("data/a", b"")
-        found = [bucket.find("data/a")._replace(size=1 << 60)]
+        found = [bucket.find("data/a")._replace(size=size)]
         monkeypatch.setattr(S3Store, "list_objects", lambda store, prefix, level=False: iter(found))
-        with pytest.raises(OSError, match="do not fit"):
+        monkeypatch.setattr("overspan.bridge.runtime.data.cache._measure_free", lambda path: 0)
+        with pytest.raises(error, match="do not fit"):
             fetch(bucket, "data", self.place(tmp_path, "one", cache), senders.files, "s")

@@ -1,0 +1,123 @@
+"""The rescue of what a failed flush has left, by the daemon or by a program where that is.
+
+The program's words are ROOT JOB [PATTERN]; with a pattern it is in each folder below ROOT that matches,
+which are removed when nothing is left there.
+The standard input has a JSON object of the stores by name, so that no file there gets their credentials. The answer is
+JSON too: what was sent, null where nothing is left, or {"error", "trouble"} with exit code 1.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from overspan.bridge.model.documents import decode
+from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes
+from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, remove_if_empty
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
+from overspan.bridge.runtime.data.s3 import S3Store
+from overspan.bridge.runtime.data.transfers import open_threads
+
+
+class RescuedData(NamedTuple):
+    """What was sent of a folder that a job has left, and the files that the store has newer versions of."""
+
+    files: int
+    size: int
+    newer: tuple[str, ...] = ()
+
+
+def rescue_job(root: str, job: int, stores: Mapping[str, StoreAccess]) -> Optional[RescuedData]:
+    """Send all that a job has left in folders that it wrote to; None where there are none.
+
+    Raises ObjectStoreError and OSError.
+    """
+    sent = []
+    for folder in [folder for folder in list_folders(root, job) if folder.written]:
+        if folder.mount.store not in stores:
+            raise ObjectStoreError(StoreTrouble.DENIED, f"nothing says how the store {folder.mount.store} is reached")
+        store = S3Store(stores[folder.mount.store], folder.url.bucket)
+        try:
+            sent.append(rescue_folder(folder, store))
+        finally:
+            store.close()
+    remove_if_empty(root, job)
+    return add_rescued(sent)
+
+
+def add_rescued(sent: Sequence[RescuedData]) -> Optional[RescuedData]:
+    """All of it as one; None of nothing."""
+    if not sent:
+        return None
+    newer = tuple(name for one in sent for name in one.newer)
+    return RescuedData(sum(one.files for one in sent), sum(one.size for one in sent), newer)
+
+
+def rescue_folder(folder: MountFolder, store: ObjectStore) -> RescuedData:
+    """Send what a job could not, and remove it from the node. What the store has in newer versions stays there, and
+    the files on the node. Raises ObjectStoreError and OSError.
+    """
+    state = folder.open_state()
+    prefix = f"{folder.url.key}/" if folder.url.key else ""
+    there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
+    with open_threads() as senders:
+        cached = CachedFolder(folder.files, store, folder.url.key, state, senders, folder.mount.markers)
+        unsent = cached.list_unsent(cached.scan())
+        newer = sorted(name for name, file in unsent.items() if _is_newer(there.get(name), file, state.files.get(name)))
+        sent = {name: file for name, file in unsent.items() if name not in newer}
+        synced = {name: SeenFile(known.size, known.written) for name, known in state.files.items()}
+        # As if all else were as the store has it: nothing is removed there.
+        cached.send({**synced, **sent}, ended=True)
+        left = {name for name in cached.list_unsent(cached.scan()) if name not in newer}
+    if left:
+        raise OSError(errno.EAGAIN, f"{len(left)} files change while they are sent", folder.files)
+    if not newer:
+        folder.remove()
+    return RescuedData(len(sent), count_bytes(sent), tuple(newer))
+
+
+def _is_newer(stored: Optional[StoredObject], file: SeenFile, known: object) -> bool:
+    """Whether the store has had another version written since the file was."""
+    if stored is None or (known is not None and getattr(known, "etag", "") == stored.etag):
+        return False
+    return stored.modified > file.written / 1e9
+
+
+def read_answer(answer: Any) -> Optional[RescuedData]:
+    """What `main` has answered. Raises what it met: ObjectStoreError or OSError."""
+    if answer is None:
+        return None
+    if "error" in answer:
+        if answer["trouble"]:
+            raise ObjectStoreError(StoreTrouble(answer["trouble"]), answer["error"])
+        raise OSError(answer["error"])
+    return RescuedData(int(answer["files"]), int(answer["size"]), tuple(answer["newer"]))
+
+
+def main(words: Sequence[str]) -> int:
+    """Rescue what a job has left here; gives the exit code."""
+    root, job, *pattern = words
+    roots = sorted(glob.glob(os.path.join(root, *pattern))) if pattern else [root]
+    stores = {name: decode(StoreAccess, document) for name, document in json.loads(sys.stdin.readline()).items()}
+    try:
+        found = []
+        for each in roots:
+            found.append(rescue_job(each, int(job), stores))
+            if pattern and not list_folders(each, int(job)):
+                # Its pod is gone: nobody wants the rest.
+                shutil.rmtree(each, ignore_errors=True)
+        sent = add_rescued([each for each in found if each is not None])
+    except (ObjectStoreError, OSError) as error:
+        trouble = error.trouble.value if isinstance(error, ObjectStoreError) else ""
+        print(json.dumps({"error": str(error), "trouble": trouble}))
+        return 1
+    print(json.dumps(None if sent is None else sent._asdict()))
+    return 0
