@@ -247,7 +247,7 @@ class LocalCluster:
     async def _end_unwanted(self, handles: Collection[str], tokens: Collection[str]) -> None:
         async with self._lock:
             try:
-                await self._dispatch.release(handles, tokens)
+                await self._dispatch.release(handles, frozenset(tokens))
             except OSError as error:
                 raise Unreachable(f"parts of groups cannot be ended: {error.strerror or error}") from error
             await self._dispatch.schedule()

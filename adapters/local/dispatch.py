@@ -17,6 +17,7 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.gated_launches import list_unwanted, write_places
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
@@ -35,7 +36,7 @@ from overspan.adapters.local.supervisor_names import SupervisorNames
 from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.adapters.settings import to_bytes
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.events import Cancel, Event, Granted, LaunchLost, Preempt, Refused, SetTime, Signal
+from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
 from overspan.bridge.model.job import Placement
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
@@ -83,7 +84,7 @@ class Dispatch:
         self.lost_launches: dict[str, LostLaunch] = {}
         """Lost launches; those that have ended stay for a while."""
         self.fresh_tokens: set[str] = set()
-        """Of launches that came while a release is under way: what is wanted was listed before them."""
+        """Of gated launches that came while a release is under way: what is wanted was listed before them."""
         self.attention = asyncio.Event()
         self.stalled = False
         """Whether something could not be written and is to be tried again."""
@@ -172,7 +173,8 @@ class Dispatch:
         for _, run in answers:
             if run is not None and run.handle not in self.runs:
                 self._enter(run)
-                self.fresh_tokens.add(run.ticket.token)
+                if run.ticket.gated:
+                    self.fresh_tokens.add(run.ticket.token)
         return [answer for answer, _ in answers]
 
     def _judge(self, launch: Launch) -> tuple[Accepted | Refusal, LocalLaunch | None]:
@@ -460,18 +462,10 @@ class Dispatch:
         self._addresses.release(run.addresses)
         run.booking, run.addresses = None, ()
 
-    async def release(self, handles: Collection[str], tokens: Collection[str]) -> None:
+    async def release(self, handles: Collection[str], tokens: frozenset[str]) -> None:
         """End gated launches that the daemon no longer wants; those of `tokens` are about to have a handle."""
-        unwanted = [run for run in self.runs.values() if run.ticket.gated and run.handle not in handles]
-        for run in unwanted:
-            if run.ticket.token in tokens or run.ticket.token in self.fresh_tokens or run.leaving:
-                continue
+        for run in list_unwanted(self.runs.values(), handles, tokens | self.fresh_tokens):
             event = LaunchLost(time.time(), run.place.launch, Cause.CANCEL.value, "no longer wanted")
-            if run.booking is None:
-                self.queue.remove(run.handle)
-                del self.runs[run.handle]
-                self.reports.leave(run.handle)
-                continue
             await self._order(run, [Order(f"release-{run.handle}", run.handle, event)])
             run.leaving = True
 
@@ -479,9 +473,7 @@ class Dispatch:
         """Tell a gated launch where members of its group are that run elsewhere. Raises OSError."""
         run = self.runs.get(handle)
         if run is not None and run.booking is not None and members:
-            rows = tuple((member.task, member.index, member.node, member.address, ()) for member in members)
-            event = Granted(time.time(), rows)
-            await self._order(run, [Order(f"place-{time.time_ns()}", handle, event)])
+            await self._order(run, [write_places(handle, members)])
 
     # --- orders ------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from tests.rigs.kube import KubeRig
 from tests.rigs.reach import find_address
 from tests.system.across.conftest import Lab
+from tests.system.local.machine import list_supervisors
 from tests.system.watchers import find_own_address
 
 ASK = 'import socket; print(socket.create_connection(("{name}", {port}), 5).recv(99).decode())'
@@ -124,3 +127,53 @@ def test_a_part_that_waits_here_keeps_the_other_waiting_and_a_cancel_leaves_noth
     lab.until_empty()
     after = lab.submit("name: after\nresources: {cpus: 1}\nrun: exit 0\n", "-M", "local")
     lab.until(after, "COMPLETED", timeout=30)
+
+
+LOST = """\
+name: pair
+execution: parallel
+---
+name: trainer
+cluster: local
+resources: {{cpus: 0.1, memory: 50M}}
+grace_period: 20
+max_recoveries: 3
+backoff: {{first: 0s}}
+run: |
+  note() {{ echo "$1" >> {notes}; }}
+  note begins
+  trap 'note stops; sleep 3; note ended; exit 1' TERM
+  until [ -e {gate} ]; do sleep 0.1; done
+---
+name: server
+cluster: kube
+resources: {{cpus: 0.1}}
+run: sleep 600
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_launch_that_is_lost_elsewhere_has_ended_here_before_the_next(open_lab: Lab, killed: bool) -> None:
+    """MX04 with local members: supervisor and daemon may die meanwhile; no program runs twice or beside its next."""
+    lab = open_lab
+    gate, file = lab.config.parent / "gate", lab.config.parent / "notes"
+    text = LOST.format(gate=gate, notes=file).replace("parallel\n", "parallel\nprimary_tasks: [trainer]\n", 1)
+    job = lab.submit(text)
+    lab.until(job, "RUNNING", task="server", timeout=90)
+    lab.until(job, "RUNNING", task="trainer")
+    root = lab.config.parent / "state" / "clusters" / "local"
+    supervisors = list_supervisors(root)
+    assert supervisors
+    for process in supervisors:
+        os.kill(process.pid, signal.SIGKILL)
+    lab.kill_daemon()
+    lab.kubectl("delete", "configmap", "--all", "--cascade=orphan")
+    lab.run("squeue")
+    lab.wait_until(lambda: "stops" in file.read_text(), 40, "TERM here")
+    if killed:
+        lab.kill_daemon()
+    lab.wait_until(lambda: file.read_text().count("begins") == 2, 60, "the next launch")
+    assert file.read_text().split() == ["begins", "stops", "ended", "begins"]
+    gate.touch()
+    lab.until(job, "COMPLETED", timeout=60)
+    lab.until_empty()
