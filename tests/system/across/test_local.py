@@ -42,6 +42,7 @@ resources: {{cpus: 0.1, memory: 50M}}
 on_failure: restart
 run: |
   {store}
+ports: 17002
 ---
 name: server
 cluster: {cluster}
@@ -50,6 +51,7 @@ run: |
   getent hosts trainer-0.rl
   until python3 -c '{ask_store}'; do sleep 0.5; done
   {server}
+ports: 7001
 """
 RESOURCES = {"leo": "{cpus: 1, memory: 50M}", "kube": '{cpus: 0.1, image_id: "docker:rig/python:1"}'}
 
@@ -172,6 +174,7 @@ def test_a_launch_that_is_lost_elsewhere_has_ended_here_before_the_next(open_lab
     lab.wait_until(lambda: "stops" in file.read_text(), 40, "TERM here")
     if killed:
         lab.kill_daemon()
+        lab.run("squeue")
     lab.wait_until(lambda: file.read_text().count("begins") == 2, 60, "the next launch")
     assert file.read_text().split() == ["begins", "stops", "ended", "begins"]
     gate.touch()
