@@ -211,6 +211,12 @@ def test_a_task_starts_when_its_cluster_knows_the_members_elsewhere() -> None:
         (refusal,) = await scene.across.order([start])
         assert refusal == Refusal("t1", "leo: may not write there")
         scene.parts["leo"].trouble = None
+        # The other side could not start: this one is not to run alone.
+        scene.parts["kube"].trouble = Denied("no right")
+        (refusal,) = await scene.across.order([start])
+        assert refusal == Refusal("t1", "kube: no right") and ("leo-handle", "Launch") not in scene.parts["leo"].said
+        # One that does not answer now keeps nothing back.
+        scene.parts["kube"].trouble = Unreachable("no route")
         assert await scene.across.order([start]) == [None]
         assert scene.parts["leo"].told == [("leo-handle", {"b": "10.9.0.1"})]
         assert scene.parts["leo"].said[-1] == ("leo-handle", "Launch")

@@ -259,15 +259,21 @@ class AcrossCluster:
         return answer
 
     async def _tell_members(self, order: Order, handle: LaunchHandle, name: str) -> Refusal | None:
-        """Tell a cluster where the members elsewhere are, before it starts something that looks for them."""
+        """Tell a cluster where the members elsewhere are, before it starts something that looks for them.
+
+        With the first start all clusters that answer are told: where one refuses that, no side is to run alone.
+        """
         if order.handle not in self._cursors or not self._cursors[order.handle].granted:
             return Refusal(order.token, "where the members are is not known yet", transient=True)
-        try:
-            await self._tell_part(order.handle, handle, name)
-        except Unreachable:
-            raise
-        except OverspanError as error:
-            return Refusal(order.token, f"{name}: {error.message}", remedy=error.remedy)
+        untold = [other for other in handle.parts if other != name and (order.handle, other) not in self._told]
+        for told in (name, *(other for other in untold if not self._clusters[other].silence)):
+            try:
+                await self._tell_part(order.handle, handle, told)
+            except Unreachable:
+                if told == name:
+                    raise
+            except OverspanError as error:
+                return Refusal(order.token, f"{told}: {error.message}", remedy=error.remedy)
         return None
 
     async def _tell_part(self, text: str, handle: LaunchHandle, name: str) -> None:
