@@ -252,9 +252,11 @@ class StartGates(Protocol):
 class OtherMembers(Protocol):
     """Members of a launch find those of its tasks that are on other clusters, by the same names as their own."""
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
         """Make known where all members elsewhere are, in place of what was told before.
 
+        `members` are the launch's own; `further` ones of its elastic tasks are jobs of their own, which `SetPeers`
+        tells the work of the launch as well.
         Raises Unreachable, and Denied where a right is missing.
         """
 

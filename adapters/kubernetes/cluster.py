@@ -293,13 +293,13 @@ class KubernetesCluster:
             raise Unreachable(f"the anchor {name_anchor(found.token)} holds no plan: {error}") from error
         return KeptForm(text, "rendered from the plan that the cluster keeps of the launch")
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
         """Give members on other clusters names in the launch's domain."""
         watched = await self.launches.find(parse_handle(handle))
         plan = await self.launches.read_plan(watched) if watched is not None else None
         if watched is None or plan is None or not has_names(plan.job):
             return
-        slices = render_slices(plan.job, watched.token, members)
+        slices = render_slices(plan.job, watched.token, [*members, *further])
         await write_slices(self.launches.calls(watched.namespace), slices, name_anchor(watched.token), watched.anchor)
 
     def find_obstacle(self, job: Job) -> str:

@@ -21,6 +21,7 @@ from overspan.adapters.bookings import Variant as Variant
 from overspan.adapters.bookings import is_kind as is_kind
 from overspan.adapters.gpu_defaults import bound_gpu_defaults, list_scaled
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import list_own_tasks
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import NeedKind, TaskSpec
@@ -48,7 +49,7 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     variants = _list_variants(fitted, capacity, MILLI)
     if Bookings(capacity).fits(variants):
         return variants
-    return _list_variants(fitted, capacity, _default_cpus(fitted.spec.tasks, capacity))
+    return _list_variants(fitted, capacity, _default_cpus(list_own_tasks(fitted), capacity))
 
 
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
@@ -66,13 +67,14 @@ def _as_node(capacity: Capacity) -> _Machine:
 
 
 def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant, ...]:
-    choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in job.spec.tasks]
+    tasks = list_own_tasks(job)
+    choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in tasks]
     variants = itertools.islice(itertools.product(*choices), _MOST_VARIANTS)
-    phases = range(len(choices)) if _is_pipeline(job.spec.tasks) else [0] * len(choices)
+    phases = range(len(choices)) if _is_pipeline(tasks) else [0] * len(choices)
     return tuple(
         tuple(
             BookedMember(task.name, index, need, phase)
-            for task, need, phase in zip(job.spec.tasks, needs, phases, strict=True)
+            for task, need, phase in zip(tasks, needs, phases, strict=True)
             for index in range(task.num_nodes)
         )
         for needs in variants

@@ -29,6 +29,7 @@ from overspan.adapters.local.checkpoints import LocalCheckpoints
 from overspan.adapters.local.data_cache import LocalCache
 from overspan.adapters.local.dispatch import Dispatch
 from overspan.adapters.local.ended_runs import RunPacker, forget_runs
+from overspan.adapters.local.gated_launches import find_obstacle
 from overspan.adapters.local.journals import Wake
 from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle, read_document
 from overspan.adapters.local.launches import make_root
@@ -42,7 +43,7 @@ from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.secret_names import hide_secrets
 from overspan.bridge.model.storage import MountMode
@@ -234,10 +235,37 @@ class LocalCluster:
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Pack the run directories of ended jobs, except those of these launches. Raises Unreachable."""
+        # Before any wait: what comes from here on is not among the handles and tokens.
+        self._dispatch.fresh_tokens.clear()
         await self._ready()
+        await asyncio.shield(asyncio.create_task(self._end_unwanted(handles, tokens)))
         self._dispatch.reports.forget(handles)
         # Shielded: a cancelled caller must not release the lock while a thread still packs.
         await asyncio.shield(asyncio.create_task(self._packer.pack(handles, tokens)))
+
+    async def _end_unwanted(self, handles: Collection[str], tokens: Collection[str]) -> None:
+        async with self._lock:
+            try:
+                await self._dispatch.release(handles, frozenset(tokens))
+            except OSError as error:
+                raise Unreachable(f"parts of groups cannot be ended: {error.strerror or error}") from error
+            await self._dispatch.schedule()
+
+    def find_obstacle(self, job: Job) -> str:
+        """Why a job cannot wait at a start gate: only parts of groups across can."""
+        return find_obstacle(job, self._settings)
+
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
+        """Tell a part where its members on other clusters are. Its supervisor has the names of further ones."""
+        await self._ready()
+        await asyncio.shield(asyncio.create_task(self._place(handle, members)))
+
+    async def _place(self, handle: str, members: Sequence[Placement]) -> None:
+        async with self._lock:
+            try:
+                await self._dispatch.place(handle, members)
+            except OSError as error:
+                raise Unreachable(f"where members are cannot be written: {error.strerror or error}") from error
 
     async def forget(self, before: float) -> int:
         """Remove run directories of jobs that ended before that time."""

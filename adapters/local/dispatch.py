@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from overspan.adapters.local.admission import NEVER_FITS, find_refusal
 from overspan.adapters.local.array_throttles import ThrottledQueue
 from overspan.adapters.local.booking import Bookings, Variant, fit_gpu_defaults
 from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.gated_launches import list_unwanted, write_places
 from overspan.adapters.local.launch_files import LaunchFiles, mark_ended, parse_handle
 from overspan.adapters.local.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.lost_launches import (
@@ -36,6 +37,7 @@ from overspan.adapters.local.supervisors import SHARED, Supervisors, sweep_hosts
 from overspan.adapters.settings import to_bytes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
+from overspan.bridge.model.job import Placement
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core.loss_records import is_damage, list_losses, word_damage
 from overspan.bridge.runtime.core.mounts import sweep_links
@@ -81,6 +83,8 @@ class Dispatch:
         self.ended_hosts: set[str] = set()
         self.lost_launches: dict[str, LostLaunch] = {}
         """Lost launches; those that have ended stay for a while."""
+        self.fresh_tokens: set[str] = set()
+        """Of gated launches that came while a release is under way: what is wanted was listed before them."""
         self.attention = asyncio.Event()
         self.stalled = False
         """Whether something could not be written and is to be tried again."""
@@ -169,6 +173,8 @@ class Dispatch:
         for _, run in answers:
             if run is not None and run.handle not in self.runs:
                 self._enter(run)
+                if run.ticket.gated:
+                    self.fresh_tokens.add(run.ticket.token)
         return [answer for answer, _ in answers]
 
     def _judge(self, launch: Launch) -> tuple[Accepted | Refusal, LocalLaunch | None]:
@@ -190,6 +196,9 @@ class Dispatch:
             return Refusal(launch.token, f"job {place.job} was launched here before, by another submission"), None
         if not launch.wanted:
             return Refusal(launch.token, NOT_HERE), None
+        if launch.job.spec.across and place.job in self.live_jobs:
+            text = "the launch before is being ended on this machine"
+            return Refusal(launch.token, text, transient=True, reason="Cleaning"), None
         run = self._make_run(place, launch)
         assert run.launch is not None
         refusal = find_refusal(run.launch.job, self._settings, self.bookings.capacity)
@@ -272,14 +281,16 @@ class Dispatch:
             if run.booking is None:
                 break
             self.queue.start(run.handle, run.rank)
-            run.addresses = tuple(
-                self._addresses.draw(run.place.job, member.task, member.node) for member in run.booking.members
-            )
+            run.addresses = tuple(self._draw(run, member.task, member.node) for member in run.booking.members)
             live = live if live is not None else Counter(other.host for other in self._granted() if other is not run)
             run.host = (self._group_names if run.ticket.group else self._names).pick(live)
             live[run.host] += 1
             chosen.append(run)
         return chosen
+
+    def _draw(self, run: LocalLaunch, task: str, node: int) -> str:
+        """A member's address: this machine's own where others have to reach it."""
+        return self._settings.address if run.ticket.gated else self._addresses.draw(run.place.job, task, node)
 
     def _set_reasons(self) -> None:
         """Set the reasons of waiting launches: Resources for the first in the queue, Priority for the others."""
@@ -301,7 +312,7 @@ class Dispatch:
         holders = [
             RunningLaunch(run.handle, run.rank.behind, run.granted_at, run.booking, run.leaving)
             for run in self._granted()
-            if run.booking is not None
+            if run.booking is not None and not run.ticket.gated
         ]
         for handle in choose_victims(self.bookings, first.ticket.variants, first.rank.behind, holders):
             run = self.runs[handle]
@@ -450,6 +461,19 @@ class Dispatch:
         self.bookings.release(run.handle)
         self._addresses.release(run.addresses)
         run.booking, run.addresses = None, ()
+
+    async def release(self, handles: Collection[str], tokens: frozenset[str]) -> None:
+        """End gated launches that the daemon no longer wants; those of `tokens` are about to have a handle."""
+        for run in list_unwanted(self.runs.values(), handles, tokens | self.fresh_tokens):
+            event = LaunchLost(time.time(), run.place.launch, Cause.CANCEL.value, "no longer wanted")
+            await self._order(run, [Order(f"release-{run.handle}", run.handle, event)])
+            run.leaving = True
+
+    async def place(self, handle: str, members: Sequence[Placement]) -> None:
+        """Tell a gated launch where members of its group are that run elsewhere. Raises OSError."""
+        run = self.runs.get(handle)
+        if run is not None and run.booking is not None and members:
+            await self._order(run, [write_places(handle, members)])
 
     # --- orders ------------------------------------------------------------------------------------------------------
 

@@ -118,6 +118,8 @@ class Ticket(NamedTuple):
     """Whether it may be started again after a preemption."""
     lasts: float | None = None
     """Seconds that it runs at most; None if unknown."""
+    gated: bool = False
+    """Whether the daemon decides about it, from its start gate on."""
 
 
 def write_document(path: str, document: Document) -> None:
@@ -210,6 +212,7 @@ def write_ticket(place: LaunchFiles, ticket: Ticket) -> None:
         "nice": ticket.nice,
         "requeue": ticket.requeue,
         "lasts": ticket.lasts,
+        "gated": ticket.gated,
     }
     # Not renamed into place: a torn ticket is made again from the plan.
     with open(os.open(place.ticket, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -231,6 +234,7 @@ def read_ticket(place: LaunchFiles) -> Ticket | None:
             document.get("nice", 0),
             document.get("requeue", True),
             document.get("lasts"),
+            document.get("gated", False),
         )
     except (KeyError, TypeError, ValueError):
         return None

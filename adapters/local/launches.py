@@ -44,6 +44,7 @@ from overspan.adapters.local.launch_files import (
 from overspan.adapters.local.run_packs import unpack_run
 from overspan.adapters.local.start_estimates import limit_run
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.events import (
@@ -160,8 +161,9 @@ def make_run(place: LaunchFiles, launch: Launch, capacity: Capacity) -> LocalLau
 
 def _make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:
     group = job.spec.group or len(job.spec.tasks) > 1
-    requeue = job.spec.requeue is not False
-    return Ticket(token, rank_job(job), group, list_variants(job, capacity), job.nice, requeue, limit_run(job))
+    requeue, gated = job.spec.requeue is not False, job.spec.across
+    lasts = None if gated else limit_run(job)
+    return Ticket(token, rank_job(job), group, list_variants(job, capacity), job.nice, requeue, lasts, gated)
 
 
 def _make_run(place: LaunchFiles, ticket: Ticket) -> LocalLaunch:
@@ -209,6 +211,7 @@ def _write_files(run: LocalLaunch, facts: GrantFacts) -> None:
         "cluster": facts.cluster,
         "job": encode(run.launch.job),
         "environment": dict(run.launch.environment),
+        **({"decider": Decider.DAEMON.value} if run.ticket.gated else {}),
     }
     write_document(place.plan, plan)
     used = {mount.store for task in run.launch.job.spec.tasks for mount in task.storage}

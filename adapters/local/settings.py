@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 from typing import Annotated, Any, ClassVar
 
@@ -32,6 +33,16 @@ def _check_cpus(count: float) -> float:
     if to_milli(count) <= 0:
         raise ValueError(f"{count:g} is not a number of CPUs; write one such as 8")
     return count
+
+
+def _check_address(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no IP address; write one such as 10.0.0.5") from None
+    if address.is_loopback or address.is_unspecified:
+        raise ValueError(f"no other machine reaches {text}; write an address of this machine such as 10.0.0.5")
+    return str(address)
 
 
 def _parse_gpus(value: Any) -> tuple[str, ...]:
@@ -65,6 +76,8 @@ class Settings(DocumentModel):
     """The first is the default."""
     python: Text = sys.executable
     names: Annotated[str, one_of(METHODS)] = "auto"
+    address: Annotated[str, AfterValidator(_check_address)] = ""
+    """Where nodes of other clusters reach this machine; empty: members are reached from here alone."""
     preempt: Annotated[str, BeforeValidator(_spell_off), one_of((OFF, REQUEUE, CANCEL))] = OFF
     preempt_grace: Delay | None = None
     """Seconds between TERM and KILL of a preempted job; None: each task's own."""

@@ -326,8 +326,8 @@ class SlurmCluster:
         self._check_open()
         return await self._orderer.order(orders)
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
-        """Tell a set where its members on other clusters are."""
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
+        """Tell a set where its members on other clusters are. Its supervisors have the names of further ones."""
         self._check_open()
         await tell_members(parse_group(handle), members, self._queries.transport)
 

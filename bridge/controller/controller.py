@@ -65,9 +65,10 @@ from overspan.bridge.controller.views.obstacles import Obstacles
 from overspan.bridge.controller.views.queue_changes import ChangeFeed
 from overspan.bridge.controller.views.sent_forms import SentForms
 from overspan.bridge.controller.views.steps import StepListing
+from overspan.bridge.lifecycle.members import list_further
 from overspan.bridge.listings.rows import StepRow
 from overspan.bridge.model.errors import OverspanError
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import Form, JobSpec
 from overspan.bridge.model.states import State
@@ -200,7 +201,15 @@ class Controller:
             self.dispatcher.describe_access,
             self.releases.remains.describe,
             self.automatic_trials.hinder,
+            self._list_further,
         )
+
+    def _list_further(self, cluster: str, handle: str) -> tuple[Placement, ...]:
+        """The further members of elastic tasks of the group whose launch has a handle on a cluster."""
+        registry = self.recorder.registry
+        number = registry.watched(cluster).get(handle)
+        entry = None if number is None else registry.get(number)
+        return () if entry is None else list_further(entry.job)
 
     def _list_live(self) -> list[JobSpec]:
         return [entry.job.spec for entry in self.recorder.registry if not entry.job.over]

@@ -15,7 +15,7 @@ from overspan.bridge.lifecycle.members import set_peers
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause, find_cause
 from overspan.bridge.model.events import Event
-from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Probe, Stop, Task
+from overspan.bridge.model.job import Attempt, Ending, Job, NodeRun, Placement, Probe, Stop, Task
 from overspan.bridge.model.names import one_line
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.states import State
@@ -91,6 +91,8 @@ def execute(job: Job, event: Event) -> Job:
         return place_members(job, [Placement(*member) for member in event.members])
     if isinstance(event, (events.Suspend, events.Resume)):
         return replace(job, suspended_at=event.at if isinstance(event, events.Suspend) else None)
+    if isinstance(event, events.LaunchLost):
+        return replace(job, ending=Ending(Cause.CANCEL, event.at, State.CANCELLED))
     if isinstance(event, events.SetPeers):
         return set_peers(job, event) or job
     if isinstance(event, events.ClockSet):

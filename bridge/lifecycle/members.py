@@ -9,7 +9,7 @@ from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.outcomes import put_task
 from overspan.bridge.model import events
 from overspan.bridge.model.elastic import Elastic, Peer
-from overspan.bridge.model.job import Job, NodeRun, Task
+from overspan.bridge.model.job import Job, NodeRun, Placement, Task
 from overspan.bridge.model.records import NamedTuple, dataclass, replace
 from overspan.bridge.model.states import State
 
@@ -100,6 +100,16 @@ def list_peers(job: Job) -> tuple[Peer, ...]:
             index = place.index + job.spec.first_index
             found.append(Peer(place.task, index, place.node, place.address, state.value))
     return tuple(found)
+
+
+def list_further(job: Job) -> tuple[Placement, ...]:
+    """Where the members of a group's elastic tasks are that are jobs of their own, by the last list."""
+    sizes = {spec.name: spec.num_nodes for spec in job.spec.tasks}
+    return tuple(
+        Placement(peer.task, peer.index, peer.node, peer.address)
+        for peer in job.peers
+        if peer.address and peer.index >= sizes.get(peer.task, 0)
+    )
 
 
 def _state_of(task: Task, index: int) -> State:

@@ -8,8 +8,19 @@ from typing import Any, Callable
 from overspan.bridge.lifecycle.decision import Decisions, decide
 from overspan.bridge.lifecycle.execution import execute
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.release import decide_release
 from overspan.bridge.model.deciders import Decider
-from overspan.bridge.model.events import DECISIONS, ORDERS, Event, Resume, SetPeers, Signal, Suspend
+from overspan.bridge.model.events import (
+    DECISIONS,
+    ORDERS,
+    Event,
+    Granted,
+    LaunchLost,
+    Resume,
+    SetPeers,
+    Signal,
+    Suspend,
+)
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import NamedTuple
 
@@ -22,13 +33,11 @@ class DecisionRules(NamedTuple):
     heard: tuple[type[Any], ...]
 
 
-def decide_nothing(job: Job, now: float) -> Decisions:
-    """No decisions: they come as orders."""
-    return Decisions((), None)
-
+_CARRIED_OUT = (*DECISIONS, Granted, LaunchLost, SetPeers, Signal, Suspend, Resume)
+"""`Granted` tells where members of other launches are, `LaunchLost` that the launch is no longer wanted."""
 
 RULES: Mapping[Decider, DecisionRules] = {
     Decider.SUPERVISOR: DecisionRules(reduce, decide, ORDERS),
-    Decider.DAEMON: DecisionRules(execute, decide_nothing, (*DECISIONS, SetPeers, Signal, Suspend, Resume)),
+    Decider.DAEMON: DecisionRules(execute, decide_release, _CARRIED_OUT),
 }
 """By who decides about the launch, as its plan states it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.records import replace
+from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
 
 _SEPARATOR = "+"
@@ -28,6 +29,13 @@ def list_parts(job: Job) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(spec.cluster for spec in job.spec.tasks if spec.cluster and not job.task(spec.name).over)
     )
+
+
+def list_own_tasks(job: Job) -> tuple[TaskSpec, ...]:
+    """The tasks that run where the job is given: of a group across (`take_part`) those that are not over there."""
+    if not job.spec.across:
+        return job.spec.tasks
+    return tuple(spec for spec in job.spec.tasks if not job.task(spec.name).over)
 
 
 def rank_parts(job: Job) -> list[tuple[str, ...]]:

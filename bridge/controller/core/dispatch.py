@@ -15,6 +15,7 @@ from dataclasses import replace
 from overspan.adapters.contract import Accepted, Launch, Order, Refusal, SomeUnanswered, Unmet, Unsent
 from overspan.adapters.traits import ArraySizes
 from overspan.bridge.config.settings import ClusterSettings
+from overspan.bridge.controller.core.across.projection import find_handle
 from overspan.bridge.controller.core.backoff import REFUSED, next_try
 from overspan.bridge.controller.core.bids import answer_bid, bid_of
 from overspan.bridge.controller.core.cluster_locations import ClusterLocations
@@ -44,6 +45,7 @@ from overspan.bridge.model.documents import decode
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.events import Event, event_from_document
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import split_clusters, take_part
 from overspan.bridge.model.spec import Backoff, Dependency
 from overspan.bridge.store.records import OutboxRow
 
@@ -302,6 +304,19 @@ class Dispatcher:
             entry = registry.get(job_id)
             if entry is not None and entry.handle == handle and entry.job.granted_at is None:
                 found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job, name))
+        return [*found, *self._list_waiting_parts(name)]
+
+    def _list_waiting_parts(self, name: str) -> list[Launch]:
+        """The parts of groups across that a cluster has accepted, while not all parts have their grant."""
+        found = []
+        for place in self.recorder.registry.watched_clusters():
+            if name not in split_clusters(place):
+                continue
+            for handle, job_id in self.recorder.registry.watched(place).items():
+                entry = self.recorder.registry.get(job_id)
+                if entry is not None and entry.job.granted_at is None and find_handle(handle, name):
+                    token = self.recorder.completion.name_launch(job_id, entry.job.launch)
+                    found.append(self._make_launch(token, take_part(entry.job, name), name))
         return found
 
     def list_cursors(self, name: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from overspan.bridge.lifecycle.clocks import date_report
 from overspan.bridge.lifecycle.rules import RULES
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
+from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.events import Event, Granted
 from overspan.bridge.model.job import Attempt, Job
 from overspan.bridge.model.records import NamedTuple
@@ -74,6 +75,8 @@ class SupervisedLaunch:
         self._retry_at: Optional[float] = None
         self._kill_again_at = 0.0
         self._members_due = self.job.spec.changes_size
+        self._places_due = False
+        """Whether the nodes are to be told where members elsewhere are."""
         self._notice_path = os.path.join(directory.path, "notice")
         self._journal = Journal(directory.file("journal.jsonl"), self.job.id, directory.launch)
         self.done = self._journal.ended
@@ -108,6 +111,7 @@ class SupervisedLaunch:
                 self._seen_order = order.seq
                 if not order.token or order.token not in self._urgent_tokens:
                     self._record(order.event, order.seq)
+                    self._places_due = self._places_due or isinstance(order.event, Granted)
         for event in self._nodes.collect(ended, now):
             self._record(self._date(event, now))
         for event in self._nodes.flush(self.job, now):
@@ -178,7 +182,8 @@ class SupervisedLaunch:
         self._pending.append(event)
 
     def _commit(self, now: float) -> None:
-        over = self._leaving or self.job.over or self.job.launch != self.directory.launch
+        released = self._is_released and not any(task.live for task in self.job.tasks)
+        over = self._leaving or released or self.job.over or self.job.launch != self.directory.launch
         if over and not self._closing and not self._nodes.unsettled and self._nodes.end_data(now):
             self._journal.end()
             self._closing = True
@@ -199,6 +204,11 @@ class SupervisedLaunch:
         if self._journal.dirty:
             self._decide(now)
             self._commit(now)
+
+    @property
+    def _is_released(self) -> bool:
+        """Whether the daemon, which decides about the launch, no longer wants it."""
+        return self._plan.decider is Decider.DAEMON and self.job.ending is not None
 
     def _end_unrecorded(self, now: float) -> None:
         pending, self._pending = self._pending, []
@@ -276,14 +286,15 @@ class SupervisedLaunch:
 
     def _tell_members(self) -> None:
         """Show the work which members its group has now. What cannot be written is tried again with each iteration."""
-        if not self._members_due:
+        if not (self._members_due or self._places_due):
             return
         try:
-            write_members(self.directory.path, describe_members(self.job))
+            if self._members_due:
+                write_members(self.directory.path, describe_members(self.job))
             self._nodes.tell_members(self.job)
         except OSError:
             return
-        self._members_due = False
+        self._members_due = self._places_due = False
 
     def _insist(self, now: float) -> None:
         """Repeat KILL until it has worked: the first one may have missed a process that was just being forked."""

@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.rigs.kube import KubeRig
 from tests.system.across.conftest import FOLDER, MOUNTED, Lab
+from tests.system.kubernetes.conftest import log_in
 from tests.system.slurm.gates import Gate
 
 GROUP = """\
@@ -174,3 +175,19 @@ def test_a_lost_launch_is_followed_by_the_next_when_all_its_parts_have_ended(lab
     gate.open()
     lab.until(job, "COMPLETED", timeout=60)
     lab.until_empty()
+
+
+def test_without_the_right_to_name_members_elsewhere_nothing_runs_and_it_is_said(lab: Lab) -> None:
+    """MX02: EndpointSlices are a right of their own; the group ends with its words, and neither side ran a program."""
+    kinds = "--resource=pods,pods/log,pods/exec,configmaps,secrets,services,events,podgroups.scheduling.k8s.io"
+    lab.kubectl("create", "role", "poor", "--verb=*", kinds)
+    lab.kubectl("create", "rolebinding", "poor", "--role=poor", f"--serviceaccount={lab.namespace}:default")
+    settings = json.loads(lab.config.read_text())
+    settings["clusters"]["kube"]["kubeconfig"] = str(log_in(lab, "default"))
+    lab.config.write_text(json.dumps(settings))
+    job = lab.submit(GROUP.format(wait="sleep 600"))
+    lab.wait_until(lambda: "endpointslices" in lab.look("show", str(job)), 60, "the right that is missing")
+    assert all("begun" not in lab.log(job, task) for task in ("trainer", "server"))
+    lab.until(job, "FAILED", timeout=30)
+    lab.until_empty()
+    lab.wait_until(lambda: not lab.site.slurm("squeue", "-h", "-t", "PD,R,CF").strip(), 30, "an empty queue")

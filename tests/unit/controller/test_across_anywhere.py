@@ -28,7 +28,7 @@ GRACES = (0.0, 0.0, 2.0, 30.0)
 class NamingPods(RacingPods):
     """Pods that are told where members elsewhere are, sometimes at the second try; they take their time to end."""
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
         if self._strikes(0.1):
             raise Unreachable("no route to the cluster")
 

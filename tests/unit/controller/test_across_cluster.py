@@ -43,6 +43,7 @@ class Part:
         self.traits = Traits(keeps_limits=lambda handle: name == "leo")
         self.said: list[Any] = []
         self.told: list[tuple[str, dict[str, str]]] = []
+        self.further: list[list[tuple[str, int, str]]] = []
         self.access: list[str] = []
         self.answer: Refusal | None = None
         self.trouble: Exception | None = None
@@ -61,10 +62,11 @@ class Part:
         self.said += [(order.handle, type(order.event).__name__) for order in orders]
         return [self.answer for _ in orders]
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
         if self.trouble is not None:
             raise self.trouble
         self.told.append((handle, {place.task: place.address for place in members}))
+        self.further.append([(place.task, place.index, place.address) for place in further])
 
     async def logs(self, request: LogRequest) -> LogPart:
         return LogPart(request.handle.encode(), 0, 0)
@@ -81,6 +83,7 @@ class Scene:
         self.woken: list[str] = []
         self.leaving: set[str] = set()
         self.hindrance: Refusal | None = None
+        self.further: tuple[Placement, ...] = ()
         self.restart()
 
     def restart(self) -> None:
@@ -96,6 +99,7 @@ class Scene:
             lambda job, name: f"{job.id} on {name}",
             lambda job, names: f"it is being ended on {left}" if (left := self.leaving.intersection(names)) else "",
             lambda job: self.hindrance,
+            lambda place, handle: self.further,
         )
 
     async def submit(self) -> str:
@@ -207,6 +211,12 @@ def test_a_task_starts_when_its_cluster_knows_the_members_elsewhere() -> None:
         (refusal,) = await scene.across.order([start])
         assert refusal == Refusal("t1", "leo: may not write there")
         scene.parts["leo"].trouble = None
+        # The other side could not start: this one is not to run alone.
+        scene.parts["kube"].trouble = Denied("no right")
+        (refusal,) = await scene.across.order([start])
+        assert refusal == Refusal("t1", "kube: no right") and ("leo-handle", "Launch") not in scene.parts["leo"].said
+        # One that does not answer now keeps nothing back.
+        scene.parts["kube"].trouble = Unreachable("no route")
         assert await scene.across.order([start]) == [None]
         assert scene.parts["leo"].told == [("leo-handle", {"b": "10.9.0.1"})]
         assert scene.parts["leo"].said[-1] == ("leo-handle", "Launch")
@@ -226,6 +236,27 @@ def test_a_member_that_moved_is_told_of_by_a_daemon_that_came_later_too() -> Non
         await scene.hear(handle, cursor)
         assert [address for _, address in scene.parts["leo"].told] == [{"b": "10.9.0.1"}, {"b": "10.9.0.2"}]
         assert [address for _, address in scene.parts["kube"].told] == [{"a": "10.0.0.1"}]
+
+    play(story)
+
+
+def test_further_members_of_elastic_tasks_are_told_to_the_other_side_alone() -> None:
+    """JG41: with each new list, by a daemon that came later too, and when they are gone."""
+
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        cursor = await scene.grant(handle)
+        scene.further = (Placement("a", 1, "n2", "10.0.0.2"),)
+        await scene.across.order([Order("inst-3-o1", handle, events.SetPeers(2.0, 1, ()))])
+        assert scene.parts["kube"].further[-1] == [("a", 1, "10.0.0.2")]
+        assert scene.parts["leo"].further[-1] == []
+        assert ("kube-handle", "SetPeers") in scene.parts["kube"].said
+        scene.restart()
+        await scene.hear(handle, cursor)
+        assert scene.parts["kube"].further[1:] == [[("a", 1, "10.0.0.2")]]
+        scene.further = ()
+        await scene.hear(handle, cursor)
+        assert scene.parts["kube"].further[-1] == []
 
     play(story)
 

@@ -42,7 +42,7 @@ class Part(FakeCluster):
         self.left: list[Trace] = []
         self.looks = 0
 
-    async def tell_members(self, handle: str, members: Sequence[Placement]) -> None:
+    async def tell_members(self, handle: str, members: Sequence[Placement], further: Sequence[Placement]) -> None:
         pass
 
     def find_obstacle(self, job: Job) -> str:

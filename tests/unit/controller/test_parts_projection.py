@@ -15,7 +15,7 @@ from overspan.bridge.controller.core.across.projection import (
     parse_handle,
     project,
 )
-from overspan.bridge.model.events import Granted, LaunchLost, NodeStarted, Queued
+from overspan.bridge.model.events import Granted, Launch, LaunchLost, NodeStarted, Queued, Terminate
 
 HANDLE = LaunchHandle({"leo": "g1", "kube": "k1"}, {"leo": ("trainer",), "kube": ("server", "judge")})
 AT_LEO = Granted(3.0, (("trainer", 0, "node1", "10.1.0.5", ()),), "main")
@@ -84,3 +84,13 @@ def test_a_member_that_has_moved_is_known_at_its_new_address_to_the_others() -> 
     places = {place.task: place.address for place in projection.cursor.list_members("leo")}
     assert places == {"server": "10.2.0.99", "judge": "10.2.0.8"}
     assert [place.task for place in projection.cursor.list_members("kube")] == ["trainer"]
+
+
+def test_what_a_part_was_told_of_members_elsewhere_and_ordered_to_do_is_no_news() -> None:
+    """The supervisor of a local part has both in its journal."""
+    cursor = granted()
+    told_it = Granted(6.0, (("server", 0, "w9", "10.9.9.9", ()),))
+    news = project(HANDLE, cursor, [("leo", told("l2", told_it, Launch(7.0, "trainer", 0)))])
+    assert news.events == () and news.cursor.list_members() == cursor.list_members()
+    ended = project(HANDLE, news.cursor, [("leo", told("l3", Terminate(8.0, "trainer", 0, "CANCEL", 9.0)))])
+    assert ended.events == () and ended.cursor.cursor_of("leo") == "l3"

@@ -53,7 +53,7 @@ from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.shared_paths import SharedPaths
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, TimedOut, Unreachable
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.parts import list_parts, rank_parts, take_part
 
 T = TypeVar("T")
@@ -69,7 +69,8 @@ class AcrossCluster:
 
     `describe_access` says what the commands of a job's tasks are given on a cluster to reach the daemon,
     `describe_remains` what still runs on its clusters of a job's lost launch, empty for nothing;
-    `hinder` why a job is not to be sent now, or never.
+    `hinder` why a job is not to be sent now, or never; `list_further` where the further members of elastic tasks are,
+    of the launch with a handle on a place.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class AcrossCluster:
         describe_access: Callable[[Job, str], str],
         describe_remains: Callable[[Job, Collection[str]], str],
         hinder: Callable[[Job], Refusal | None],
+        list_further: Callable[[str, str], Sequence[Placement]],
     ) -> None:
         self.name = name
         self._clusters = clusters
@@ -89,6 +91,7 @@ class AcrossCluster:
         self._describe_access = describe_access
         self._describe_remains = describe_remains
         self._hinder = hinder
+        self._list_further = list_further
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
@@ -247,6 +250,8 @@ class AcrossCluster:
                 return refusal
         answers = await _gather({name: self._order_part(name, order, handle.parts[name]) for name in names})
         refusals = [answer for answer in answers.values() if answer is not None]
+        if isinstance(order.event, events.SetPeers):
+            await self._tell_changes({order.handle: handle})
         return next((each for each in refusals if not each.transient), refusals[0] if refusals else None)
 
     async def _order_part(self, name: str, order: Order, handle: str) -> Refusal | None:
@@ -254,22 +259,31 @@ class AcrossCluster:
         return answer
 
     async def _tell_members(self, order: Order, handle: LaunchHandle, name: str) -> Refusal | None:
-        """Tell a cluster where the members elsewhere are, before it starts something that looks for them."""
+        """Tell a cluster where the members elsewhere are, before it starts something that looks for them.
+
+        With the first start all clusters that answer are told: where one refuses that, no side is to run alone.
+        """
         if order.handle not in self._cursors or not self._cursors[order.handle].granted:
             return Refusal(order.token, "where the members are is not known yet", transient=True)
-        try:
-            await self._tell_part(order.handle, handle, name)
-        except Unreachable:
-            raise
-        except OverspanError as error:
-            return Refusal(order.token, f"{name}: {error.message}", remedy=error.remedy)
+        untold = [other for other in handle.parts if other != name and (order.handle, other) not in self._told]
+        for told in (name, *(other for other in untold if not self._clusters[other].silence)):
+            try:
+                await self._tell_part(order.handle, handle, told)
+            except Unreachable:
+                if told == name:
+                    raise
+            except OverspanError as error:
+                return Refusal(order.token, f"{told}: {error.message}", remedy=error.remedy)
         return None
 
     async def _tell_part(self, text: str, handle: LaunchHandle, name: str) -> None:
         members, adapter = self._cursors[text].list_members(name), self._clusters[name].adapter
-        if self._told.get((text, name)) != members and isinstance(adapter, OtherMembers):
-            await _named(name, adapter.tell_members(handle.parts[name], members))
-            self._told[text, name] = members
+        further = tuple(
+            member for member in self._list_further(self.name, text) if handle.cluster_of(member.task) != name
+        )
+        if self._told.get((text, name)) != (members, further) and isinstance(adapter, OtherMembers):
+            await _named(name, adapter.tell_members(handle.parts[name], members, further))
+            self._told[text, name] = (members, further)
 
     async def logs(self, request: LogRequest) -> LogPart:
         """Bytes of a log, from the cluster of its task."""

@@ -135,12 +135,19 @@ def _follow_part(
     found: list[Event] = []
     for event in report.events:
         if isinstance(event, events.Granted):
-            part = _note_members(part, event)
+            own = tuple(member for member in event.members if member[0] in handle.tasks.get(cluster, ()))
+            if not own:
+                # A part is told where members elsewhere are.
+                continue
+            part = _note_members(part, event._replace(members=own))
             cursor, grant = _note_grant(handle, _put(cursor, cluster, part), event.at)
             found += grant
         elif isinstance(event, events.LaunchLost):
             detail = f"{cluster}: {event.detail}" if event.detail else f"the part on {cluster} was lost"
             return [*found, event._replace(detail=detail)], replace(_put(cursor, cluster, part), over=True)
+        elif not isinstance(event, events.REPORTS):
+            # What the daemon has decided or ordered: the part has carried it out.
+            continue
         elif not isinstance(event, events.Queued) or event.task:
             found.append(event)
         elif not cursor.granted:

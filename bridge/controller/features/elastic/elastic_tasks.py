@@ -17,7 +17,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_whole_cancel
-from overspan.bridge.controller.features.elastic.member_jobs import make_member
+from overspan.bridge.controller.features.elastic.member_jobs import make_member, name_partition
 from overspan.bridge.controller.features.elastic.room import count_returned, count_room, list_free, waits_for_room
 from overspan.bridge.controller.features.joined_jobs import BY as BY_GROUP
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
@@ -37,6 +37,7 @@ from overspan.bridge.model.elastic import SCALED, Elastic, MemberOf, Peer
 from overspan.bridge.model.errors import Conflict, OverspanError, StoreFailed, Unreachable
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import one_line
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.submission import JOB_FILE, Submission
 from overspan.bridge.store.records import JobQuery
@@ -314,21 +315,23 @@ class ElasticTasks:
         job, now = entry.job, self.recorder.clock()
         if not self._is_watched(job, name, watch):
             return
-        cluster = self.clusters.find(entry.cluster)
+        cluster = self.clusters.find(place_task(job, name, entry.cluster))
         if cluster is None or cluster.stale_since is not None:
             return
-        waiting = self._find_waiting(entry, now)
+        waiting = self._find_waiting(entry, cluster.name, now)
         room = watch.room_since
         if waiting is None and watch.extra + wanted_size(job, name) >= elastic.most:
             return
         try:
-            free = list_free(await cluster.adapter.nodes(), job.partition or job.spec.partition)
+            free = list_free(await cluster.adapter.nodes(), name_partition(job))
         except Unreachable:
             return
         needs = job.spec_of(name).resources.needs()
         if waiting is not None:
             watch.room_since = None
-            watch.extra = max(0, watch.extra - count_returned(free, waiting, needs[0])) if watch.extra else 0
+            watch.extra = (
+                max(0, watch.extra - count_returned(free, waiting, needs[0], cluster.name)) if watch.extra else 0
+            )
             return
         fitting = count_room(free, needs)
         if not fitting:
@@ -346,13 +349,14 @@ class ElasticTasks:
             elastic is not None and may_grow(job, name) and (watch.extra > 0 or wanted_size(job, name) < elastic.most)
         )
 
-    def _find_waiting(self, entry: JobEntry, now: float) -> Job | None:
-        """A job that has waited for a while for room on the group's cluster."""
+    def _find_waiting(self, entry: JobEntry, cluster: str, now: float) -> Job | None:
+        """A job that has waited for a while for room on a cluster of the group."""
         for other in self.recorder.registry:
             job, member = other.job, other.job.spec.member
             own = member is not None and member.group == entry.job.id
             since = max(job.submitted_at, job.begin or 0.0)
-            if other.cluster == entry.cluster and not own and waits_for_room(job) and now - since >= DEMAND_SECONDS:
+            here = not own and waits_for_room(job, other.cluster, cluster)
+            if here and now - since >= DEMAND_SECONDS:
                 return job
         return None
 

@@ -6,18 +6,22 @@ from dataclasses import replace
 
 from overspan.bridge.model.elastic import MemberOf, Peer
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import place_task
 from overspan.bridge.model.spec import JobSpec, OnFailure, Start, TaskSpec
 
 
 def make_member(group: Job, cluster: str, name: str, index: int, peers: tuple[Peer, ...]) -> JobSpec:
-    """The job of one member: the task on one node, with the group's settings and without its rules about tasks."""
+    """The job of one member: the task on one node, with the group's settings and without its rules about tasks.
+
+    It is on the task's own cluster, where the group is on `cluster` or on several that this name joins.
+    """
     spec = group.spec
     task = _make_task(spec.task(name), group.task(name).time)
     member = MemberOf(group.id, spec.name, group.launch, name, index, peers)
     return JobSpec(
         name=f"{name}-{index}",
         tasks=(task,),
-        clusters=(cluster,),
+        clusters=(place_task(group, name, cluster),),
         start=Start.TOGETHER,
         inter_connection=spec.inter_connection,
         priority=group.priority,
@@ -25,7 +29,7 @@ def make_member(group: Job, cluster: str, name: str, index: int, peers: tuple[Pe
         deadline=spec.deadline,
         parent=group.id,
         member=member,
-        partition=group.partition or spec.partition,
+        partition=name_partition(group),
         account=spec.account,
         qos=spec.qos,
         comment=spec.comment,
@@ -36,6 +40,14 @@ def make_member(group: Job, cluster: str, name: str, index: int, peers: tuple[Pe
     )
 
 
+def name_partition(group: Job) -> str:
+    """The partition of further members; empty for the default one of their cluster.
+
+    Where a group across runs is a list with the partitions of all its clusters, which is no partition of any.
+    """
+    return group.spec.partition if group.spec.across else group.partition or group.spec.partition
+
+
 def _make_task(task: TaskSpec, time: int | None) -> TaskSpec:
     """The task as a job's only one. It decides about the job's end, which means nothing for the group."""
     retry = task.retry
@@ -43,6 +55,7 @@ def _make_task(task: TaskSpec, time: int | None) -> TaskSpec:
         retry = replace(retry, max_restarts_on_errors=max(retry.max_restarts_on_errors, retry.max_restarts))
     return replace(
         task,
+        cluster="",
         num_nodes=1,
         primary=True,
         needs=(),

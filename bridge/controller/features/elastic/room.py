@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from overspan.adapters.contract import Node
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.parts import split_clusters
 from overspan.bridge.model.resources import MILLI, NodeNeed
 
 _USABLE = ("idle", "mixed")
@@ -45,21 +46,28 @@ def _count_fitting(free: NodeNeed, need: NodeNeed) -> int:
     return min((max(0, have) // wanted for have, wanted in pairs if wanted), default=0)
 
 
-def waits_for_room(job: Job) -> bool:
-    """Whether a job waits in its cluster's queue for resources."""
+def waits_for_room(job: Job, place: str, cluster: str) -> bool:
+    """Whether a job waits in a cluster's queue for resources; `place` is where it is, on one cluster or on several.
+
+    The reason of a group across names the cluster that it waits for.
+    """
+    across = cluster in split_clusters(place)
+    reasons = tuple(f"{word}: {cluster}" for word in _SHORT) if across else _SHORT
     return (
-        job.granted_at is None
+        (across or place == cluster)
+        and job.granted_at is None
         and not job.over
         and not job.held
         and job.ending is None
         and job.array is None
-        and job.reason.startswith(_SHORT)
+        and job.reason.startswith(reasons)
     )
 
 
-def count_returned(free: Sequence[NodeNeed], waiting: Job, member: NodeNeed) -> int:
-    """How many members have to end for a waiting job to fit, as far as sums tell; at least one."""
-    needs = [spec.resources.need() for spec in waiting.spec.tasks for _ in range(spec.num_nodes) if not spec.share]
+def count_returned(free: Sequence[NodeNeed], waiting: Job, member: NodeNeed, cluster: str) -> int:
+    """How many members have to end for a waiting job to fit on a cluster, as far as sums tell; at least one."""
+    here = [spec for spec in waiting.spec.tasks if spec.cluster in ("", cluster) and not spec.share]
+    needs = [spec.resources.need() for spec in here for _ in range(spec.num_nodes)]
     wanted = _add(needs)
     have = _add(free)
     parts = (
