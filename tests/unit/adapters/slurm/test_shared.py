@@ -307,8 +307,8 @@ def test_what_launches_have_left_is_found_and_ended_as_their_owner() -> None:
 
 def test_it_can_what_the_cluster_of_one_user_can() -> None:
     shared, single = SharedCluster(CONFIG), SlurmCluster(ClusterConfig("rig", "slurm"))
-    # The first are asked of `as_user`; a copy that lost a race could not be taken back for certain.
-    others = {"Check", "OtherMembers", "StartGates"}
+    # The first are asked of `as_user`; a copy that lost a race could not be taken back for certain; no storage.
+    others = {"Check", "OtherMembers", "StartGates", "DataRescue"}
     kinds = {name: kind for name, kind in vars(abilities).items() if getattr(kind, "_is_runtime_protocol", False)}
     assert "Throttle" in kinds
     missing = {name for name, kind in kinds.items() if isinstance(single, kind) and not isinstance(shared, kind)}
