@@ -78,7 +78,7 @@ pictures: setup ## make docs/pictures anew, of `span top` and its simulated lab
 	$(QUIET) $(BIN)/python -m overspan.tui.demo.pictures docs/pictures
 
 keys: setup ## write the tables of keys into docs/top.md, from the table of keys
-	$(BIN)/python -m overspan.tui.key_page docs/top.md
+	$(BIN)/python -m overspan.tui.keyboard.key_page docs/top.md
 
 states: setup ## write docs/states.md from the table of moves
 	$(BIN)/python -m overspan.bridge.model.states > docs/states.md

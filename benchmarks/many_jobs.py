@@ -8,7 +8,7 @@ from typing import Any, cast
 from overspan.bridge.client.records import QueueChanges
 from overspan.bridge.listings.rows import CORE, JobRow, rows_from_document
 from overspan.tui.app import TopApp, TopOptions
-from overspan.tui.source import Source
+from overspan.tui.daemon.source import Source
 
 JOBS = 100_000
 

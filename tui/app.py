@@ -23,17 +23,24 @@ from overspan.bridge.client.records import JobFilter, QueueChanges, Stale
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.actions.order_log import OrderLog
 from overspan.tui.actions.watching import ASK_SECONDS, Watching
-from overspan.tui.clipboard import write_clipboard
-from overspan.tui.driver import TerminalDriver
-from overspan.tui.error_words import word_error
-from overspan.tui.feed import Lost, QueueFeed
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.feed import Lost, QueueFeed
+from overspan.tui.daemon.questions import Questions
+from overspan.tui.daemon.source import OpenSource
 from overspan.tui.head import Head, HeadFacts, PlaceTab
-from overspan.tui.help import HelpScreen, pair_active
-from overspan.tui.hints import KeyHints
-from overspan.tui.keys import bind, find_keys
-from overspan.tui.line_filter import LineGuard
+from overspan.tui.keyboard.help import HelpScreen, pair_active
+from overspan.tui.keyboard.hints import KeyHints
+from overspan.tui.keyboard.keys import bind, find_keys
+from overspan.tui.keyboard.palette import (
+    KnownNames,
+    Palette,
+    PaletteCommand,
+    join_filter,
+    list_names,
+    list_view_commands,
+)
+from overspan.tui.keyboard.typed_keys import TypedKeys
 from overspan.tui.options import TopOptions as TopOptions
-from overspan.tui.palette import KnownNames, Palette, PaletteCommand, join_filter, list_names, list_view_commands
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.evaluations import EvaluationsPlace
 from overspan.tui.places.history import HistoryPlace
@@ -42,14 +49,14 @@ from overspan.tui.places.place import TopPlace
 from overspan.tui.places.pools import PoolsPlace
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.places.schedules import SchedulesPlace
-from overspan.tui.questions import Questions
 from overspan.tui.queue.headline import describe_troubles
 from overspan.tui.queue.shown import ask_enough
-from overspan.tui.screen_changes import WrittenScreen
-from overspan.tui.source import OpenSource
-from overspan.tui.terminal import Colours
-from overspan.tui.themes import NAMES, OWN, SHORT, find_theme
-from overspan.tui.typed_keys import TypedKeys
+from overspan.tui.terminal.clipboard import write_clipboard
+from overspan.tui.terminal.driver import TerminalDriver
+from overspan.tui.terminal.line_filter import LineGuard
+from overspan.tui.terminal.screen_changes import WrittenScreen
+from overspan.tui.terminal.terminal import Colours
+from overspan.tui.terminal.themes import NAMES, OWN, SHORT, find_theme
 from overspan.tui.widgets.top_screen import TopScreen
 
 TROUBLE_SECONDS = 20.0

@@ -6,9 +6,9 @@ import difflib
 
 from overspan.bridge.config.top_settings import TopSettings, WrittenText
 from overspan.bridge.listings.fields import FIELDS
-from overspan.tui.keymap import read_keymap
+from overspan.tui.keyboard.keymap import read_keymap
 from overspan.tui.options import TopOptions
-from overspan.tui.themes import check_theme
+from overspan.tui.terminal.themes import check_theme
 
 
 def configure(options: TopOptions, settings: TopSettings) -> TopOptions:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.bridge.client.records import JobFilter
-from overspan.tui.terminal import TerminalTraits
+from overspan.tui.terminal.terminal import TerminalTraits
 
 
 class TopOptions(NamedTuple):

@@ -9,10 +9,10 @@ from overspan.bridge.config.paths import find_paths
 from overspan.bridge.config.top_settings import read_top_settings
 from overspan.tui.app import TopApp
 from overspan.tui.configuration import configure
-from overspan.tui.driver import BasicDriver, TerminalDriver
+from overspan.tui.daemon.source import OpenSource
 from overspan.tui.options import TopOptions
-from overspan.tui.source import OpenSource
-from overspan.tui.terminal import TerminalTraits, read_traits
+from overspan.tui.terminal.driver import BasicDriver, TerminalDriver
+from overspan.tui.terminal.terminal import TerminalTraits, read_traits
 
 
 def start(open_source: OpenSource, options: TopOptions, environment: Mapping[str, str]) -> int:

@@ -12,8 +12,8 @@ from overspan.bridge.model.sizes import format_memory_option, parse_memory
 from overspan.tui.actions.edit_lines import EditFile, EditLine, explain_no_proposal, propose_more
 from overspan.tui.actions.orders import LIVE, WAITING, read_integer, read_whole
 from overspan.tui.actions.target import Target
+from overspan.tui.daemon.source import Source
 from overspan.tui.queue.tree import Kind
-from overspan.tui.source import Source
 
 BLANK = "an empty value means: as it was, for each of them"
 _ONE = "only lines that you change are sent"

@@ -12,7 +12,7 @@ from overspan.tui.actions.edit_lines import EditFile
 from overspan.tui.actions.order_round import GivenRound, OrderRound, RoundResult, notify_answers
 from overspan.tui.actions.orders import JobOrder, TargetChoice
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import word_error
+from overspan.tui.daemon.error_words import word_error
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp

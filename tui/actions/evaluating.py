@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.order_log import OrderEntry, sum_up_answers
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.questions import ORDERS
+from overspan.tui.daemon.source import Source
 from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion
-from overspan.tui.error_words import word_error
-from overspan.tui.questions import ORDERS
-from overspan.tui.source import Source
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from overspan.tui.actions.order_log import OrderEntry, OrderLog
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 
 
 class OrderLogScreen(ModalScreen[None]):

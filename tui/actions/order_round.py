@@ -11,8 +11,8 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.order_log import OrderEntry, sum_up_answers
 from overspan.tui.actions.orders import JobOrder, OrderAnswer
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import word_error
-from overspan.tui.source import Source
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp

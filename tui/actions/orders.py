@@ -11,10 +11,10 @@ from overspan.bridge.model.durations import format_limit, parse_time_limit
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.states import TERMINAL
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import word_error
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.tree import Kind, LineKey, QueueTree
-from overspan.tui.source import Source
 
 WAITING = frozenset({"PENDING"})
 STARTED = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED"})

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.target import Target
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion, list_lines
-from overspan.tui.error_words import word_error
-from overspan.tui.lent_terminal import lend_terminal
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.tree import Kind
-from overspan.tui.source import Source
+from overspan.tui.terminal.lent_terminal import lend_terminal
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp

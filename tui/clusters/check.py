@@ -16,8 +16,8 @@ from textual.widgets import Static
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.clusters.findings import FindingLine, count_faults, report_error, report_findings
-from overspan.tui.keys import bind
-from overspan.tui.source import Source
+from overspan.tui.daemon.source import Source
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.widgets.line_table import Cell, LineTable, TableColumn
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.array_summary import ElementSummary, summarize_elements
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import LIVE_WORDS
-from overspan.tui.error_words import word_error
-from overspan.tui.source import Source
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from overspan.bridge.cli.jobs.log_lines import prefix
 from overspan.bridge.client.log_reading import choose_streams, key_of
 from overspan.bridge.client.messages import LogSelection, Stream, StreamKey
 from overspan.bridge.model.errors import NotFound, OverspanError
+from overspan.tui.daemon.source import Source
 from overspan.tui.detail.layout import CutLines, DetailText, VerbatimText
 from overspan.tui.detail.sections import DetailSection
 from overspan.tui.logs.lines import show_line
-from overspan.tui.source import Source
 
 LEAST_SECONDS = 2.0
 """Between two looks at the logs of what runs."""

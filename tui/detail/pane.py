@@ -21,15 +21,15 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import ENDED_WORDS, LIVE_WORDS
 from overspan.tui.actions.target import Target
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.detail.answers import JobAnswers, ask_job
 from overspan.tui.detail.dependencies import draw_graph, index_rows
 from overspan.tui.detail.layout import DetailLine, DetailText, VerbatimText, lay_out
 from overspan.tui.detail.log_tail import TailFollower, tell_output
 from overspan.tui.detail.sections import DetailSection, make_sections
-from overspan.tui.error_words import word_error
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.queue.tree import Kind
-from overspan.tui.source import Source
 
 if TYPE_CHECKING:
     from overspan.tui.app import TopApp

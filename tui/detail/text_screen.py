@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.texts import PARTS, JobText, TextRows, ask_text
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.logs.deadline import TooSlow, deadline
 from overspan.tui.logs.line_screen import LineScreen
 from overspan.tui.logs.view import LogView

@@ -9,9 +9,9 @@ from typing import NamedTuple, overload
 
 from overspan.bridge.client.messages import StreamKey, Variable
 from overspan.bridge.client.terminal_texts import clean_text
+from overspan.tui.daemon.source import Source
 from overspan.tui.logs.document import LogRow
 from overspan.tui.logs.window import LogLine
-from overspan.tui.source import Source
 
 PARTS = ("Sent", "Environment", "Submitted")
 """What can be read, by the titles."""

@@ -17,7 +17,7 @@ from overspan.tui.actions.orders import JobOrder, TargetChoice
 from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.order_dialog import list_lines, word_left_out, word_title
 from overspan.tui.dialogs.seen_dialog import SeenDialog
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.widgets.text_inputs import TextEditor
 
 SendChanges = Callable[[Sequence[Target], Mapping[str, str]], str]

@@ -17,7 +17,7 @@ from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.orders import JobOrder, TargetChoice, word_states
 from overspan.tui.actions.target import Target
 from overspan.tui.dialogs.seen_dialog import SeenDialog
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.queue.styled_text import cut_text
 from overspan.tui.widgets.choice_list import ChoiceList
 from overspan.tui.widgets.text_inputs import TextInput

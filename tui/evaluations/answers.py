@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from overspan.bridge.client.records import QueueChanges
 from overspan.bridge.model.errors import NotFound
-from overspan.tui.source import Source
+from overspan.tui.daemon.source import Source
 
 
 class WatchKey(NamedTuple):

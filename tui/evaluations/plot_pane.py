@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from overspan.tui.evaluations.plot import ScorePlot, draw_plot
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.queue.styled_text import StyledText
 
 NOTHING = ScorePlot("")

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from overspan.bridge.client.terminal_texts import clean_text
-from overspan.tui.hints import KeyHints
+from overspan.tui.keyboard.hints import KeyHints
 from overspan.tui.logs.layout import ViewOptions
 from overspan.tui.logs.view import LogView
 from overspan.tui.widgets.text_inputs import TextInput

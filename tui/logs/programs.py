@@ -14,9 +14,9 @@ from textual.screen import Screen
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.error_words import tell_error
-from overspan.tui.lent_terminal import lend_terminal
+from overspan.tui.daemon.error_words import tell_error
 from overspan.tui.logs.session import LogSession, find_file
+from overspan.tui.terminal.lent_terminal import lend_terminal
 
 COPIED = 64 << 20
 """Bytes of logs elsewhere that are copied for a program."""

@@ -15,10 +15,10 @@ from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 from overspan.bridge.client.records import JobFilter
 from overspan.bridge.model.errors import Conflict, NotFound, OverspanError
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import word_error
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.logs.document import Asked
 from overspan.tui.queue.tree import Kind
-from overspan.tui.source import Source
 
 
 class LogNews(NamedTuple):

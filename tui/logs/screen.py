@@ -16,8 +16,8 @@ from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.log_matching import compile_pattern
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import tell_error
-from overspan.tui.keys import bind
+from overspan.tui.daemon.error_words import tell_error
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.logs.choice import (
     Choice,
     choose_attempt,

@@ -15,15 +15,15 @@ from overspan.bridge.client.messages import LogFinds, LogPart, LogSearch, Stream
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.target import Target
-from overspan.tui.error_words import tell_error
+from overspan.tui.daemon.error_words import tell_error
+from overspan.tui.daemon.questions import Questions
+from overspan.tui.daemon.source import Source
 from overspan.tui.logs.choice import Choice, member_of
 from overspan.tui.logs.document import Asked, LogDocument, LogRow
 from overspan.tui.logs.reading import LogNews, LogReader
 from overspan.tui.logs.search import MOST, LogSearching
 from overspan.tui.logs.status import SearchFacts, format_bytes
 from overspan.tui.logs.window import PART
-from overspan.tui.questions import Questions
-from overspan.tui.source import Source
 
 FAR = 16 * PART
 """Bytes that were written since the last look, beyond which following leaves out what is not the newest."""

@@ -10,7 +10,7 @@ from overspan.tui.amounts import count
 from overspan.tui.clusters.check import CheckScreen
 from overspan.tui.clusters.lines import FIELDS, SORTED, ClusterLine, explain, has_trouble, make_columns, make_lines
 from overspan.tui.filter_language import spell_word
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 

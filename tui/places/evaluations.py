@@ -41,7 +41,7 @@ from overspan.tui.evaluations.lines import (
 )
 from overspan.tui.evaluations.plot import make_plot
 from overspan.tui.evaluations.plot_pane import NOTHING, PlotPane
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.queue.tree import Kind, LineKey

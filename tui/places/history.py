@@ -16,7 +16,7 @@ from overspan.tui.filter_language import FilterFields
 from overspan.tui.history.columns import SORTED, OlderLine, format_end, make_columns, sort_key
 from overspan.tui.history.pages import HistoryPages
 from overspan.tui.history.words import read_history_filter
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.queue.filters import QUEUE_FIELDS, QueueFilter

@@ -18,7 +18,7 @@ from overspan.tui.actions.shell import open_shell, refuse_shells
 from overspan.tui.actions.target import Target
 from overspan.tui.detail.pane import BESIDE_FROM, DetailPane
 from overspan.tui.detail.text_screen import TextScreen
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.place import TopPlace
 from overspan.tui.queue.tree import LineKey

@@ -16,10 +16,10 @@ from textual.widgets import Static
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.error_words import tell_error, word_error
+from overspan.tui.daemon.error_words import tell_error, word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.filter_language import Filter, FilterFields, fields_of_texts, read_words, suggest_word
 from overspan.tui.places.place import TopPlace
-from overspan.tui.source import Source
 from overspan.tui.widgets.filter_box import FilterBox
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 

@@ -10,9 +10,10 @@ from textual.binding import BindingType
 
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.error_words import word_error
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.filter_language import spell_word
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.nodes.answers import (
     ClusterNodes,
     count_states,
@@ -37,7 +38,6 @@ from overspan.tui.nodes.lines import (
     measure_uses,
 )
 from overspan.tui.places.list_place import ListPlace
-from overspan.tui.source import Source
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 

@@ -17,10 +17,10 @@ from overspan.bridge.listings.rows import join_extents
 from overspan.bridge.model.errors import OverspanError
 from overspan.bridge.model.state_words import CODES
 from overspan.tui.actions.target import Target, make_target
+from overspan.tui.daemon.error_words import tell_error
 from overspan.tui.detail.pane import DetailPane
-from overspan.tui.error_words import tell_error
 from overspan.tui.filter_language import suggest_word
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.queue.columns import DEFAULT, RIGHT, TICKING, QueueColumn, make_columns
 from overspan.tui.queue.filters import QUEUE_FIELDS, read_filter

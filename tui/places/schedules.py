@@ -10,9 +10,10 @@ from textual.binding import BindingType
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.bridge.model.errors import OverspanError
 from overspan.tui.actions.orders import refuse_orders
+from overspan.tui.daemon.error_words import word_error
+from overspan.tui.daemon.source import Source
 from overspan.tui.dialogs.order_dialog import GivenOrder, OrderDialog, OrderQuestion
-from overspan.tui.error_words import word_error
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.places.history import HistoryPlace
 from overspan.tui.places.list_place import ListPlace
 from overspan.tui.schedules.lines import (
@@ -25,7 +26,6 @@ from overspan.tui.schedules.lines import (
     make_columns,
     make_lines,
 )
-from overspan.tui.source import Source
 from overspan.tui.widgets.line_table import LineTable, TableColumn
 
 

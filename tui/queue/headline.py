@@ -12,7 +12,7 @@ from overspan.bridge.client.records import Stale
 from overspan.bridge.listings.fields import FIELDS
 from overspan.bridge.listings.fitting import cut_widths
 from overspan.bridge.model.state_words import CODES
-from overspan.tui.feed import Lost
+from overspan.tui.daemon.feed import Lost
 from overspan.tui.queue.columns import clean_line, style_of, title_of
 from overspan.tui.queue.order import SortOrder
 from overspan.tui.queue.styled_text import StyledText, cut_parts, cut_text, measure

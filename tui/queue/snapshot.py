@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from overspan.bridge.client.records import QueueChanges
-from overspan.tui.ascii_text import to_ascii
 from overspan.tui.options import TopOptions
 from overspan.tui.queue.columns import DEFAULT, RIGHT, QueueColumn, make_columns
 from overspan.tui.queue.headline import describe_counts, describe_troubles, explain_emptiness, write_frame, write_status
@@ -14,6 +13,7 @@ from overspan.tui.queue.shown import Folding, count_shown, make_choice, show_que
 from overspan.tui.queue.styled_text import StyledText, fill_text
 from overspan.tui.queue.tree import Line, QueueTree
 from overspan.tui.queue.widths import fit_columns, measure_columns
+from overspan.tui.terminal.ascii_text import to_ascii
 
 
 def write_snapshot(changes: QueueChanges, options: TopOptions, width: int) -> list[list[StyledText]]:

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 from textual.widgets.option_list import Option
 
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.queue.column_choice import begin_choice, describe_field
 from overspan.tui.queue.columns import DEFAULT, list_fields
 from overspan.tui.queue.order import SortOrder, choose_order

@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from overspan.bridge.client.terminal_texts import clean_text
 from overspan.tui.filter_language import FilterHistory
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 from overspan.tui.widgets.text_inputs import TextInput
 
 

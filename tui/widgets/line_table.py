@@ -25,7 +25,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from overspan.bridge.client.terminal_texts import clean_text
-from overspan.tui.keys import bind
+from overspan.tui.keyboard.keys import bind
 
 _CACHED = 400
 """Painted lines that are kept: several screens."""

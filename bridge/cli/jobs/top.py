@@ -17,9 +17,9 @@ from overspan.bridge.model.options.getopt import OPTIONAL, VALUE, Option, Words
 from overspan.tui.web.options import ORDER, VIEWER, WEB, WEB_OPTIONS
 
 if TYPE_CHECKING:
+    from overspan.tui.daemon.source import OpenSource
     from overspan.tui.options import TopOptions
     from overspan.tui.queue.styled_text import StyledText
-    from overspan.tui.source import OpenSource
 
 _CHOOSING = (
     Option("account", "A", VALUE, "jobs of these accounts"),
@@ -97,7 +97,7 @@ def run(call: Invocation) -> int:
         options = options._replace(web=True, web_actions=orders, read_only=options.read_only or not orders)
     else:
         check_terminal(call.environment, all(map(os.isatty, (0, 1, 2))))
-    from overspan.tui.terminal import prepare_environment
+    from overspan.tui.terminal.terminal import prepare_environment
 
     prepare_environment(os.environ)
     # The rows of a large queue are many objects, none of which is garbage.
@@ -218,7 +218,7 @@ def _print_once(call: Invocation, options: TopOptions, open_source: OpenSource) 
     """Print what the screen would show, all lines of it."""
     from overspan.tui.queue.shown import ask_enough
     from overspan.tui.queue.snapshot import join_line, write_snapshot
-    from overspan.tui.terminal import read_traits
+    from overspan.tui.terminal.terminal import read_traits
 
     options = options._replace(ascii=options.ascii or read_traits(call.environment, sys.stdout.encoding or "").ascii)
     for trouble in options.troubles:

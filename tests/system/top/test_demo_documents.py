@@ -8,8 +8,8 @@ from typing import Any
 from tests.system.checkpoint_groups import write_watch
 
 from overspan.bridge.client import Client
+from overspan.tui.daemon.source import Source
 from overspan.tui.demo.source import DemoSource
-from overspan.tui.source import Source
 
 GROUP = """
 name: rl

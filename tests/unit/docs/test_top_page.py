@@ -13,12 +13,12 @@ from overspan.bridge.cli.jobs.top import OPTIONS
 from overspan.bridge.config.top_settings import KEYS as SETTINGS
 from overspan.bridge.config.top_settings import read_top_settings
 from overspan.tui.configuration import configure
-from overspan.tui.help import list_help
-from overspan.tui.key_page import replace_keys
-from overspan.tui.keymap import find_clashes
-from overspan.tui.keys import KEYS, TOGETHER, find_keys
+from overspan.tui.keyboard.help import list_help
+from overspan.tui.keyboard.key_page import replace_keys
+from overspan.tui.keyboard.keymap import find_clashes
+from overspan.tui.keyboard.keys import KEYS, TOGETHER, find_keys
+from overspan.tui.keyboard.palette import list_view_commands
 from overspan.tui.options import TopOptions
-from overspan.tui.palette import list_view_commands
 from overspan.tui.queue.filters import read_filter
 
 PAGE = ROOT / "docs" / "top.md"

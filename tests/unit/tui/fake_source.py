@@ -26,7 +26,7 @@ from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, Sta
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
 from overspan.bridge.model.log_matching import find_lines, make_matcher
-from overspan.tui.source import Source
+from overspan.tui.daemon.source import Source
 
 NOW = 1_800_000_000.0
 ANY = JobFilter()

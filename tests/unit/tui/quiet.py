@@ -15,7 +15,7 @@ import pytest
 from textual._context import active_app
 
 from overspan.tui.app import TopApp
-from overspan.tui.questions import _Asker
+from overspan.tui.daemon.questions import _Asker
 
 FRAME_SECONDS = 0.02
 """A timer that is due within it belongs to what goes on: painting, mostly."""

@@ -6,7 +6,7 @@ import pytest
 
 from overspan.bridge.model.errors import NotFound
 from overspan.tui.amounts import count, format_mebibytes
-from overspan.tui.error_words import tell_error, word_error
+from overspan.tui.daemon.error_words import tell_error, word_error
 
 
 @pytest.mark.parametrize(

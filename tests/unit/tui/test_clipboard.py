@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.tui.clipboard import MOST, write_clipboard
+from overspan.tui.terminal.clipboard import MOST, write_clipboard
 
 
 def decode(sequence: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from textual.color import Color
 from textual.theme import Theme
 
-from overspan.tui.themes import DARK, LIGHT
+from overspan.tui.terminal.themes import DARK, LIGHT
 
 LEAST = 4.5
 TEXTS = ("accent", "disabled", "error", "muted", "primary", "secondary", "success", "warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.events import MouseDown
 
-from overspan.tui.driver import CellParser
+from overspan.tui.terminal.driver import CellParser
 
 
 def test_the_mouse_is_read_in_cells_whatever_size_in_pixels_a_terminal_reports() -> None:

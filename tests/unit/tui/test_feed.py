@@ -12,9 +12,9 @@ import pytest
 from overspan.bridge.client.records import JobFilter, QueueChanges
 from overspan.bridge.client.transport import Silent
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
-from overspan.tui import feed as module
-from overspan.tui.feed import QUICKEST, RETRY_SECONDS, SLOWEST, Lost, QueueFeed, choose_pace, choose_retry
-from overspan.tui.source import Source
+from overspan.tui.daemon import feed as module
+from overspan.tui.daemon.feed import QUICKEST, RETRY_SECONDS, SLOWEST, Lost, QueueFeed, choose_pace, choose_retry
+from overspan.tui.daemon.source import Source
 
 PATIENCE = 20.0
 GONE = Unreachable("the daemon is not running", remedy="`r` starts it")

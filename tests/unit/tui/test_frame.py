@@ -13,12 +13,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from overspan.tui.app import TopApp
-from overspan.tui.help import HelpScreen
-from overspan.tui.hints import KeyHints
-from overspan.tui.keys import KEYS
+from overspan.tui.keyboard.help import HelpScreen
+from overspan.tui.keyboard.hints import KeyHints
+from overspan.tui.keyboard.keys import KEYS
+from overspan.tui.keyboard.palette import Palette, PaletteCommand, find_commands, join_filter
 from overspan.tui.options import TopOptions
-from overspan.tui.palette import Palette, PaletteCommand, find_commands, join_filter
-from overspan.tui.terminal import Colours, TerminalTraits
+from overspan.tui.terminal.terminal import Colours, TerminalTraits
 
 Told = Callable[[TopApp, Pilot[int]], Awaitable[None]]
 

@@ -7,7 +7,7 @@ from tests.unit.tui.fake_source import NOW
 from tests.unit.tui.queue_lab import STALE
 
 from overspan.bridge.client.records import Stale
-from overspan.tui.feed import Lost
+from overspan.tui.daemon.feed import Lost
 from overspan.tui.head import HeadFacts, PlaceTab, write_places
 from overspan.tui.queue.headline import (
     QueueSummary,

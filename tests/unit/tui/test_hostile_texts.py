@@ -19,8 +19,8 @@ from overspan.bridge.client.messages import SentForm, Transition, Variable
 from overspan.bridge.client.records import Stale
 from overspan.bridge.client.terminal_texts import UNSAFE
 from overspan.bridge.model.errors import Denied
-from overspan.tui import line_filter
 from overspan.tui.app import TopApp, TopOptions
+from overspan.tui.terminal import line_filter
 from overspan.tui.widgets.line_table import LineTable
 
 TEXTS = {

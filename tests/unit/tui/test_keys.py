@@ -8,11 +8,11 @@ from textual.dom import DOMNode
 from overspan.bridge.config.top_settings import WrittenText
 from overspan.bridge.model.errors import Place
 from overspan.tui.app import TopApp
-from overspan.tui.help import HelpScreen, list_help
-from overspan.tui.keymap import find_clashes, name_key, read_keymap, show_key
-from overspan.tui.keys import KEYS, SCOPES, TOGETHER, KeyAction, bind
+from overspan.tui.keyboard.help import HelpScreen, list_help
+from overspan.tui.keyboard.keymap import find_clashes, name_key, read_keymap, show_key
+from overspan.tui.keyboard.keys import KEYS, SCOPES, TOGETHER, KeyAction, bind
+from overspan.tui.keyboard.palette import Palette, list_view_commands
 from overspan.tui.logs.screen import LogScreen
-from overspan.tui.palette import Palette, list_view_commands
 from overspan.tui.places.job_place import JobPlace
 from overspan.tui.places.queue import QueuePlace
 from overspan.tui.widgets.line_table import LineTable

@@ -19,13 +19,13 @@ from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.clusters.check import CheckScreen
 from overspan.tui.dialogs.edit_dialog import EditDialog
 from overspan.tui.dialogs.order_dialog import OrderDialog
-from overspan.tui.hints import list_hints
 from overspan.tui.history.columns import make_columns
+from overspan.tui.keyboard.hints import list_hints
 from overspan.tui.logs.screen import LogScreen
 from overspan.tui.places.clusters import ClustersPlace
 from overspan.tui.places.history import HistoryPlace
-from overspan.tui.terminal import Colours, TerminalTraits
-from overspan.tui.themes import TERMINAL
+from overspan.tui.terminal.terminal import Colours, TerminalTraits
+from overspan.tui.terminal.themes import TERMINAL
 from overspan.tui.widgets.filter_box import FilterInput
 from overspan.tui.widgets.line_table import share_width
 

@@ -36,7 +36,7 @@ from overspan.tui.actions.target import make_target
 from overspan.tui.app import TopApp, TopOptions
 from overspan.tui.dialogs.order_dialog import OrderDialog
 from overspan.tui.head import Head
-from overspan.tui.keys import KEYS, find_keys
+from overspan.tui.keyboard.keys import KEYS, find_keys
 
 HOSTILE = "x\x1b]0;t\x07\x9b2J\u202e[bold]b[/bold]"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import cast
 
 from overspan.bridge.model.errors import NotFound, OverspanError
-from overspan.tui.questions import Questions
-from overspan.tui.source import Source
+from overspan.tui.daemon.questions import Questions
+from overspan.tui.daemon.source import Source
 
 PATIENCE = 20.0
 

@@ -15,7 +15,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from overspan.tui.screen_changes import WrittenScreen
+from overspan.tui.terminal.screen_changes import WrittenScreen
 
 TRUE = ColorSystem.TRUECOLOR
 _TOKEN = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|([^\x1b])")

@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from overspan.bridge.model.errors import Conflict
 from overspan.tui.actions import shell
 from overspan.tui.app import TopApp, TopOptions
-from overspan.tui.lent_terminal import describe_end, explain_missing
+from overspan.tui.terminal.lent_terminal import describe_end, explain_missing
 
 Lent = list[tuple[Sequence[str], Mapping[str, str], str]]
 PLACE = {"place": "main-0 of job 7 on n1", "words": ["ssh", "n1"], "environment": {"ONE": "1"}}
@@ -184,7 +184,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 LEND = f"""
 import os, subprocess, sys
-from overspan.tui.lent_terminal import _keep_terminal
+from overspan.tui.terminal.lent_terminal import _keep_terminal
 with _keep_terminal(sys.stdin):
     subprocess.run([sys.executable, "-c", {BORROW!r}, "lead"])
 assert os.tcgetpgrp(0) == os.getpgrp()

@@ -11,10 +11,10 @@ from rich.style import Style
 from textual.color import Color
 
 from overspan.bridge.client.terminal_texts import UNSAFE
-from overspan.tui.ascii_text import to_ascii
-from overspan.tui.line_filter import LineGuard
-from overspan.tui.terminal import Colours, TerminalTraits, prepare_environment, read_traits
-from overspan.tui.themes import NAMES, SHORT, check_theme, find_theme
+from overspan.tui.terminal.ascii_text import to_ascii
+from overspan.tui.terminal.line_filter import LineGuard
+from overspan.tui.terminal.terminal import Colours, TerminalTraits, prepare_environment, read_traits
+from overspan.tui.terminal.themes import NAMES, SHORT, check_theme, find_theme
 
 XTERM = {"TERM": "xterm-256color"}
 BLACK = Color(0, 0, 0)

@@ -15,9 +15,9 @@ from textual.widgets import Input
 
 from overspan.tui.app import TopApp
 from overspan.tui.dialogs.order_dialog import OrderDialog
-from overspan.tui.help import HelpScreen
+from overspan.tui.keyboard.help import HelpScreen
+from overspan.tui.keyboard.palette import Palette
 from overspan.tui.logs.screen import LogScreen
-from overspan.tui.palette import Palette
 from overspan.tui.places.history import HistoryPlace
 
 NAMES = {"\n": "enter", "\x1b": "escape", "\t": "tab"}
@@ -129,7 +129,7 @@ def test_a_screen_that_holds_keys_up_does_so_for_a_moment_only(monkeypatch: pyte
 
 
 def test_of_many_keys_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overspan.tui.typed_keys.MOST_WAITING", 16)
+    monkeypatch.setattr("overspan.tui.keyboard.typed_keys.MOST_WAITING", 16)
 
     async def story(app: TopApp, pilot: Pilot[int]) -> None:
         await begin(app, pilot)

@@ -15,8 +15,8 @@ from overspan.bridge.client.records import JobFilter
 from overspan.bridge.listings.rows import JobRow
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound
 from overspan.bridge.model.ids import parse_array
+from overspan.tui.daemon.source import Source
 from overspan.tui.demo.source import DemoSource
-from overspan.tui.source import Source
 
 NOW = 1_800_000_000.0
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from overspan.bridge.client.records import JobFilter, QueueChanges
 from overspan.bridge.client.transport import Silent
 from overspan.bridge.model.errors import OverspanError, Unreachable
-from overspan.tui.questions import Deliver, ask_safely
-from overspan.tui.source import OpenSource, Source
+from overspan.tui.daemon.questions import Deliver, ask_safely
+from overspan.tui.daemon.source import OpenSource, Source
 
 WAIT_SECONDS = 15.0
 """How long the daemon may keep an answer back while nothing changes."""

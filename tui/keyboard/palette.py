@@ -16,8 +16,8 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from overspan.bridge.client.terminal_texts import clean_text
-from overspan.tui.keymap import show_key
-from overspan.tui.keys import KEYS, SCOPES, KeyAction, bind
+from overspan.tui.keyboard.keymap import show_key
+from overspan.tui.keyboard.keys import KEYS, SCOPES, KeyAction, bind
 from overspan.tui.queue.filters import STATES
 from overspan.tui.widgets.choice_list import ChoiceList
 from overspan.tui.widgets.text_inputs import TextInput

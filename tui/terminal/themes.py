@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from textual.theme import BUILTIN_THEMES, Theme
 
 from overspan.bridge.validation.diagnostics import nearest
-from overspan.tui.terminal import Colours, TerminalTraits
+from overspan.tui.terminal.terminal import Colours, TerminalTraits
 
 DARK = Theme(
     name="overspan-dark",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from overspan.bridge.model.errors import OverspanError
-from overspan.tui.source import OpenSource, Source
+from overspan.tui.daemon.source import OpenSource, Source
 
 T = TypeVar("T")
 Deliver = Callable[[Callable[[], None]], object]

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from overspan.tui.keymap import show_key
-from overspan.tui.keys import KEYS, SCOPES, KeyAction
+from overspan.tui.keyboard.keymap import show_key
+from overspan.tui.keyboard.keys import KEYS, SCOPES, KeyAction
 
 BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- end of keys -->"
 _BETWEEN = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)

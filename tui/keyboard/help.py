@@ -14,8 +14,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from overspan.bridge.client.terminal_texts import clean_text
-from overspan.tui.keymap import show_key
-from overspan.tui.keys import KEYS, SCOPES, KeyAction, bind
+from overspan.tui.keyboard.keymap import show_key
+from overspan.tui.keyboard.keys import KEYS, SCOPES, KeyAction, bind
 
 _TWO_COLUMNS = 110
 """The least width at which sections stand side by side."""

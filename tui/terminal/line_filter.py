@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter
 
-from overspan.tui.ascii_text import strip_controls, to_ascii
+from overspan.tui.terminal.ascii_text import strip_controls, to_ascii
 
 
 class LineGuard(LineFilter):

@@ -13,7 +13,7 @@ from textual.keys import KEY_NAME_REPLACEMENTS, REPLACED_KEYS, Keys, key_to_char
 
 from overspan.bridge.config.top_settings import WrittenText
 from overspan.bridge.validation.diagnostics import nearest
-from overspan.tui.keys import KEYS, TOGETHER, KeyAction
+from overspan.tui.keyboard.keys import KEYS, TOGETHER, KeyAction
 
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _NAMED = frozenset(key.value.rpartition("+")[2] for key in Keys if not key.value.startswith("<"))

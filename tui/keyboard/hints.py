@@ -12,8 +12,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from overspan.tui.keymap import show_key
-from overspan.tui.keys import KEYS
+from overspan.tui.keyboard.keymap import show_key
+from overspan.tui.keyboard.keys import KEYS
 
 _FIRST = ("detail", "job")
 """The scopes whose hints come first: what is open, then what can be done about the line under the cursor."""

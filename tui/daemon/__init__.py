@@ -1,0 +1,1 @@
+"""What the terminal UI asks the daemon, and how it is told of changes: all of it in threads of their own."""
