@@ -154,3 +154,10 @@ def test_a_worker_s_life_is_from_its_allocation_to_its_limit() -> None:
     assert life.holds(None, 1479.0) and not life.holds(None, 1480.0)
     day = plan_life(0.0, 86400)
     assert day.renew_at == 86400 - 1800
+
+
+def test_a_delay_that_is_over_hides_no_later_moment() -> None:
+    size = PoolSize(1, 5, up_delay=10.0)
+    near = worker(1, 1)._replace(renew_at=NOW + 50)
+    plan = plan_workers(view(size, near, waiting=1, waiting_since=NOW - 20), NOW)
+    assert (plan.wanted, plan.wake_at) == (2, NOW + 50)

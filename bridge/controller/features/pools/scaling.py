@@ -60,21 +60,22 @@ def plan_workers(view: PoolView, now: float) -> PoolPlan:
     """
     able = [worker for worker in view.workers if worker.job not in view.closed and worker.generation == view.generation]
     serving = [worker for worker in able if not worker.is_old(now)]
-    idle, wake_at = _list_idle(view, serving, now)
+    idle, idle_at = _list_idle(view, serving, now)
+    moments = [idle_at, *(worker.renew_at for worker in serving)]
     wanted = 0 if view.ending else _choose_number(view, serving, idle, now)
     if view.waiting_since is not None and view.size.up_delay and wanted < view.size.high:
-        wake_at = min(filter(None, (wake_at, view.waiting_since + view.size.up_delay)), default=None)
+        moments.append(view.waiting_since + view.size.up_delay)
     surplus = sorted(serving, key=lambda worker: (worker.jobs > 0, worker.ready, worker not in idle, -worker.job))
     dropped = surplus[: max(0, len(serving) - wanted)]
     kept = {worker.job for worker in serving} - {worker.job for worker in dropped}
     if sum(worker.ready for worker in serving if worker.job in kept) < wanted:
         kept |= {worker.job for worker in able if worker.is_old(now)}
-    renewals = [worker.renew_at for worker in serving if worker.renew_at is not None]
-    wake_at = min((at for at in (wake_at, *renewals) if at is not None), default=None)
+    # A moment that is over says nothing of those to come.
+    wake_at = min((at for at in moments if at is not None and at > now), default=None)
     closed = tuple(worker.job for worker in view.workers if worker.job not in kept)
     end = tuple(worker.job for worker in view.workers if worker.job not in kept and not worker.jobs)
     start = max(0, wanted - len(serving)) if view.failures < MOST_FAILURES else 0
-    return PoolPlan(wanted, start, closed, end, wake_at if wake_at is None or wake_at > now else None)
+    return PoolPlan(wanted, start, closed, end, wake_at)
 
 
 def _choose_number(view: PoolView, serving: Sequence[PoolWorker], idle: Sequence[PoolWorker], now: float) -> int:
