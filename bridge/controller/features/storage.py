@@ -51,6 +51,8 @@ class Storage:
         self._stores = stores
         self._directory = directory
         self._shared = shared
+        self._rescued: set[int] = set()
+        """Jobs whose data is being rescued."""
 
     async def list_objects(self, text: str, *, deep: bool) -> ObjectListing:
         """What is below a URL: its own level, or with `deep` all. Raises OverspanError, as all of this."""
@@ -136,10 +138,16 @@ class Storage:
                 f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
                 remedy="clusters of the kinds local, slurm and kubernetes can",
             )
+        job = entry.job.id
+        if job in self._rescued:
+            raise Conflict(f"the data of job {job} is being sent by another rescue", remedy="wait for its end")
+        self._rescued.add(job)
         try:
             sent = await adapter.rescue_data(entry.job, entry.handle)
         except (ObjectStoreError, OSError) as error:
             raise word_failure(error) from None
+        finally:
+            self._rescued.remove(job)
         if sent is None:
             raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
         return sent._asdict()

@@ -46,6 +46,20 @@ def plan_steps(files: Iterable[UnsentFile], markers: Collection[str] = (), skew:
     return _Planner(files, frozenset(markers), skew).plan()
 
 
+def merge_steps(steps: Iterable[SendStep], markers: Collection[str] = ()) -> list[SendStep]:
+    """The same for a folder at rest, where only markers have to come after the rest: what lies between two of them is
+    one step, sent in any order.
+    """
+    merged: list[SendStep] = []
+    for step in steps:
+        marks = any(is_marker(name, markers) for name in step.names)
+        if merged and not marks and not is_marker(merged[-1].names[-1], markers):
+            merged[-1] = SendStep(merged[-1].names + step.names)
+        else:
+            merged.append(step)
+    return merged
+
+
 class _Planner:
     """Makes the steps of one look at a folder."""
 

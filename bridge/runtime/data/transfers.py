@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Optional
 
@@ -13,7 +13,7 @@ from overspan.bridge.runtime.data.cached_folder import Senders, list_files
 from overspan.bridge.runtime.data.fetching import download, list_wanted
 from overspan.bridge.runtime.data.hashes import hash_path
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
-from overspan.bridge.runtime.data.publication import UnsentFile, plan_steps
+from overspan.bridge.runtime.data.publication import UnsentFile, merge_steps, plan_steps
 from overspan.bridge.runtime.data.sending import PART, FileChanged, send_file
 
 _THREADS = 4
@@ -41,8 +41,8 @@ class TransferProgress:
 
 
 def send_path(store: ObjectStore, source: str, key: str, progress: TransferProgress) -> None:
-    """Send a file as that object, or a folder below that prefix, in the order of publication; what is there already
-    with the same content is passed over. Raises ObjectStoreError and OSError.
+    """Send a file as that object, or a folder below that prefix, markers last; what is there already with the same
+    content is passed over. Raises ObjectStoreError and OSError.
     """
     with open_threads() as senders:
         if not os.path.isdir(source):
@@ -56,8 +56,8 @@ def send_path(store: ObjectStore, source: str, key: str, progress: TransferProgr
 
 
 def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progress: TransferProgress) -> None:
-    """Send files, each under its name behind the prefix, in the order of publication; what is there already with the
-    same content is passed over. Raises ObjectStoreError and OSError.
+    """Send files, each under its name behind the prefix, several at once and markers last; what is there already with
+    the same content is passed over. Raises ObjectStoreError and OSError.
     """
     seen = {name: os.stat(path) for name, path in files.items()}
     progress.expect(len(files), sum(status.st_size for status in seen.values()))
@@ -71,7 +71,7 @@ def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progre
 
     unsent = [UnsentFile(name, status.st_size, status.st_mtime_ns, True) for name, status in seen.items()]
     with open_threads() as senders:
-        for step in plan_steps(unsent):
+        for step in merge_steps(plan_steps(unsent)):
             _finish([senders.files.submit(send, name) for name in step.names])
 
 
@@ -111,9 +111,12 @@ def _is_same(path: str, size: int, stored: Optional[StoredObject]) -> bool:
 
 
 def _finish(jobs: list[Future[None]]) -> None:
-    failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
-    if failures:
-        raise failures[0]
+    """Wait for all; the first failure, or a user who wants no more, keeps what has not begun from beginning."""
+    done = wait(jobs, return_when=FIRST_EXCEPTION).done
+    for job in jobs:
+        job.cancel()
+    for job in done:
+        job.result()
 
 
 @contextmanager

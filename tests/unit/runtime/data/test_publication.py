@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overspan.bridge.runtime.data.publication import UnsentFile, is_marker, order_removals, plan_steps
+from overspan.bridge.runtime.data.publication import (
+    SendStep,
+    UnsentFile,
+    is_marker,
+    merge_steps,
+    order_removals,
+    plan_steps,
+)
 
 
 def plan(*files: tuple[str, int] | tuple[str, int, bool], markers: tuple[str, ...] = ()) -> list[list[str]]:
@@ -80,7 +89,14 @@ FILES = st.lists(
 def test_each_settled_file_is_sent_once_and_no_marker_before_what_it_speaks_of(
     files: list[UnsentFile], skew: int
 ) -> None:
-    steps = plan_steps(files, skew=skew)
+    planned = plan_steps(files, skew=skew)
+    merged = merge_steps(planned)
+    _check_order(files, planned, skew)
+    _check_order(files, merged, skew)
+    assert all(is_marker(one.names[-1]) or is_marker(two.names[-1]) for one, two in pairwise(merged))
+
+
+def _check_order(files: list[UnsentFile], steps: list[SendStep], skew: int) -> None:
     sent = [name for step in steps for name in step.names]
     by_name = {file.name: file for file in files}
     assert len(sent) == len(set(sent))
