@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.minio import find_program, run_minio
@@ -20,7 +21,7 @@ from overspan.bridge.client.client import Client
 
 CHECKPOINT = 256
 """MB of one large file."""
-SMALL = 2_000
+SMALL = 10_000
 """Files of 100 bytes."""
 IDLE_SECONDS = 10.0
 _RCLONE = {
@@ -80,7 +81,7 @@ def _time_large(client: Client, top: Path) -> list[Row]:
 
 
 def _time_small(client: Client, top: Path, store: TestStore) -> list[Row]:
-    """Beside bare requests to the same store, one after the other: that is the order which is promised."""
+    """Beside what four threads that do nothing else put into the same store, which is the slow part here."""
     began = time.monotonic()
     job = client.job(_submit(client, top, "small", _SMALL.format(count=SMALL)))
     assert job.wait(600).state == "COMPLETED"
@@ -88,18 +89,12 @@ def _time_small(client: Client, top: Path, store: TestStore) -> list[Row]:
     bucket = store.open("bench")
     assert len(list(bucket.list_objects("small/"))) == SMALL
     began = time.monotonic()
-    for number in range(SMALL):
-        bucket.put(f"plain/{number}", b"x" * 100)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: bucket.put(f"plain/{number}", b"x" * 100), range(SMALL)))
     plain = time.monotonic() - began
     return [
         Row(f"{SMALL:,} small files written and in the store", took, None, "s"),
-        Row(
-            "as many bare requests one after the other, beside that",
-            plain / took,
-            Bar(size=0.6),
-            "times",
-            at_least=True,
-        ),
+        Row("as many bare requests by four threads, beside that", plain / took, Bar(size=0.6), "times", at_least=True),
     ]
 
 

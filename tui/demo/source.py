@@ -188,6 +188,7 @@ class DemoSource:
                     "answered_at": self.look().now - 2.0,
                     "answer_seconds": 0.04,
                     "calls_left": "57 of 60 a minute" if cluster.kind == "slurm" else "",
+                    "traits": ["own_queue" if cluster.kind == "slurm" else "captures_logs"],
                     "jobs": sum(job.wish.cluster == cluster.name and not job.over for job in jobs),
                 }
                 for cluster in CLUSTERS
