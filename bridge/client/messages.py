@@ -99,9 +99,14 @@ class Cancelled(NamedTuple):
     note: str = ""
 
 
+def is_element(job: str) -> bool:
+    """Whether a job that is asked for a log is an element of an array, which goes by its own name."""
+    return "_" in job
+
+
 def name_member(job: str, task: str, node: Optional[int]) -> str:
     """Whose log it is, as people read it: `trainer-0`, or the element `42_1` of an array."""
-    return job if "_" in job else f"{task}-{node or 0}"
+    return job if is_element(job) else f"{task}-{node or 0}"
 
 
 class StreamKey(NamedTuple):

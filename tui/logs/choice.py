@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overspan.bridge.client.log_reading import choose_streams
-from overspan.bridge.client.messages import LogSelection, Stream, StreamKey, name_member
+from overspan.bridge.client.messages import LogSelection, Stream, StreamKey, is_element, name_member
 
 MOST = 64
 """Logs that are merged: those with the newest output."""
@@ -50,7 +50,7 @@ def member_of(stream: Stream | StreamKey) -> Member:
 
 def name_source(stream: Stream | StreamKey) -> str:
     """The task, or the element of an array, whose lines have one colour."""
-    return stream.job if "_" in stream.job else stream.task
+    return stream.job if is_element(stream.job) else stream.task
 
 
 def list_members(streams: Sequence[Stream]) -> list[Member]:

@@ -136,7 +136,9 @@ class Logs:
         if not any(task.elastic is not None for task in tasks):
             return ()
         names = {task.name for task in tasks}
-        joined = [await self.directory.find(str(number)) for number in await self.list_joined(group.entry)]
+        # One that was forgotten meanwhile hides no other's output.
+        answers = await self.directory.find_all(map(str, await self.list_joined(group.entry)))
+        joined = [target for answer in answers if isinstance(answer, list) for target in answer]
         found = [(each, each.entry.job.spec.member) for each in joined]
         return tuple(each for each, member in found if member is not None and member.task in names)
 
