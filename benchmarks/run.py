@@ -5,6 +5,7 @@ Bars are ratios to what the machine takes for bare things in the same run, befor
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -276,8 +277,13 @@ CASES: dict[str, Callable[[], list[Row]]] = {
 }
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Print the table; 1 when a bar is missed."""
+    parser = argparse.ArgumentParser("benchmarks.run", description="Measure, and print docs/performance.md's table.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"one of {', '.join(CASES)}; all of them without")
+    names: list[str] = parser.parse_args(words).cases
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}")
     before = measure()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"a start is {before.start:.1f} ms, a commit {before.commit:.2f} ms, a fork {before.fork:.2f} ms\n")
