@@ -49,14 +49,18 @@ def list_leftovers(site: Site) -> list[str]:
     # A slurmctld that is coming back does not answer yet.
     found = listed.stdout.splitlines() if listed.rc == 0 else [listed.stderr]
     for node in NODES:
-        rows = ask_root(site, node, "ps", "-eo", "user:20,comm:20,args", "--no-headers")[1].splitlines()
+        rows = ask_root(site, node, "ps", "-eo", "user:20,comm:20,pid,ppid,etimes,args", "--no-headers")[1].splitlines()
         found += [f"{node}: {row}" for row in rows if row.split()[0] == "researcher" or row.split()[1] == "slurmstepd"]
     return found
 
 
 def until_clean(site: Site, wait_until: Callable[..., Any]) -> None:
     """Nothing is left a minute later: the patience of a wait makes ten seconds sixty."""
-    wait_until(lambda: not list_leftovers(site), 10, "nothing to be left in Slurm and on its nodes")
+    try:
+        wait_until(lambda: not list_leftovers(site), 10)
+    except AssertionError:
+        left = list_leftovers(site)
+        raise AssertionError("left in Slurm and on its nodes:\n" + "\n".join(left)) from None
 
 
 def find_master(site: Site) -> int:
