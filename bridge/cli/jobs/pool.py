@@ -209,12 +209,14 @@ def _work(call: Invocation, words: list[str]) -> int:
     access = call.environment.get("SPAN_JOB_ACCESS", "")
     place = ("access", access) if access else ("socket", client.paths.socket)
     client.close()
-    folder = tempfile.mkdtemp(prefix="span-worker-")
-    path = os.path.join(folder, "worker.pyz")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
+    # Without a name: the worker keeps its program where it is removed with the worker.
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the worker has it)
+    file.write(data)
+    file.flush()
+    os.set_inheritable(file.fileno(), True)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-I", "-S", path, "worker", *place])
+    program = f"/proc/self/fd/{file.fileno()}"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", program, "worker", *place])
     return 1
 
 

@@ -1,7 +1,8 @@
-"""The folder of a worker for what ends with it: plans, journals and records of its launches, in memory where it can be.
+"""The folders of a worker for what ends with it: plans, journals and records of its launches, and its own program.
 
-Nothing there has to survive the machine, and a file in memory costs a hundredth of one on a disk. A worker holds the
-lock of its folder while it lives; what a killed one has left is removed by the next that starts on the node.
+Nothing there has to survive the machine. What belongs to launches is in memory where it can be: a file there costs a
+hundredth of one on a disk. A worker holds the locks of its folders while it lives; what a killed one has left is
+removed by the next that starts on the node.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 
 MEMORY = "/dev/shm"
@@ -27,14 +29,22 @@ class PrivateFolder:
 
     def make(self, handle: str) -> str:
         """A new folder for a launch, in memory while there is room. Raises OSError."""
-        root = self._memory if has_room(self._memory) else tempfile.gettempdir()
-        if root not in self._folders:
-            sweep(root)
-            self._folders[root] = _create(root)
-        path = os.path.join(self._folders[root][0], handle)
+        folder = self._open(self._memory) if has_room(self._memory) else self.open_disk()
+        path = os.path.join(folder, handle)
         shutil.rmtree(path, ignore_errors=True)
         os.mkdir(path, 0o700)
         return path
+
+    def open_disk(self) -> str:
+        """The folder on the disk. Raises OSError."""
+        return self._open(tempfile.gettempdir())
+
+    def keep_program(self) -> None:
+        """Give this program a name, where it came as a file without one: others are started by it. Raises OSError."""
+        if sys.argv[0].startswith("/proc/self/fd/"):
+            path = os.path.join(self.open_disk(), "worker.pyz")
+            shutil.copyfile(sys.argv[0], path)
+            sys.argv[0] = path
 
     def remove(self) -> None:
         """Remove all."""
@@ -42,6 +52,12 @@ class PrivateFolder:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
         self._folders.clear()
+
+    def _open(self, root: str) -> str:
+        if root not in self._folders:
+            sweep(root)
+            self._folders[root] = _create(root)
+        return self._folders[root][0]
 
 
 def has_room(folder: str) -> bool:

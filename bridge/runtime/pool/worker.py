@@ -15,7 +15,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -114,7 +113,7 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(self, address: DaemonAddress, job: int, slots: Slots) -> None:
+    def __init__(self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder) -> None:
         self._slots = slots
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
@@ -124,7 +123,7 @@ class Worker:
         self._looked_at = 0.0
         self._folder = ""
         """Where outputs are kept: the daemon's folder, or one of this node."""
-        self._private = PrivateFolder()
+        self._private = private
         self._leaving = False
         self._services = Services(_refuse_grant, self._open_nodes, lambda name: None)
         self._address = address
@@ -162,7 +161,6 @@ class Worker:
         self._end_all()
         if self._copies is not None:
             self._copies.stop()
-            shutil.rmtree(self._folder, ignore_errors=True)
         self._private.remove()
         self._slots.close()
         return 0
@@ -197,7 +195,7 @@ class Worker:
                 self._exchanges.say_mark(file.read())
             self._folder = root
         except (OSError, ValueError):
-            self._folder = tempfile.mkdtemp(prefix="span-worker-")
+            self._folder = self._private.open_disk()
             self._copies = OutputCopies(self._address, self._name, self.wake)
             self._copies.start()
 
@@ -415,11 +413,12 @@ def main(words: Sequence[str]) -> int:
     except OSError:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
-    slots = Slots()
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots)
+    slots, private = Slots(), PrivateFolder()
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private)
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:
+        private.keep_program()
         return worker.serve()
     except Exception:
         print(f"span: error: the worker failed: {traceback.format_exc()}", file=sys.stderr)

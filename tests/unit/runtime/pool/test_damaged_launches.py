@@ -14,7 +14,6 @@ import pytest
 from overspan.adapters.local.journals import parse_lines, read_events
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.pool import worker as worker_module
 from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import END_LINE
 from overspan.bridge.runtime.pool.worker import GIVE_UP_SECONDS, Worker
@@ -24,9 +23,8 @@ LEASE = {"leases": {"7.0": {"token": "t", "job": {}, "environment": {}}}}
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def worker(tmp_path: Path) -> Worker:
     """A worker whose daemon is away, and which takes launch 7.0, whose plan is damaged."""
-    monkeypatch.setattr(worker_module, "PrivateFolder", lambda: SimpleNamespace(make=lambda handle: make(handle)))
 
     def make(handle: str) -> str:
         folder = tmp_path / handle
@@ -34,7 +32,8 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
         return str(folder)
 
     slots: Any = SimpleNamespace(take_back=lambda shims: None, spawn=None)
-    found = Worker(DaemonAddress("socket", str(tmp_path / "none")), 1, slots)
+    private: Any = SimpleNamespace(make=make)
+    found = Worker(DaemonAddress("socket", str(tmp_path / "none")), 1, slots, private)
     (tmp_path / "mark").write_text("m")
     found._carry_out({**ANSWER, **LEASE, "root": str(tmp_path)}, 0.0)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -72,3 +73,20 @@ def test_the_next_worker_removes_it(memory: Path) -> None:
     other.make("3.0")
     assert not os.path.exists(left)
     other.remove()
+
+
+def test_a_program_without_a_name_gets_one_for_as_long_as_the_worker_lives(
+    memory: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = PrivateFolder(str(memory))
+    with tempfile.TemporaryFile() as file:
+        file.write(b"program")
+        file.flush()
+        monkeypatch.setattr(sys, "argv", [f"/proc/self/fd/{file.fileno()}", "worker"])
+        private.keep_program()
+    kept = Path(sys.argv[0])
+    assert kept.read_bytes() == b"program" and kept.suffix == ".pyz" and kept.is_relative_to(disk)
+    private.keep_program()
+    assert sys.argv[0] == str(kept)
+    private.remove()
+    assert os.listdir(disk) == []
