@@ -44,7 +44,7 @@ from overspan.adapters.contract import (
     before_sending,
 )
 from overspan.adapters.slurm.access.imports import NativeJobImporter
-from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
+from overspan.adapters.slurm.access.inventory import index_handles, list_natives, list_traces
 from overspan.adapters.slurm.access.native_steps import NativeSteps
 from overspan.adapters.slurm.access.sent_scripts import read_sent
 from overspan.adapters.slurm.access.shells import Shells
@@ -66,6 +66,7 @@ from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
+from overspan.adapters.slurm.orders.cancels import cancel_natives
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import find_mount_obstacle, is_group, needs_nodes, refuse_unknown
@@ -244,10 +245,9 @@ class SlurmCluster:
         return list_traces(records, index_handles(self._watched))
 
     async def remove_traces(self, traces: Sequence[Trace]) -> None:
-        """End all that Slurm has of these launches. Raises Unreachable."""
+        """End all that Slurm has of these launches. Raises OverspanError where some of it may live."""
         self._check_open()
-        for words in end_words(traces):
-            await self._queries.transport.run(words, timeout=self._queries.timeout)
+        await cancel_natives(self._queries.transport, list_natives(traces), self._queries.timeout)
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """News of the launches in `since`: one query for all of them, each tick, and sooner for young launches.
@@ -300,11 +300,12 @@ class SlurmCluster:
     async def _end_overdue(self, since: Mapping[str, str]) -> None:
         """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""
         groups, now = self.watch.groups, time.time()
-        overdue, requeued = [*self.watch.overdue(since, now), *groups.list_overdue(now)], groups.take_requeued()
+        overdue, requeued = [*self.watch.overdue(since, now), *groups.list_overdue(now)], groups.list_requeued()
         try:
             if overdue:
                 await self._orderer.end(overdue)
             await self._part_submitter.end(requeued)
+            groups.forget_requeued(requeued)
         except OverspanError:
             self._troubled = True
             raise

@@ -65,7 +65,7 @@ class FakeTransport:
         self.faults: list[Fault] = []
         self.asked: list[tuple[str, ...]] = []
         self.commands: list[tuple[str, ...]] = []
-        self._shell = RealShell(folder / "shell", OWN, self._answer)
+        self._shell = RealShell(folder / "shell", OWN, self._answer_shell)
         self._took = 0.0
         self._late: list[Call] = []
         slurm.on_start = self._start
@@ -176,14 +176,18 @@ class FakeTransport:
                 return fault.trouble
         return None
 
+    def _answer_shell(self, name: str, asked: Asked) -> Answer:
+        """A command within a program for sh: what a controller that is away says is all that goes wrong there."""
+        away = [fault for fault in self.faults if fault.trouble is Trouble.REFUSED and fault.command == name]
+        if away and self._find_trouble((name,)) is Trouble.REFUSED:
+            self.commands.append((name, *asked.words))
+            return Answer(1, "", f"{name}: error: {AWAY}\n")
+        return self._answer(name, asked)
+
     def _answer(self, name: str, asked: Asked) -> Answer:
         """One command, also within a program for sh, where time passes from one to the next."""
         self.slurm.catch_up(self._now() + self._took)
         self.commands.append((name, *asked.words))
-        for fault in self.faults:
-            if fault.command == name and fault.trouble is Trouble.REFUSED and fault.times:
-                fault.times -= 1
-                return Answer(1, "", f"{name}: error: {AWAY}\n")
         if name in COMMANDS:
             answer = COMMANDS[name](self.slurm, asked)
         elif name == "date":

@@ -13,7 +13,6 @@ from overspan.adapters.slurm.groups.parts import split_token
 from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.observation.requeues import Future, foresee
-from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.script import find_token
 
 _TOKEN = re.compile(r"(.+)-(\d+)-(\d+)")
@@ -77,9 +76,8 @@ def _name_state(record: QueueRecord) -> str:
     return "+".join([word for word in (state.base, *sorted(state.flags), state.unknown) if word]) or "?"
 
 
-def end_words(traces: Iterable[Trace]) -> list[tuple[str, ...]]:
-    """The commands that cancel all native jobs of these launches."""
-    names = list(dict.fromkeys(words.split()[1] for trace in traces for words in trace.objects))
+def list_natives(traces: Iterable[Trace]) -> list[str]:
+    """The names of all native jobs of these launches, for scancel."""
+    names = (words.split()[1] for trace in traces for words in trace.objects)
     # scancel takes the waiting elements of an array by the array's own id.
-    names = list(dict.fromkeys(name.partition("_[")[0] for name in names))
-    return [("scancel", *names[start : start + TOGETHER]) for start in range(0, len(names), TOGETHER)]
+    return list(dict.fromkeys(name.partition("_[")[0] for name in names))

@@ -20,7 +20,7 @@ from overspan.adapters.slurm.groups.parts import PartLaunch, PartToken, list_mem
 from overspan.adapters.slurm.groups.rendering import read_launch_file
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.orders.command_lines import TOGETHER
+from overspan.adapters.slurm.orders.cancels import cancel_natives
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
@@ -151,6 +151,4 @@ class PartSubmitter:
             await self._end([record.raw for record in alive if split_token(find_token(record.comment)) in members])
 
     async def _end(self, natives: Sequence[int]) -> None:
-        for start in range(0, len(natives), TOGETHER):
-            words = ["scancel", *map(str, natives[start : start + TOGETHER])]
-            await self._submitter.queries.transport.run(words)
+        await cancel_natives(self._submitter.queries.transport, [str(native) for native in natives])

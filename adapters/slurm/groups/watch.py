@@ -190,10 +190,13 @@ class Groups:
         """The native jobs to cancel, because their supervisors have missed a kill deadline."""
         return [name for known in self._known.values() for name in known.list_overdue(now)]
 
-    def take_requeued(self) -> set[PartToken]:
+    def list_requeued(self) -> set[PartToken]:
         """The native jobs that were reported as lost because Slurm requeued them; they have to be cancelled."""
-        taken, self._requeued = self._requeued, set()
-        return taken
+        return set(self._requeued)
+
+    def forget_requeued(self, cancelled: set[PartToken]) -> None:
+        """These are cancelled."""
+        self._requeued -= cancelled
 
     def project(self, known: KnownGroup, view_part: ViewPart, orders: Sequence[Ordered]) -> GroupProjection:
         """Project a group from its cursor on."""

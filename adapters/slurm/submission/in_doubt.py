@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from overspan.adapters.contract import Accepted, Refusal
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.observation.requeues import list_alive
-from overspan.adapters.slurm.submission.arrays import Native
+from overspan.adapters.slurm.observation.requeues import is_held, list_alive
+from overspan.adapters.slurm.submission.arrays import Native, native_of
 
 SubmissionAnswer = Accepted | Refusal
 WANTED_SECONDS = 120.0
@@ -26,8 +27,6 @@ class InDoubt:
     looks: int = 0
     looked_at: float = 0.0
     why: str = ""
-    held: bool = False
-    """Whether it was submitted again, held until it is known to be the only one."""
     asked_at: float = 0.0
     """When the daemon last asked for its answer (monotonic time)."""
 
@@ -52,15 +51,42 @@ def read_native(answer: SubmissionAnswer) -> Native:
     return Native(int(job), int(index) if index else None)
 
 
-def find_newest(records: Sequence[QueueRecord], together: bool = False) -> QueueRecord | None:
-    """The native job that counts among those of one token: a live one if there is any, then the one with the lowest id.
+class FoundNative(NamedTuple):
+    """The native job that is the launch's, whether it waits for its release, and others that have to be cancelled."""
 
-    `together`: the launch is of a set. Its native jobs that were cancelled while waiting do not count, because a set
-    whose submission fails in part cancels the others.
+    native: Native
+    held: bool = False
+    surplus: tuple[Native, ...] = ()
+
+
+def choose_native(records: Sequence[QueueRecord], index: int | None, together: bool = False) -> FoundNative | None:
+    """The native job that counts among those of one token; None where there is none.
+
+    What was submitted again is held until it is known to be the only one: it is surplus where another runs, or has run.
+    `together`: the launch is of a set, all of whose native jobs are held at first. Those that were cancelled while
+    waiting do not count there, because a set whose submission fails in part cancels the others.
     """
     counted = [record for record in records if not (together and was_taken_back(record))]
-    alive = list_alive(counted) or counted
-    return min(alive, key=lambda record: record.raw, default=None)
+    held = sorted({native_of(record, index) for record in counted if _waits_held(record)})
+    if not held:
+        newest = find_newest(counted)
+        return None if newest is None else FoundNative(native_of(newest, index))
+    # A surplus one that was cancelled has not run.
+    others = [one for one in counted if native_of(one, index) not in held and not was_taken_back(one)]
+    newest = find_newest(others)
+    if newest is not None:
+        return FoundNative(native_of(newest, index), surplus=tuple(held))
+    return FoundNative(held[0], True, tuple(held[1:]))
+
+
+def find_newest(records: Sequence[QueueRecord]) -> QueueRecord | None:
+    """A live native job if there is any, then the one with the lowest id."""
+    return min(list_alive(records) or records, key=lambda record: record.raw, default=None)
+
+
+def _waits_held(record: QueueRecord) -> bool:
+    """Whether a job has never run, and is held."""
+    return judge(record.state).phase is Phase.QUEUED and is_held(record.reason) and not record.restarts
 
 
 def was_taken_back(record: QueueRecord | AccountingRecord) -> bool:

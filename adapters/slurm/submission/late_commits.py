@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import name_native
 from overspan.adapters.slurm.observation.requeues import list_alive
-from overspan.adapters.slurm.orders.command_lines import TOGETHER
+from overspan.adapters.slurm.orders.cancels import cancel_natives
 from overspan.adapters.slurm.submission.arrays import Key, native_of
 from overspan.bridge.model.errors import OverspanError
 
@@ -60,6 +60,6 @@ class LateCommits:
         names = sorted(
             {name_native(*native_of(record, key.element)) for key in found for record in list_alive(found[key])}
         )
-        for start in range(0, len(names), TOGETHER):
+        if names:
             _log.warning("cancelled jobs came late and are cancelled in Slurm: %s", ", ".join(names))
-            await self._queries.transport.run(["scancel", *names[start : start + TOGETHER]])
+            await cancel_natives(self._queries.transport, names)

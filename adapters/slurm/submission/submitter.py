@@ -24,7 +24,8 @@ from overspan.adapters.slurm.groups.parts import PartLaunch, starts_together
 from overspan.adapters.slurm.groups.rendering import inline_path
 from overspan.adapters.slurm.handles import make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
-from overspan.adapters.slurm.observation.requeues import Successor, find_successor, is_held, list_alive
+from overspan.adapters.slurm.observation.requeues import Successor, find_successor, list_alive
+from overspan.adapters.slurm.orders.cancels import cancel_natives
 from overspan.adapters.slurm.orders.command_lines import TOGETHER
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
 from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
@@ -40,6 +41,7 @@ from overspan.adapters.slurm.submission.arrays import (
 from overspan.adapters.slurm.submission.in_doubt import (
     InDoubt,
     SubmissionAnswer,
+    choose_native,
     describe_in_doubt,
     find_newest,
     read_native,
@@ -144,9 +146,7 @@ class Submitter:
 
     def look_up(self, launches: Sequence[Launch]) -> None:
         """Mark accepted launches as in doubt, because it is not known whether their native jobs were ended."""
-        for launch in launches:
-            if isinstance(self._known.pop(launch.token, None), Accepted):
-                self._mark_in_doubt(launch)
+        self._doubt_accepted(launches)
 
     def _mark_in_doubt(self, launch: Launch, why: str = "") -> None:
         self._in_doubt[launch.token] = InDoubt(self.monotonic(), launch.job.id, why=why)
@@ -183,8 +183,7 @@ class Submitter:
         keys = {key for launch in launches for key in earlier_keys(launch)}
         found = await self._queries.find_in_queue(keys)
         left = sorted({record.raw for records in found.values() for record in list_alive(records)})
-        if left:
-            await self._queries.transport.run(["scancel", *map(str, left)])
+        await cancel_natives(self._queries.transport, [str(native) for native in left])
 
     async def _adopt_requeued(self, launches: Sequence[Launch]) -> None:
         """Accept the next run of a requeued native job as the launch, if there is one."""
@@ -248,17 +247,21 @@ class Submitter:
         if not launches:
             return []
         queued = await self._queries.find_in_queue(map(identify, launches))
-        missing = []
+        found, missing = [], []
         for launch in launches:
             key = identify(launch)
-            record = find_newest(queued[key], starts_together(launch))
-            if record is not None:
-                found = native_of(record, key.element)
-                if self._in_doubt[launch.token].held and is_held(record.reason) and not _stays_held(launch):
-                    await self._release([found])
-                await self._accept(launch, found.job, 0)
-            else:
+            chosen = choose_native(queued[key], key.element, starts_together(launch))
+            if chosen is None:
                 missing.append(launch)
+            else:
+                found.append((launch, chosen))
+        # Accepted at last: until then a failure leaves all in doubt, and the next look goes on.
+        surplus = [name_native(*native) for _, chosen in found for native in chosen.surplus]
+        await cancel_natives(self._queries.transport, surplus)
+        released = [(launch, chosen) for launch, chosen in found if launch.wanted and not _stays_held(launch)]
+        await self._release([chosen.native for _, chosen in released if chosen.held])
+        for launch, chosen in found:
+            await self._accept(launch, chosen.native.job, 0)
         if missing and (await self._queries.site()).accounting:
             since = min(launch.job.submitted_at for launch in missing) - _MARGIN
             kept = await self._queries.find_in_accounts(map(identify, missing), since)
@@ -276,31 +279,19 @@ class Submitter:
         """Submit again, held. Release a job that is the only one of its launch; cancel it if there is another."""
         if not launches:
             return
-        await self._send(launches, held=True)
-        for launch in launches:
-            if launch.token in self._in_doubt:
-                self._in_doubt[launch.token].held = True
-        sent = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
-        found = await self._queries.find_in_queue(map(identify, sent)) if sent else {}
-        surplus, single = [], []
-        for launch in sent:
-            key, answer = identify(launch), self._known[launch.token]
-            own = read_native(answer)
-            # A job of this launch that has ended counts too: it has run.
-            together = starts_together(launch)
-            counted = [record for record in found[key] if not (together and was_taken_back(record))]
-            others = sorted(native_of(record, key.element) for record in counted)
-            others = [other for other in others if other != own]
-            if others:
-                surplus.append(own)
-                await self._accept(launch, others[0].job, 0)
-            elif not _stays_held(launch):
-                single.append(own)
-        for start in range(0, len(surplus), TOGETHER):
-            names = [name_native(*native) for native in surplus[start : start + TOGETHER]]
-            await self._queries.transport.run(["scancel", *names])
-        if single:
-            await self._release(single)
+        try:
+            await self._send(launches, held=True)
+        finally:
+            sent = self._doubt_accepted(launches)
+        await self._look(sent)
+
+    def _doubt_accepted(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Mark those of the launches as in doubt that were accepted, since their native jobs are held; gives them."""
+        accepted = [launch for launch in launches if isinstance(self._known.get(launch.token), Accepted)]
+        for launch in accepted:
+            del self._known[launch.token]
+            self._mark_in_doubt(launch)
+        return accepted
 
     async def _release(self, natives: Sequence[Native]) -> None:
         for start in range(0, len(natives), TOGETHER):
@@ -505,14 +496,13 @@ class Submitter:
         return None
 
     async def _release_sent(self, rendered: Sequence[tuple[SubmissionUnit, Rendered]]) -> None:
-        held = [
-            read_native(answer)
-            for unit, one in rendered
-            for launch in unit.launches
-            if one.release and isinstance(answer := self._known.get(launch.token), Accepted)
-        ]
-        if held:
-            await self._release(held)
+        held = [launch for unit, one in rendered if one.release for launch in unit.launches]
+        answers = [self._known.get(launch.token) for launch in held]
+        try:
+            await self._release([read_native(answer) for answer in answers if isinstance(answer, Accepted)])
+        except OverspanError:
+            self._doubt_accepted(held)
+            raise
 
     async def _accept(self, launch: Launch, native: int, run: int) -> None:
         self._in_doubt.pop(launch.token, None)

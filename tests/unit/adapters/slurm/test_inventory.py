@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.records import record
 
-from overspan.adapters.slurm.access.inventory import end_words, index_handles, list_traces
+from overspan.adapters.slurm.access.inventory import index_handles, list_natives, list_traces
 from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.handles import Handle
 from overspan.bridge.model.ids import parse_array
@@ -53,4 +53,4 @@ def test_two_native_jobs_of_one_job_are_two_and_others_tokens_are_told_apart() -
 def test_what_is_removed_is_cancelled_by_its_name() -> None:
     rest = replace(record(50, "inst-8-0", "PENDING", 0), array_job=50, waiting=parse_array("4-9"), shown="50_[4-9]")
     traces = list_traces([rest, record(42, "inst-7-0", "SPECIAL_EXIT", 1)], {})
-    assert end_words(traces) == [("scancel", "42", "50")]
+    assert list_natives(traces) == ["42", "50"]

@@ -384,8 +384,9 @@ class TestRequeued:
             await settle(bench)
             bench.asked.records[102] = record(102, "inst-7-0/b/0", "PENDING", 1)
             assert list_ends(await settle(bench)) == [("b", 0, 0, 0, "node")]
-            assert bench.watch.groups.take_requeued() == {PartToken("inst-7-0", "b", 0)}
-            assert bench.watch.groups.take_requeued() == set()
+            assert bench.watch.groups.list_requeued() == {PartToken("inst-7-0", "b", 0)}
+            bench.watch.groups.forget_requeued({PartToken("inst-7-0", "b", 0)})
+            assert bench.watch.groups.list_requeued() == set()
 
         play(story())
 
@@ -398,7 +399,7 @@ class TestRequeued:
             assert [event for report in reports for event in report.events] == [
                 events.Queued(at, "JobHeldUser", partition="main") for at in [reports[0].events[0].at]
             ]
-            assert not bench.watch.groups.take_requeued()
+            assert not bench.watch.groups.list_requeued()
 
         play(story())
 

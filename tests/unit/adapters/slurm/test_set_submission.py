@@ -15,7 +15,7 @@ from overspan.adapters.contract import Accepted, Decider, Launch, Order, Refusal
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.submission import PartSubmitter
-from overspan.bridge.model.errors import OverspanError, TimedOut
+from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.events import Launch as LaunchEvent
 
 JOB = read_file("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", 1)
@@ -136,6 +136,21 @@ def test_what_nobody_wants_is_ended_and_what_is_wanted_stays(sets: Sets) -> None
         await sets.sets.release("inst", [str(second)], [])
         ended = {number for number, state in sets.states().items() if state == "CANCELLED"}
         assert ended == {part.native for part in first.parts}
+
+    sets.play(story())
+
+
+def test_a_release_that_a_controller_has_not_heard_is_told_and_made_again(sets: Sets) -> None:
+    """Without an error nobody comes back to it, and the native jobs hold their nodes for ever."""
+
+    async def story() -> None:
+        await sets.accept(1)
+        sets.transport.fail("scancel", Trouble.REFUSED, 1)
+        with pytest.raises(Unreachable):
+            await sets.sets.release("inst", [], [])
+        assert "CANCELLED" not in sets.states().values()
+        await sets.sets.release("inst", [], [])
+        assert set(sets.states().values()) == {"CANCELLED"}
 
     sets.play(story())
 

@@ -196,6 +196,46 @@ class TestDoubt:
 
         bench.play(story())
 
+    @pytest.mark.parametrize(("verb", "after"), [("scontrol", 1), ("squeue", 2)])
+    def test_what_was_submitted_held_is_released_although_the_controller_is_away_meanwhile(
+        self, verb: str, after: int, bench: Bench
+    ) -> None:
+        """As for seconds after it was killed. `after`: what is asked before it comes through."""
+        bench.transport.fail("sbatch", Trouble.DROPPED, 1)
+        bench.transport.fail(verb, Trouble.REFUSED, 1, after=after)
+        bench.transport.behave = lambda job: Behaviour(None)
+
+        async def story() -> None:
+            answer = await bench.accepted(launch())
+            assert bench.count("sbatch") == 2
+            assert not bench.slurm.jobs[int(answer.native_id)].held and bench.alive() == [int(answer.native_id)]
+
+        bench.play(story())
+
+    def test_what_comes_late_is_the_one_that_stays_although_the_controller_is_away_meanwhile(
+        self, bench: Bench
+    ) -> None:
+        bench.transport.fail("sbatch", Trouble.LATE, 1)
+        bench.transport.fail("scancel", Trouble.REFUSED, 1)
+        bench.transport.behave = lambda job: Behaviour(None)
+
+        async def story() -> None:
+            answer = await bench.accepted(launch())
+            assert bench.count("sbatch") == 2 and bench.alive() == [int(answer.native_id)]
+            assert not bench.slurm.jobs[int(answer.native_id)].held
+
+        bench.play(story())
+
+    def test_what_an_earlier_process_submitted_held_is_released(self, bench: Bench) -> None:
+        number = bench.add("inst-1-0", "HELD")
+
+        async def story() -> None:
+            answer = await bench.begin_again().accepted(launch())
+            assert answer.native_id == str(number) and not bench.slurm.jobs[number].held
+            assert bench.count("sbatch") == 0
+
+        bench.play(story())
+
     def test_what_nobody_wants_any_more_is_looked_for_and_never_submitted(self, bench: Bench) -> None:
         """Three looks: nobody would look again after them."""
         bench.transport.fail("sbatch", Trouble.DROPPED, 1)
