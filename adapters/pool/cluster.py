@@ -32,9 +32,9 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.cursors import Cursors
-from overspan.adapters.local.ended_runs import forget_runs
-from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle
-from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.files.ended_runs import forget_runs
+from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
+from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, interpret, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from overspan.adapters.bookings import Booking
-from overspan.adapters.local.journals import parse_lines, read_events
+from overspan.adapters.local.files.journals import parse_lines, read_events
 from overspan.adapters.pool.requests import WorkerRequest
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (

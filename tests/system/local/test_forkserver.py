@@ -16,7 +16,9 @@ from tests.system.local.machine import list_fork_servers, list_supervisors
 from tests.system.local.stories import list_pids, make_job, open_on, order_of, play, reasons, submit
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.local import LocalCluster, dispatch, forkserver
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.launches import dispatch
+from overspan.adapters.local.supervisors import forkserver
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State

@@ -16,7 +16,9 @@ from tests.system.local.machine import end_supervisors, list_supervisors
 from tests.system.local.stories import list_pids, make_job, make_launches, open_on, order_of, play, submit
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import LocalCluster, dispatch, supervisors
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.launches import dispatch
+from overspan.adapters.local.supervisors import supervisors
 from overspan.bridge.model.events import (
     Cancel,
     LaunchLost,
