@@ -33,7 +33,6 @@ from overspan.adapters.local.files.steps import list_steps
 from overspan.adapters.local.launches.dispatch import Dispatch
 from overspan.adapters.local.launches.gated_launches import find_obstacle
 from overspan.adapters.local.launches.launches import make_root
-from overspan.adapters.local.launches.lost_launches import list_recent
 from overspan.adapters.local.planning import render_launch, render_plan
 from overspan.adapters.local.queue.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
 from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
@@ -224,7 +223,7 @@ class LocalCluster:
 
     def troubles(self) -> list[str]:
         """Lost launches, a sentence each."""
-        return [lost.describe() for lost in list_recent(self._dispatch.lost_launches.values())]
+        return [lost.describe() for lost in self._dispatch.lost_launches.list_recent()]
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """Parts of the job that are accepted and have no effect on this machine."""

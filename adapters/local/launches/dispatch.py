@@ -16,14 +16,7 @@ from overspan.adapters.local.files.launch_files import LaunchFiles, mark_ended, 
 from overspan.adapters.local.launches import launches
 from overspan.adapters.local.launches.gated_launches import list_unwanted, write_places
 from overspan.adapters.local.launches.launches import GrantFacts, LocalLaunch
-from overspan.adapters.local.launches.lost_launches import (
-    LostLaunch,
-    end_processes,
-    find_damage,
-    list_end_events,
-    list_recent,
-    open_lost_launch,
-)
+from overspan.adapters.local.launches.lost_launches import LostLaunch, LostLaunches, find_damage
 from overspan.adapters.local.launches.observation import Reports
 from overspan.adapters.local.queue.addresses import Addresses
 from overspan.adapters.local.queue.admission import NEVER_FITS, find_refusal
@@ -33,8 +26,8 @@ from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.queue.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.queue.start_estimates import estimate_start
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
-from overspan.adapters.local.supervisors.supervisor_names import SupervisorNames
-from overspan.adapters.local.supervisors.supervisors import SHARED, Supervisors, sweep_hosts
+from overspan.adapters.local.supervisors.supervisor_names import SupervisorChoice
+from overspan.adapters.local.supervisors.supervisors import Supervisors, sweep_hosts
 from overspan.adapters.settings import to_bytes
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Cancel, Event, LaunchLost, Preempt, Refused, SetTime, Signal
@@ -48,12 +41,6 @@ _log = logging.getLogger(__name__)
 
 TASK_LIMIT = "JobArrayTaskLimit"
 """Slurm's reason for an element that waits because of its array's throttle."""
-_GROUPS = "groups-"
-"""The prefix of the names of groups' supervisors."""
-_LIVE_GROUPS = 8
-"""Groups that share a supervisor at a time: it takes 5 MB, and its death interrupts all of them for a moment."""
-_PER_SUPERVISOR = 1000
-"""Launches that one supervisor serves in its life; then another one is started, so that inboxes stay short."""
 _CHECKED_AT_ONCE = 50
 """Journals that one round checks without a wake-up."""
 _MOST_ROUNDS = 30
@@ -82,8 +69,7 @@ class Dispatch:
         self.queue = ThrottledQueue()
         self.bookings = Bookings(Capacity(0, 0))
         self.ended_hosts: set[str] = set()
-        self.lost_launches: dict[str, LostLaunch] = {}
-        """Lost launches; those that have ended stay for a while."""
+        self.lost_launches = LostLaunches()
         self.fresh_tokens: set[str] = set()
         """Of gated launches that came while a release is under way: what is wanted was listed before them."""
         self.attention = asyncio.Event()
@@ -97,8 +83,7 @@ class Dispatch:
         self._stores = stores
         self._addresses = Addresses()
         self._hosts = Supervisors(root, settings.python, self._list_hosted, self._note_host_end)
-        self._names = SupervisorNames(SHARED, _PER_SUPERVISOR, _PER_SUPERVISOR)
-        self._group_names = SupervisorNames(_GROUPS, _LIVE_GROUPS, _PER_SUPERVISOR)
+        self._supervisors = SupervisorChoice()
         self._head = ""
         self._outdated = False
         """Whether an order has changed the estimated start of the first in the queue."""
@@ -112,14 +97,13 @@ class Dispatch:
     @property
     def live_jobs(self) -> set[int]:
         """The jobs with a live launch, or a lost one that is being ended."""
-        ending = [lost.place.job for lost in self.lost_launches.values() if lost.ended_at is None]
+        ending = [lost.place.job for lost in self.lost_launches.list_ending()]
         return {run.place.job for run in self.runs.values()}.union(ending)
 
     @property
     def busy(self) -> bool:
         """Whether rounds are needed without a wake-up."""
-        ending = any(lost.ended_at is None for lost in self.lost_launches.values())
-        return self.live or self.stalled or ending or self.reports.unsettled
+        return self.live or self.stalled or bool(self.lost_launches.list_ending()) or self.reports.unsettled
 
     # --- submission --------------------------------------------------------------------------------------------------
 
@@ -145,8 +129,7 @@ class Dispatch:
                     self._note(run, [Refused(time.time(), NEVER_FITS)])
         names = {run.host for run in found}
         for name in names:
-            self._names.restore(name)
-            self._group_names.restore(name)
+            self._supervisors.restore(name)
             await self._hosts.hand(name, self._list_hosted(name))
         await asyncio.to_thread(sweep_hosts, self._root, names)
         try:
@@ -284,7 +267,7 @@ class Dispatch:
             self.queue.start(run.handle, run.rank)
             run.addresses = tuple(self._draw(run, member.task, member.node) for member in run.booking.members)
             live = live if live is not None else Counter(other.host for other in self._granted() if other is not run)
-            run.host = (self._group_names if run.ticket.group else self._names).pick(live)
+            run.host = self._supervisors.pick(run.ticket.group, live)
             live[run.host] += 1
             chosen.append(run)
         return chosen
@@ -407,18 +390,16 @@ class Dispatch:
 
     async def lose(self, place: LaunchFiles, why: str) -> LostLaunch:
         """Give up a launch that cannot be supervised: end its processes, then report its end."""
-        handle = place.handle
-        if handle not in self.lost_launches:
-            run = self.runs.get(handle)
+        lost = self.lost_launches.get(place.handle)
+        if lost is None:
+            run = self.runs.get(place.handle)
             begun = run is None or run.booking is not None
-            lost = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
-            self.lost_launches = {known.place.handle: known for known in list_recent(self.lost_launches.values())}
-            self.lost_launches[handle] = lost
+            lost = await self.lost_launches.open(place, why, begun)
             if not begun:
-                self.queue.remove(handle)
+                self.queue.remove(place.handle)
             self.attention.set()
             _log.warning("%s", lost.describe())
-        return self.lost_launches[handle]
+        return lost
 
     async def _end_lost_launches(self) -> None:
         """Find lost launches, end their processes and report their ends."""
@@ -433,16 +414,13 @@ class Dispatch:
                 await self.lose(place, why)
             elif not why:
                 self.reports.read_again(handle)
-        for lost in [lost for lost in self.lost_launches.values() if lost.ended_at is None]:
-            if await asyncio.to_thread(end_processes, lost):
-                now = time.time()
-                lost.ended_at = now
-                self.reports.report_end(lost.place.handle, await asyncio.to_thread(list_end_events, lost, now))
-                run = self.runs.get(lost.place.handle)
-                if run is not None:
-                    await self._drop(run)
-                else:
-                    await self._remove_ticket(lost.place)
+        async for lost, events in self.lost_launches.end():
+            self.reports.report_end(lost.place.handle, events)
+            run = self.runs.get(lost.place.handle)
+            if run is not None:
+                await self._drop(run)
+            else:
+                await self._remove_ticket(lost.place)
 
     async def _drop(self, run: LocalLaunch) -> None:
         self._release(run)
@@ -500,8 +478,9 @@ class Dispatch:
     async def _deliver(self, handle: str, orders: Sequence[Order]) -> LostLaunch | None:
         """Carry out orders; returns the launch if it is lost. Raises OSError if nothing can be written."""
         run = self.runs.get(handle)
-        if handle in self.lost_launches:
-            return self.lost_launches[handle]
+        known = self.lost_launches.get(handle)
+        if known is not None:
+            return known
         if run is None:
             return await self._find_lost(handle, orders)
         try:

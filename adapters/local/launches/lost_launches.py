@@ -6,10 +6,11 @@ programs are lost. The job is not restarted automatically, since it is unknown w
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from overspan.adapters.contract import FORMAT
@@ -123,7 +124,38 @@ def find_damage(place: LaunchFiles) -> str:
     return f"{place.ticket} is gone"
 
 
-def list_recent(launches: Iterable[LostLaunch]) -> list[LostLaunch]:
-    """Lost launches that are being ended, or have ended within SHOWN_SECONDS."""
-    now = time.time()
-    return [lost for lost in launches if lost.ended_at is None or now - lost.ended_at < SHOWN_SECONDS]
+class LostLaunches:
+    """Those that are being ended, and those whose end is recent."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, LostLaunch] = {}
+
+    def __contains__(self, handle: str) -> bool:
+        return handle in self._known
+
+    def get(self, handle: str) -> LostLaunch | None:
+        return self._known.get(handle)
+
+    def list_ending(self) -> list[LostLaunch]:
+        """Those that may have live processes."""
+        return [lost for lost in self._known.values() if lost.ended_at is None]
+
+    def list_recent(self) -> list[LostLaunch]:
+        """Those that are being ended, or have ended within SHOWN_SECONDS."""
+        now = time.time()
+        return [lost for lost in self._known.values() if lost.ended_at is None or now - lost.ended_at < SHOWN_SECONDS]
+
+    async def open(self, place: LaunchFiles, why: str, begun: bool) -> LostLaunch:
+        """Record the loss of a launch that is not lost yet; `begun` says whether any of it may have run."""
+        lost = await asyncio.to_thread(open_lost_launch, place, why, begun, time.time())
+        self._known = {known.place.handle: known for known in self.list_recent()}
+        self._known[place.handle] = lost
+        return lost
+
+    async def end(self) -> AsyncIterator[tuple[LostLaunch, tuple[Event, ...]]]:
+        """End the processes of lost launches; each that has ended now, with the events of its end."""
+        for lost in self.list_ending():
+            if await asyncio.to_thread(end_processes, lost):
+                now = time.time()
+                lost.ended_at = now
+                yield lost, await asyncio.to_thread(list_end_events, lost, now)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SHARED = "shared-"
+"""The prefix of the names of single jobs' supervisors."""
+_GROUPS = "groups-"
+"""The prefix of the names of groups' supervisors."""
+_LIVE_GROUPS = 8
+"""Groups that share a supervisor at a time: it takes 5 MB, and its death interrupts all of them for a moment."""
+_PER_SUPERVISOR = 1000
+"""Launches that one supervisor serves in its life; then another one is started, so that inboxes stay short."""
+
 
 class SupervisorNames:
     """Names of supervisors, PREFIX0, PREFIX1, ...; the first with room serves the next launch.
@@ -37,3 +46,20 @@ class SupervisorNames:
         if self._given[name] == self._total:
             del self._given[name]
         return name
+
+
+class SupervisorChoice:
+    """The supervisors of single jobs and those of groups, by name."""
+
+    def __init__(self) -> None:
+        self._single = SupervisorNames(SHARED, _PER_SUPERVISOR, _PER_SUPERVISOR)
+        self._groups = SupervisorNames(_GROUPS, _LIVE_GROUPS, _PER_SUPERVISOR)
+
+    def restore(self, name: str) -> None:
+        """Take over a name that an earlier daemon gave."""
+        self._single.restore(name)
+        self._groups.restore(name)
+
+    def pick(self, group: bool, live: Mapping[str, int]) -> str:
+        """The supervisor of one more launch, where `live` counts the launches that each serves now."""
+        return (self._groups if group else self._single).pick(live)

@@ -28,15 +28,13 @@ from dataclasses import dataclass
 
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_end, read_document, remove, write_at
 from overspan.adapters.local.supervisors.forkserver import Forked, ForkServer, read_status
+from overspan.adapters.local.supervisors.supervisor_names import SHARED
 from overspan.bridge.model.events import Event, event_to_document
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.orders import URGENT
 from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage, word_shortage
 
 _log = logging.getLogger(__name__)
-
-SHARED = "shared-"
-"""The prefix of the names of single jobs' supervisors."""
 
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
