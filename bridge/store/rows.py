@@ -38,7 +38,7 @@ class RowBatch:
 
 
 def insertion(jobs: Iterable[NewJob]) -> RowBatch:
-    """The rows of new jobs, in one batch."""
+    """One batch for all of the jobs: a statement for each table."""
     batch = RowBatch()
     for new in jobs:
         job, origin = new.job, new.job.spec.origin

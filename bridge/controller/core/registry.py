@@ -195,7 +195,6 @@ class Registry:
             entry.ended_written = {ended.handle: self._written_of(ended.cluster, ended.handle) for ended in named}
 
     def add(self, entry: JobEntry) -> None:
-        """Add an entry."""
         job = entry.job
         self.changes.note(job.id)
         self.locate(entry)
