@@ -36,7 +36,7 @@ from overspan.bridge.model.events import (
     SetTime,
     event_to_document,
 )
-from overspan.bridge.model.ranks import Rank
+from overspan.bridge.model.ranks import Rank, change_rank
 from overspan.bridge.runtime.pool.exchanges import END_LINE
 
 Line = dict[str, object]
@@ -156,11 +156,8 @@ class PoolLaunch:
             self.held = True
         elif isinstance(event, Release):
             self.held = False
-        elif isinstance(event, SetPriority):
-            self.rank = self.rank._replace(behind=self.nice - event.priority)
-        elif isinstance(event, SetNice):
-            self.rank = self.rank._replace(behind=self.rank.behind + event.nice - self.nice)
-            self.nice = event.nice
+        elif isinstance(event, SetPriority | SetNice):
+            self.rank, self.nice = change_rank(self.rank, self.nice, event)
         elif isinstance(event, Cancel | Expire | LaunchLost):
             self.left = True
 

@@ -17,7 +17,7 @@ from overspan.bridge.model.errors import InvalidRequest, NotFound
 if TYPE_CHECKING:
     from typing import Unpack  # novm
 
-    from overspan.bridge.client.cache import CacheCalls
+    from overspan.bridge.client.cluster_calls import CacheCalls, ReachCalls, VolumeCalls
 
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
         Transition,
         Variable,
     )
-    from overspan.bridge.client.reach import ReachCalls
     from overspan.bridge.client.storage import StorageCalls, TransferStep
-    from overspan.bridge.client.volumes import VolumeCalls
 
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
@@ -491,14 +489,14 @@ class Client(DaemonTransport):
     @property
     def cache(self) -> CacheCalls:
         """What clusters keep of object stores."""
-        from overspan.bridge.client.cache import CacheCalls
+        from overspan.bridge.client.cluster_calls import CacheCalls
 
         return CacheCalls(self)
 
     @property
     def volumes(self) -> VolumeCalls:
         """Volumes that outlive jobs."""
-        from overspan.bridge.client.volumes import VolumeCalls
+        from overspan.bridge.client.cluster_calls import VolumeCalls
 
         return VolumeCalls(self)
 
@@ -523,7 +521,7 @@ class Client(DaemonTransport):
     @property
     def reach(self) -> ReachCalls:
         """Trials of the ways between clusters."""
-        from overspan.bridge.client.reach import ReachCalls
+        from overspan.bridge.client.cluster_calls import ReachCalls
 
         return ReachCalls(self)
 

@@ -66,7 +66,7 @@ from overspan.bridge.model.events import (
     event_to_document,
 )
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.ranks import Rank, rank_job
+from overspan.bridge.model.ranks import Rank, change_rank, rank_job
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.core import loss_records
 from overspan.bridge.runtime.data.cache import write_cache_settings
@@ -337,11 +337,8 @@ def note_event(run: LocalLaunch, event: Event) -> None:
         run.held = True
     elif isinstance(event, Release):
         run.held = False
-    elif isinstance(event, SetPriority):
-        run.rank = run.rank._replace(behind=run.nice - event.priority)
-    elif isinstance(event, SetNice):
-        run.rank = run.rank._replace(behind=run.rank.behind + event.nice - run.nice)
-        run.nice = event.nice
+    elif isinstance(event, (SetPriority, SetNice)):
+        run.rank, run.nice = change_rank(run.rank, run.nice, event)
     elif isinstance(event, SetTime):
         run.lasts = float(event.time) if event.time and run.tasks == 1 else None
     elif isinstance(event, Suspend):
