@@ -43,6 +43,7 @@ from overspan.adapters.local.files.run_packs import unpack_run
 from overspan.adapters.local.queue.booking import Booking, list_variants
 from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.queue.start_estimates import limit_run
+from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.documents import decode, encode
@@ -57,8 +58,6 @@ from overspan.bridge.model.events import (
     Refused,
     Release,
     Requeue,
-    SetBegin,
-    SetDependency,
     SetNice,
     SetPriority,
     SetTime,
@@ -381,26 +380,13 @@ def _ticket_from_plan(place: LaunchFiles, capacity: Capacity) -> Ticket:
 
 # --- orders on waiting launches, which have no supervisor yet ---------------------------------------------------------
 
-_NOTED = (Cancel, Expire, Hold, LaunchLost, Release, SetNice, SetPriority, SetTime)
-_GIVEN_BACK = (SetBegin, SetDependency)
-"""Orders with a condition that only the daemon can wait for: the launch is given back to it."""
-
 
 def select_notes(run: LocalLaunch, orders: Sequence[tuple[str, Event]]) -> list[Event]:
     """The events that the orders mean for a waiting launch; the others have no effect on it."""
-    meant = [_translate(run, event) for _, event in orders]
-    return [event for event in meant if isinstance(event, _NOTED) and not is_part(run, event)]
+    meant = [interpret_order(event, run.place.launch) for _, event in orders if not is_part(run, event)]
+    return [event for event in meant if event is not None]
 
 
 def is_part(run: LocalLaunch, event: Event) -> bool:
     """Whether an order cancels one of several tasks, which is left to the supervisor once it starts."""
     return isinstance(event, Cancel) and bool(event.task) and run.tasks > 1
-
-
-def _translate(run: LocalLaunch, event: Event) -> Event:
-    """Translate an order: a requeue with a hold is a hold; a new begin time or dependency gives the launch back."""
-    if isinstance(event, Requeue) and event.hold:
-        return Hold(event.at, event.by)
-    if isinstance(event, _GIVEN_BACK):
-        return LaunchLost(event.at, run.place.launch, Cause.REQUEUE.value, "given back, to wait elsewhere")
-    return event
