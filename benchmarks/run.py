@@ -37,7 +37,7 @@ from benchmarks.restart import restart
 from benchmarks.rows import Bar, Reference, Row
 from benchmarks.slurm import slurm
 from benchmarks.top import top, top_many, top_running
-from overspan.adapters.local.forkserver import ForkServer
+from overspan.adapters.local.supervisors.forkserver import ForkServer
 from overspan.bridge.runtime.zip_application import build_archive
 
 

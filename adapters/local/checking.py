@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.local.capacity import Capacity, list_gpus, measure_capacity
+from overspan.adapters.local.queue.capacity import Capacity, list_gpus, measure_capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory

@@ -22,22 +22,21 @@ from overspan.adapters.contract import (
     Order,
     Refusal,
 )
-from overspan.adapters.local.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
-from overspan.adapters.local.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.checking import check_machine
-from overspan.adapters.local.checkpoints import LocalCheckpoints
+from overspan.adapters.local.checkpoints.source import LocalCheckpoints
 from overspan.adapters.local.data_cache import LocalCache
-from overspan.adapters.local.dispatch import Dispatch
-from overspan.adapters.local.ended_runs import RunPacker, forget_runs
-from overspan.adapters.local.gated_launches import find_obstacle
-from overspan.adapters.local.journals import Wake
-from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle, read_document
-from overspan.adapters.local.launches import make_root
-from overspan.adapters.local.logs import read_log
-from overspan.adapters.local.lost_launches import list_recent
+from overspan.adapters.local.files.ended_runs import RunPacker, forget_runs
+from overspan.adapters.local.files.journals import Wake
+from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle, read_document
+from overspan.adapters.local.files.logs import read_log
+from overspan.adapters.local.files.steps import list_steps
+from overspan.adapters.local.launches.dispatch import Dispatch
+from overspan.adapters.local.launches.gated_launches import find_obstacle
+from overspan.adapters.local.launches.launches import make_root
 from overspan.adapters.local.planning import render_launch, render_plan
+from overspan.adapters.local.queue.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
+from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.settings import Partition, read_settings
-from overspan.adapters.local.steps import list_steps
 from overspan.adapters.traits import Traits
 from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoints.listings import FolderListing
@@ -224,7 +223,7 @@ class LocalCluster:
 
     def troubles(self) -> list[str]:
         """Lost launches, a sentence each."""
-        return [lost.describe() for lost in list_recent(self._dispatch.lost_launches.values())]
+        return [lost.describe() for lost in self._dispatch.lost_launches.list_recent()]
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """Parts of the job that are accepted and have no effect on this machine."""

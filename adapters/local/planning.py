@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.adapters.local.admission import find_refusal
-from overspan.adapters.local.booking import BookedMember, list_variants
-from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.queue.admission import find_refusal
+from overspan.adapters.local.queue.booking import BookedMember, list_variants
+from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.job import Job

@@ -32,11 +32,11 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.cursors import Cursors
-from overspan.adapters.local.ended_runs import forget_runs
-from overspan.adapters.local.launch_files import LaunchFiles, find_last_job, parse_handle
-from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.files.ended_runs import forget_runs
+from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
+from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
-from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, interpret, parse_cursor, project
+from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece
 from overspan.adapters.pool.requests import (
     WorkerSize,
@@ -49,6 +49,7 @@ from overspan.adapters.pool.requests import (
 )
 from overspan.adapters.pool.workers import ConnectedWorker, find_owed
 from overspan.adapters.traits import Traits
+from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.errors import Denied, InvalidRequest
@@ -429,7 +430,7 @@ class PoolCluster:
 
     def _note_waiting(self, launch: PoolLaunch, order: Order) -> None:
         """Carry out an order on a launch that waits, or whose lease nobody knows of yet."""
-        event: Event | None = interpret(launch, order.event)
+        event: Event | None = interpret_order(order.event, launch.number)
         if event is None or order.token in launch.tokens:
             return
         launch.note_token(order.token, 0)

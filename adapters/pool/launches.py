@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from overspan.adapters.bookings import Booking
-from overspan.adapters.local.journals import parse_lines, read_events
+from overspan.adapters.local.files.journals import parse_lines, read_events
 from overspan.adapters.pool.requests import WorkerRequest
-from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import (
     Cancel,
     Event,
@@ -28,15 +27,11 @@ from overspan.bridge.model.events import (
     LaunchLost,
     Queued,
     Release,
-    Requeue,
-    SetBegin,
-    SetDependency,
     SetNice,
     SetPriority,
-    SetTime,
     event_to_document,
 )
-from overspan.bridge.model.ranks import Rank
+from overspan.bridge.model.ranks import Rank, change_rank
 from overspan.bridge.runtime.pool.exchanges import END_LINE
 
 Line = dict[str, object]
@@ -156,11 +151,8 @@ class PoolLaunch:
             self.held = True
         elif isinstance(event, Release):
             self.held = False
-        elif isinstance(event, SetPriority):
-            self.rank = self.rank._replace(behind=self.nice - event.priority)
-        elif isinstance(event, SetNice):
-            self.rank = self.rank._replace(behind=self.rank.behind + event.nice - self.nice)
-            self.nice = event.nice
+        elif isinstance(event, SetPriority | SetNice):
+            self.rank, self.nice = change_rank(self.rank, self.nice, event)
         elif isinstance(event, Cancel | Expire | LaunchLost):
             self.left = True
 
@@ -189,20 +181,6 @@ class LaunchIndex:
     def list_workers(self) -> list[str]:
         """The workers that have any."""
         return list(self._by_worker)
-
-
-def interpret(launch: PoolLaunch, event: Event) -> Event | None:
-    """What an order means for a launch that waits; None where it means nothing.
-
-    What only the daemon can wait for gives the launch back to it.
-    """
-    if isinstance(event, Requeue):
-        return Hold(event.at, event.by) if event.hold else None
-    if isinstance(event, SetBegin | SetDependency):
-        return LaunchLost(event.at, launch.number, Cause.REQUEUE.value, "given back, to wait elsewhere")
-    if isinstance(event, Cancel | Expire | Hold | Release | SetNice | SetPriority | SetTime):
-        return event
-    return None
 
 
 def parse_cursor(cursor: str) -> LeaseCursor | None:

@@ -6,8 +6,8 @@ import json
 import os
 
 from overspan.adapters.abilities import OutputPiece
-from overspan.adapters.local.journals import read_lines
-from overspan.adapters.local.launch_files import LaunchFiles
+from overspan.adapters.local.files.journals import read_lines
+from overspan.adapters.local.files.launch_files import LaunchFiles
 from overspan.bridge.runtime.pool.outputs import MOST_BYTES
 
 

@@ -33,7 +33,6 @@ class StepBody(Document):
 
 
 def build_allocation_routes(allocations: Allocations) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
 
     @router.get(

@@ -29,7 +29,6 @@ class CacheCleanBody(CachePlaceBody):
 
 
 def build_cache_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     caches = controller.data_caches
 

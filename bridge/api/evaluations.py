@@ -12,7 +12,6 @@ from overspan.bridge.controller.controller import Controller
 
 
 def build_evaluation_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     evaluations = controller.evaluations
 

@@ -49,7 +49,6 @@ def row_document(row: TimelineRow) -> dict[str, Any]:
 
 
 def build_job_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     _add_submission(router, controller)
     _add_views(router, controller)

@@ -26,7 +26,6 @@ NDJSON = "application/x-ndjson"
 
 
 def build_listing_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     kept: list[QueueLines] = []
 

@@ -52,7 +52,6 @@ class PoolDeleteBody(RequestBody):
 
 
 def build_pool_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     _add_pools(router, controller)
     _add_workers(router, controller)

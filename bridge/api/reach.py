@@ -30,7 +30,6 @@ class TrialBody(RequestBody):
 
 
 def build_reach_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     reach = controller.reach
 

@@ -52,7 +52,6 @@ class UploadBody(RequestBody):
 
 
 def build_storage_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     storage = controller.storage
 

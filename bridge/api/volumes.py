@@ -31,7 +31,6 @@ class VolumeBody(RequestBody):
     cluster: Name = ""
 
     def read_order(self) -> VolumeOrder:
-        """The order that it is."""
         config = {"storage_class_name": self.storage_class, "access_mode": self.access_mode}
         values = {"name": self.name, "type": self.type, "infra": self.infra, "size": self.size}
         given = {key: value for key, value in values.items() if value}
@@ -51,7 +50,6 @@ class VolumePlaceBody(RequestBody):
 
 
 def build_volume_routes(controller: Controller) -> APIRouter:
-    """The routes."""
     router = APIRouter(prefix="/v1")
     volumes = controller.volumes
 

@@ -31,7 +31,7 @@ def write_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def write_json(document: Any) -> None:
-    """Write one JSON document."""
+    """Write one JSON document to stdout, without characters that a terminal acts on."""
     import json
     import re
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from overspan.bridge.client import autostart
 from overspan.bridge.client.connection import ConnectionClosed
 from overspan.bridge.client.records import JobFilter, Listing, QueueChanges, list_asked, read_changes, read_listing
-from overspan.bridge.client.transport import CUT, DaemonTransport, foreign, make_query, quote_part
-from overspan.bridge.model.errors import InvalidRequest, NotFound, Unreachable
+from overspan.bridge.client.transport import DaemonTransport, foreign, make_query, quote_part
+from overspan.bridge.model.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from typing import Unpack  # novm
 
-    from overspan.bridge.client.cache import CacheCalls
+    from overspan.bridge.client.cluster_calls import CacheCalls, ReachCalls, VolumeCalls
 
     # What listings do not need is imported where it is used: it would cost each command 2 ms.
     from overspan.bridge.client.job_handle import JobHandle
@@ -39,19 +39,12 @@ if TYPE_CHECKING:
         Transition,
         Variable,
     )
-    from overspan.bridge.client.reach import ReachCalls
     from overspan.bridge.client.storage import StorageCalls, TransferStep
-    from overspan.bridge.client.volumes import VolumeCalls
 
-EVENT_SECONDS = 60.0
-"""Silence after which an event stream counts as lost; the daemon sends a blank line every 15 s."""
-RECONNECT_SECONDS = 0.1
 POLL_SECONDS = 30.0
 """How long the daemon may keep a `wait` open."""
 SILENT_SECONDS = 60.0
 """Silence after which a hold on an allocation counts as lost; the daemon says something every 15 s."""
-FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
-"""What the daemon can filter a cancel by."""
 _PLACE = ("environment", "directory", "umask", "uid", "gid", "host")
 """The fields of a submission that tell where a crontab was installed."""
 _ALL_JOBS = JobFilter()
@@ -216,25 +209,9 @@ class Client(DaemonTransport):
 
         A daemon that ends and comes back does not end the stream; it goes on behind the last event given.
         """
-        from overspan.bridge.client.messages import transition_from_document
+        from overspan.bridge.client.event_stream import read_events
 
-        while True:
-            with self._sibling() as own:
-                target = "/v1/events" + make_query({"since": since, "follow": int(follow)})
-                answer = own._request("GET", target, timeout=EVENT_SECONDS)
-                try:
-                    for line in answer.lines():
-                        if line.strip():
-                            row = json.loads(line)
-                            event = transition_from_document(self._clean(row) if self._is_unsafe(line) else row)
-                            since = event.seq
-                            yield event
-                    if not follow:
-                        return
-                except (ConnectionClosed, OSError):
-                    if not follow:
-                        raise Unreachable(CUT) from None
-            time.sleep(RECONNECT_SECONDS)
+        return read_events(self, since, follow)
 
     def streams(self, ref: str, times: bool = False) -> list[Stream]:
         """The logs a job has; with `times` also when each of them grew, as far as that is known."""
@@ -373,30 +350,11 @@ class Client(DaemonTransport):
         """Cancel or signal jobs; what could not be done is listed, not raised. An order without a choice is refused."""
         if not order.refs and order.filter.empty:
             raise InvalidRequest("No job identification provided", remedy="name jobs, or filter with -u, -n, -p or -t")
-        from overspan.bridge.client.messages import Cancelled, FailedOrder
+        from overspan.bridge.client.messages import cancel_document, cancelled_from_document
 
-        asked = order.filter
-        filters = {name: list(getattr(asked, name)) for name in FILTERS}
-        body = {
-            "refs": list(order.refs),
-            "task": order.task,
-            "filters": filters,
-            "signal": order.signal or None,
-            "batch_only": order.batch_only,
-            "full": order.full,
-            # A daemon of the version before knows no such key.
-            **({} if order.flush else {"flush": False}),
-        }
         # A signal that is sent twice may be two to the program.
         send = self._post if order.signal else self._post_again
-        document = send("/v1/cancel", body)
-        errors = []
-        for row in document.get("errors") or ():
-            error = row.get("error") or {}
-            texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
-            errors.append(FailedOrder(str(row.get("ref", "")), *texts))
-        done = tuple(str(ref) for ref in document.get("done") or ())
-        return Cancelled(done, tuple(errors), str(document.get("note") or ""))
+        return cancelled_from_document(send("/v1/cancel", cancel_document(order)))
 
     def hold(self, ref: str) -> None:
         """Keep a pending job from starting."""
@@ -531,14 +489,14 @@ class Client(DaemonTransport):
     @property
     def cache(self) -> CacheCalls:
         """What clusters keep of object stores."""
-        from overspan.bridge.client.cache import CacheCalls
+        from overspan.bridge.client.cluster_calls import CacheCalls
 
         return CacheCalls(self)
 
     @property
     def volumes(self) -> VolumeCalls:
         """Volumes that outlive jobs."""
-        from overspan.bridge.client.volumes import VolumeCalls
+        from overspan.bridge.client.cluster_calls import VolumeCalls
 
         return VolumeCalls(self)
 
@@ -563,7 +521,7 @@ class Client(DaemonTransport):
     @property
     def reach(self) -> ReachCalls:
         """Trials of the ways between clusters."""
-        from overspan.bridge.client.reach import ReachCalls
+        from overspan.bridge.client.cluster_calls import ReachCalls
 
         return ReachCalls(self)
 

@@ -474,7 +474,7 @@ def _append(path: Path, rows: Sequence[Any]) -> None:
 
 
 def _read_rows(path: Path) -> Iterator[Any]:
-    """The rows of a file, but for lines that were cut short: what they were about is found again."""
+    """The rows of a file, except lines that were cut short: what they were about is found again."""
     try:
         with open(path, "rb") as file:
             for line in file:

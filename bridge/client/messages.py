@@ -99,6 +99,35 @@ class Cancelled(NamedTuple):
     note: str = ""
 
 
+_FILTERS = ("states", "users", "names", "partitions", "clusters", "accounts", "qos", "nodes")
+"""What the daemon can filter a cancel by."""
+
+
+def cancel_document(order: CancelOrder) -> dict[str, Any]:
+    """The body of a request to cancel."""
+    return {
+        "refs": list(order.refs),
+        "task": order.task,
+        "filters": {name: list(getattr(order.filter, name)) for name in _FILTERS},
+        "signal": order.signal or None,
+        "batch_only": order.batch_only,
+        "full": order.full,
+        # A daemon of the version before knows no such key.
+        **({} if order.flush else {"flush": False}),
+    }
+
+
+def cancelled_from_document(document: Mapping[str, Any]) -> Cancelled:
+    """The daemon's answer to a request to cancel."""
+    errors = []
+    for row in document.get("errors") or ():
+        error = row.get("error") or {}
+        texts = (str(error.get(name, "")) for name in ("code", "message", "remedy"))
+        errors.append(FailedOrder(str(row.get("ref", "")), *texts))
+    done = tuple(str(ref) for ref in document.get("done") or ())
+    return Cancelled(done, tuple(errors), str(document.get("note") or ""))
+
+
 def is_element(job: str) -> bool:
     """Whether a job that is asked for a log is an element of an array, which goes by its own name."""
     return "_" in job

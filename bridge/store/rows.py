@@ -38,7 +38,7 @@ class RowBatch:
 
 
 def insertion(jobs: Iterable[NewJob]) -> RowBatch:
-    """The rows of new jobs, in one batch."""
+    """One batch for all of the jobs: a statement for each table."""
     batch = RowBatch()
     for new in jobs:
         job, origin = new.job, new.job.spec.origin
@@ -215,7 +215,7 @@ def _facts(job: Job) -> Row:
     document = encode(replace(job, spec=_NO_SPEC))
     for name in ("spec", "id", "version"):
         document.pop(name, None)
-    # A requeued job keeps the end of its earlier run in its facts, but for queries it is live again.
+    # A requeued job keeps the end of its earlier run in its facts; for queries it is live again.
     ended_at = None
     if job.over:
         ended_at = job.submitted_at if job.ended_at is None else job.ended_at

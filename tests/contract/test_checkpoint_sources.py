@@ -24,8 +24,8 @@ from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, m
 from tests.unit.adapters.kubernetes.samples import configure
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
-from overspan.adapters.local import checkpoints
-from overspan.adapters.local.checkpoints import LocalCheckpoints
+from overspan.adapters.local.checkpoints import source
+from overspan.adapters.local.checkpoints.source import LocalCheckpoints
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest, decode_listings, encode_requests
@@ -242,8 +242,8 @@ def test_where_inotify_is_not_to_be_had_folders_are_polled(tmp_path: Path, monke
     def refuse() -> None:
         raise OSError(24, "too many")
 
-    monkeypatch.setattr(checkpoints, "Inotify", refuse)
-    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(source, "Inotify", refuse)
+    monkeypatch.setattr(source, "POLL_SECONDS", 0.01)
     rig = FolderRig(tmp_path)
     folders = [rig.folder(request(rig))]
     assert asyncio.run(LocalCheckpoints().wait(folders, 60)) is True

@@ -18,7 +18,7 @@ from overspan.adapters.contract import Decider
 from overspan.adapters.kubernetes.launches import launches as kubernetes_launches
 from overspan.adapters.kubernetes.observation import projection as kubernetes_facts
 from overspan.adapters.kubernetes.observation.launch_summaries import summarize_launch
-from overspan.adapters.local import journals, launch_files
+from overspan.adapters.local.files import journals, launch_files
 from overspan.adapters.slurm import handles as slurm_handles
 from overspan.adapters.slurm.groups import handles as slurm_groups
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders

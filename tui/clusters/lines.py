@@ -82,7 +82,6 @@ def has_trouble(line: ClusterLine) -> bool:
 
 
 def make_columns() -> list[TableColumn[ClusterLine]]:
-    """The columns."""
     return [
         TableColumn("name", "CLUSTER", 14, _show_name),
         TableColumn("kind", "KIND", 10, lambda line, now: Cell(clean_text(str(line.facts.get("kind") or "-")), "text")),

@@ -57,7 +57,6 @@ def _write_plan(wish: JobWish, *, slurm: bool) -> Iterator[str]:
 
 
 def list_demo_variables(job: DemoJob) -> list[Variable]:
-    """The variables of a job."""
     tasks = [task.name for task in job.wish.tasks] if job.wish.group else [""]
     own = [
         each

@@ -195,7 +195,7 @@ class DemoSource:
             ]
 
     def check(self, cluster: str) -> list[dict[str, Any]]:
-        """As the client: everything works, but for what a machine that is away says."""
+        """As the client: everything works, except what a machine that is away says."""
         with self._lock:
             known = self._find_cluster(cluster)
             away = [f"{machine.name}: {machine.reason}" for machine in list_machines() if machine.state]

@@ -73,7 +73,6 @@ _BARS = {
 
 
 def lay_out(block: DetailBlock, width: int) -> list[DetailLine]:
-    """The lines of a block."""
     if isinstance(block, LabelledValues):
         return _lay_out_values(block, width)
     if isinstance(block, TextGrid):

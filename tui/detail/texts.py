@@ -1,4 +1,4 @@
-"""The large texts of a job: what its cluster was sent, its variables, and what was submitted. Pure but for asking."""
+"""The large texts of a job: what its cluster was sent, its variables, and what was submitted. Mostly pure."""
 
 from __future__ import annotations
 

@@ -88,7 +88,6 @@ class PlotPane(Widget, can_focus=True, inherit_bindings=False):
         return self._lines
 
     def render_line(self, y: int) -> Strip:
-        """One line of it."""
         lines = self._draw()
         parts = lines[y] if y < len(lines) else ()
         segments = [Segment(part.text, self._style(part.style or "text")) for part in parts]

@@ -167,7 +167,6 @@ class HelpScreen(ModalScreen[None]):
         self.dismiss()
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll by lines."""
         self.query_one(HelpBox).scroll_relative(y=lines, animate=False, immediate=True)
 
     def action_page(self, pages: int) -> None:

@@ -389,7 +389,6 @@ TOGETHER = (
 
 
 def find_keys(scope: str) -> Iterable[KeyAction]:
-    """The actions of a scope."""
     return (key for key in KEYS if key.scope == scope)
 
 

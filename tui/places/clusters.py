@@ -31,7 +31,6 @@ class ClustersPlace(ListPlace):
         self._clusters: list[dict[str, Any]] = []
 
     def make_columns(self, width: int) -> list[TableColumn[Any]]:
-        """The columns."""
         return list(make_columns())
 
     def ask(self) -> None:

@@ -95,7 +95,6 @@ class EvaluationsPlace(ListPlace, JobPlace):
         yield DetailPane()
 
     def make_columns(self, width: int) -> list[TableColumn[Any]]:
-        """The columns."""
         return list(make_columns(width, self.top.options.ascii))
 
     def on_mount(self) -> None:

@@ -50,7 +50,6 @@ class HistoryPlace(ListPlace, JobPlace):
         yield DetailPane()
 
     def make_columns(self, width: int) -> list[TableColumn[Any]]:
-        """The columns."""
         return list(make_columns(width, lambda family: self._pages.is_partial(family), self.top.options.ascii))
 
     # --- asking -------------------------------------------------------------------------------------------------------

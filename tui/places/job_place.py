@@ -40,7 +40,6 @@ class JobPlace(TopPlace):
 
     @property
     def pane(self) -> DetailPane:
-        """The detail pane."""
         return self.query_one(DetailPane)
 
     def action_describe(self) -> None:

@@ -82,7 +82,6 @@ class ListPlace(TopPlace):
 
     @property
     def table(self) -> LineTable[Any]:
-        """The table."""
         return self.query_one(".list", LineTable)
 
     def now(self) -> float:

@@ -112,7 +112,6 @@ class QueuePlace(JobPlace):
 
     @property
     def table(self) -> QueueTable:
-        """The table."""
         return self.query_one("#queue", QueueTable)
 
     @property

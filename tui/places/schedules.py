@@ -45,7 +45,6 @@ class SchedulesPlace(ListPlace):
         self._schedules: list[dict[str, Any]] = []
 
     def make_columns(self, width: int) -> list[TableColumn[Any]]:
-        """The columns."""
         return list(make_columns(width))
 
     def ask(self) -> None:

@@ -34,7 +34,6 @@ class CellLine(NamedTuple):
 
 
 def read_cells(segments: Iterable[Segment], colors: ColorSystem) -> CellLine:
-    """The cells of segments."""
     texts: list[str | None] = []
     looks: list[Look] = []
     even = True

@@ -51,7 +51,6 @@ class FilterInput(TextInput):
         self.post_message(self.Finished(True))
 
     def action_drop(self) -> None:
-        """Drop it."""
         self.post_message(self.Finished(False))
 
     def action_older(self) -> None:

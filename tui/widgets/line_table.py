@@ -69,7 +69,7 @@ class TableColumn(NamedTuple, Generic[LineT]):
 
 
 class LineLook(NamedTuple):
-    """All that the painting of a line depends on, but for the style sheet and the widths."""
+    """All that the painting of a line depends on, except the style sheet and the widths."""
 
     cells: tuple[Cell, ...]
     on_cursor: bool

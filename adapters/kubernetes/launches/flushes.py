@@ -1,19 +1,25 @@
-"""Looks at pods whose data is on its way: how far it is, and whether the nodes that have it are still there."""
+"""Looks at pods whose data is on its way: how far it is, and whether the nodes that have it are still there.
+
+A pod that is deleted on a node that does not answer has the time of its data in its grace, which never comes. Without
+data a pod that does not end in its grace says the same by itself (projection.is_stuck).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from overspan.adapters.contract import MOST_WORDS
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.launches.launches import Launches
-from overspan.adapters.kubernetes.launches.lost_nodes import is_lost, list_doubtful
-from overspan.adapters.kubernetes.observation.flush_progress import ask_progress
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
-from overspan.adapters.kubernetes.observation.records import PodRecord
+from overspan.adapters.kubernetes.observation.projection import STUCK_SECONDS
+from overspan.adapters.kubernetes.observation.records import MOVER, PodRecord
 from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.names import one_line
 from overspan.bridge.runtime.data.requests import FlushProgress
 
 _log = logging.getLogger(__name__)
@@ -71,3 +77,43 @@ class Flushes:
     async def _ask(self, pod: PodRecord) -> FlushProgress | None:
         async with self._questions:
             return await ask_progress(self._connection, pod)
+
+
+async def ask_progress(connection: Connection, pod: PodRecord) -> FlushProgress | None:
+    """How far the data of a pod is; None where nothing is told."""
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
+    try:
+        return read_progress(await connection.run(connection.read, path, {"container": MOVER, "tailLines": 1}))
+    except OverspanError:
+        return None
+
+
+def read_progress(line: bytes) -> FlushProgress | None:
+    """The figures of a line; None for any other line."""
+    try:
+        told = json.loads(line)
+        return FlushProgress(int(told["left"]), one_line(str(told["trouble"]), MOST_WORDS))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def list_doubtful(watched: WatchedLaunch, pods: Iterable[PodRecord], now: float) -> list[PodRecord]:
+    """The pods of a launch whose program should have ended long ago, were it not for the time of their data."""
+    graces = {task.name: task.grace for task in watched.summary.tasks if task.flush}
+    return [
+        pod
+        for pod in pods
+        if pod.asked_at is not None
+        and pod.phase not in ("Succeeded", "Failed")
+        and pod.node
+        and now > pod.asked_at + graces.get(pod.task, float("inf")) + STUCK_SECONDS
+    ]
+
+
+async def is_lost(connection: Connection, node: str) -> bool:
+    """Whether a node does not answer, or is gone; False where this login may not ask. Raises Unreachable."""
+    answer = await connection.call("GET", f"/api/v1/nodes/{node}")
+    if answer.status == 404:
+        return True
+    conditions = (answer.document.get("status") or {}).get("conditions") or () if answer.works else ()
+    return any(one.get("type") == "Ready" and one.get("status") == "Unknown" for one in conditions)

@@ -83,7 +83,6 @@ class Launches:
         self._watches: dict[tuple[str, str], PodWatch] = {}
 
     def calls(self, namespace: str) -> Calls:
-        """Calls in a namespace."""
         return Calls(self.connection, namespace)
 
     def watch(self, handle: Handle) -> PodWatch:

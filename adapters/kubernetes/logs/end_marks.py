@@ -33,7 +33,6 @@ def make_mark(token: str, task: str, index: int, attempt: int, run: int) -> str:
 
 
 def mark_of(record: PodRecord) -> str:
-    """The mark of a pod."""
     return make_mark(record.token, record.task, record.index, record.attempt, record.run)
 
 

@@ -71,5 +71,4 @@ class PlacementPlan:
         return sum(len(component.bins) for component in self.components)
 
     def steps_of(self, task: str) -> tuple[PlannedStep, ...]:
-        """The steps of one task."""
         return tuple(step for step in self.steps if step.task == task)

@@ -23,7 +23,7 @@ class FileChanges(NamedTuple):
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
+    """The options that change a job file as it is read; `read_changes` takes them."""
     add = parser.add_argument
     add("-n", "--name", default="", help="name of the job")
     add("--set", action="append", default=[], metavar="PATH=VALUE", help="change a key of the file")

@@ -31,7 +31,7 @@ def write_lines(call: Invocation, rows: Sequence[NodeRow]) -> None:
 
 
 def node_document(parts: Sequence[Node]) -> Document:
-    """One node."""
+    """As Slurm has it in JSON; `parts` has the node once for each of its partitions."""
     node = parts[0]
     cpus, used = _count(node, "cpus"), _count(node, "cpus_used")
     memory, taken = _count(node, "memory"), _count(node, "memory_used")
@@ -69,7 +69,7 @@ def node_document(parts: Sequence[Node]) -> Document:
 
 
 def partition_document(name: str, nodes: Sequence[Node]) -> Document:
-    """One partition."""
+    """As Slurm has it in JSON; `nodes` are those of the partition."""
     limit = nodes[0].get("time_limit")
     cpus, memory = sum(_count(node, "cpus") for node in nodes), sum(_count(node, "memory") for node in nodes)
     return {

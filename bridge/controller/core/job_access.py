@@ -44,7 +44,7 @@ class JobAccess:
         )
 
     def draw_token(self, job: int) -> str:
-        """The token of a job."""
+        """NUMBER.HMAC: computed, so that nothing has to be kept of it."""
         return f"{job}.{hmac.new(self.secret, str(job).encode(), hashlib.sha256).hexdigest()}"
 
     def find_job(self, token: str) -> int | None:

@@ -31,9 +31,11 @@ WrittenOf = Callable[[str, str], Written]
 
 @dataclass(slots=True)
 class JobEntry:
-    """A job's facts with what only the daemon needs beside them. Changed in place, and only after a commit.
+    """A job's facts with what only the daemon needs beside them.
 
-    Exception: what ends work takes effect even if it cannot be stored; `unwritten` then has the change.
+    Facts (`job`, `handle`, `native_id`, `cursor`, `cluster`) change in place, and only after a commit. Exception: what
+    ends work takes effect even if it cannot be stored; `unwritten` then has the change. The rest is not stored, so it
+    may change at any time.
     """
 
     job: Job
@@ -195,7 +197,6 @@ class Registry:
             entry.ended_written = {ended.handle: self._written_of(ended.cluster, ended.handle) for ended in named}
 
     def add(self, entry: JobEntry) -> None:
-        """Add an entry."""
         job = entry.job
         self.changes.note(job.id)
         self.locate(entry)

@@ -38,7 +38,6 @@ class FolderUpload(NamedTuple):
 
     @property
     def key(self) -> Bucket:
-        """The bucket."""
         return self.store, self.bucket
 
 

@@ -54,7 +54,7 @@ class NoData:
     wake_at: Optional[float] = None
 
     def start(self, job: Job, key: NodeKey, begin: Begin, now: float) -> list[Event]:
-        """Begin it."""
+        """Begin at once: no data is waited for."""
         return begin(job, key, now)
 
     def collect(self, begin: Begin, now: float) -> list[Event]:

@@ -37,7 +37,7 @@ class Tail:
         return data
 
     def close(self) -> None:
-        """Close it."""
+        """Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -45,7 +45,6 @@ class StepPlan(NamedTuple):
     warnings: tuple[str, ...]
 
     def on_node(self, node: int) -> list[PlacedRank]:
-        """The ranks of one node."""
         return [place for place in self.places if place.node == node]
 
 

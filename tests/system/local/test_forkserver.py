@@ -16,7 +16,8 @@ from tests.system.local.machine import list_fork_servers, list_supervisors
 from tests.system.local.stories import list_pids, make_job, open_on, order_of, play, reasons, submit
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.local import LocalCluster, dispatch, forkserver
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.supervisors import forkserver, supervisor_names
 from overspan.bridge.model.events import Cancel
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.states import State
@@ -37,7 +38,7 @@ def pid_of(root: Path) -> int:
 @pytest.fixture(autouse=True)
 def unshared_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each group has a supervisor of its own, so that each is forked."""
-    monkeypatch.setattr(dispatch, "_LIVE_GROUPS", 1)
+    monkeypatch.setattr(supervisor_names, "_LIVE_GROUPS", 1)
 
 
 async def add(cluster: LocalCluster, follower: Follower, job: Job) -> None:

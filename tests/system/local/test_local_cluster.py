@@ -12,7 +12,9 @@ from tests.contract.conformance import start
 from tests.system.local.stories import make_job, open_on, play, submit
 
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.local import LocalCluster, launch_files, launches
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.files import launch_files
+from overspan.adapters.local.launches import launches
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import Gpus, Resources

@@ -13,8 +13,9 @@ import pytest
 from tests.contract.conformance import Follower, handle_of
 from tests.system.local.stories import make_job, make_launches, open_on, order_of, play, reasons, submit
 
-from overspan.adapters.local import LocalCluster, launches
-from overspan.adapters.local.launches import GrantFacts, LocalLaunch
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.launches import launches
+from overspan.adapters.local.launches.launches import GrantFacts, LocalLaunch
 from overspan.bridge.model.events import (
     Cancel,
     Hold,

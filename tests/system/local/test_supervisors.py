@@ -16,7 +16,8 @@ from tests.system.local.machine import end_supervisors, list_supervisors
 from tests.system.local.stories import list_pids, make_job, make_launches, open_on, order_of, play, submit
 
 from overspan.adapters.contract import Launch, LogRequest
-from overspan.adapters.local import LocalCluster, dispatch, supervisors
+from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.supervisors import supervisor_names, supervisors
 from overspan.bridge.model.events import (
     Cancel,
     LaunchLost,
@@ -48,7 +49,7 @@ def test_a_killed_supervisor_is_started_again(root: Path) -> None:
 
 
 def test_a_supervisor_serves_few_groups_at_a_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_LIVE_GROUPS", 2)
+    monkeypatch.setattr(supervisor_names, "_LIVE_GROUPS", 2)
 
     async def story(cluster: LocalCluster) -> None:
         follower = await submit(cluster, *(make_job(root, number, group=True) for number in (1, 2, 3)))

@@ -9,9 +9,9 @@ from overspan.adapters.contract import Launch, Node
 from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.kubernetes.manifests.resources import render_needs
 from overspan.adapters.kubernetes.observation.nodes import PORTION
-from overspan.adapters.local.admission import find_refusal
-from overspan.adapters.local.booking import list_variants
-from overspan.adapters.local.capacity import Capacity
+from overspan.adapters.local.queue.admission import find_refusal
+from overspan.adapters.local.queue.booking import list_variants
+from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.settings import Settings as LocalSettings
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.groups.packing import NodeSize

@@ -15,7 +15,7 @@ from tests.unit.controller.fakes import until
 from tests.unit.messages.told_texts import Opened, Stage, Told, cancel, hear, submit
 
 from overspan.adapters.local import cluster
-from overspan.adapters.local.launch_files import LaunchFiles, append_lines
+from overspan.adapters.local.files.launch_files import LaunchFiles, append_lines
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core.journal import Journal

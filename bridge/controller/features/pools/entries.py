@@ -51,7 +51,6 @@ class PoolEntry:
 
     @property
     def adapter(self) -> TakesWorkers:
-        """The adapter."""
         adapter = self.cluster.open()
         assert isinstance(adapter, TakesWorkers)
         return adapter

@@ -16,8 +16,8 @@ from tests.unit.adapters.kubernetes.pods import GO, TOKEN, T, ended, group, plac
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.connection import Connection
+from overspan.adapters.kubernetes.launches.flushes import list_doubtful, read_progress
 from overspan.adapters.kubernetes.launches.gang import GangBackend
-from overspan.adapters.kubernetes.launches.lost_nodes import list_doubtful
 from overspan.adapters.kubernetes.launches.pod_actions import (
     DeletePod,
     ExecInPod,
@@ -30,7 +30,6 @@ from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.submission import render_launch
 from overspan.adapters.kubernetes.manifests.storage import find_mount_obstacle
 from overspan.adapters.kubernetes.observation.evidence import FlushEnd, judge_end, judge_flush
-from overspan.adapters.kubernetes.observation.flush_progress import read_progress
 from overspan.adapters.kubernetes.observation.launch_progress import WatchedLaunch
 from overspan.adapters.kubernetes.observation.launch_summaries import TaskSummary
 from overspan.adapters.kubernetes.observation.projection import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from overspan.adapters.local.journals import parse_lines, read_events
+from overspan.adapters.local.files.journals import parse_lines, read_events
 from overspan.bridge.model.events import LaunchLost
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.pool.connection import DaemonAddress

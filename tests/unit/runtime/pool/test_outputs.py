@@ -15,8 +15,8 @@ from tests.waiting import WaitUntil
 
 from overspan.adapters.abilities import OutputPiece
 from overspan.adapters.contract import LogRequest
-from overspan.adapters.local.launch_files import LaunchFiles
-from overspan.adapters.local.logs import read_log
+from overspan.adapters.local.files.launch_files import LaunchFiles
+from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.pool import outputs as kept
 from overspan.adapters.pool.outputs import keep_piece
 from overspan.bridge.api.pools import read_piece

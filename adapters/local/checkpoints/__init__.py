@@ -1,0 +1,1 @@
+"""Checkpoint folders of this machine, read directly; inotify(7) tells when."""

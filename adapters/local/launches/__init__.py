@@ -1,0 +1,1 @@
+"""Live launches: granted from the queue, ordered about, observed, ended."""
