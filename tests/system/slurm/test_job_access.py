@@ -121,7 +121,7 @@ STEP = (
     "span squeue -h -o %j; "
     "echo '{name: late, resources: {memory: 0.05}, run: echo evaluated}' | span submit - --parsable >/dev/null; "
     'echo code $?; stat -c %a "$SPAN_JOB_ACCESS"; '
-    'env | grep -cF "$(sed \'s/.*"token":"//; s/".*//\' "$SPAN_JOB_ACCESS")"'
+    'env | grep -cF "$(sed \'s/.*"token":"//; s/".*//\' "$SPAN_JOB_ACCESS")"; true'
 )
 
 
