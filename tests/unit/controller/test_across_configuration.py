@@ -12,6 +12,7 @@ from overspan.adapters.abilities import Trace
 from overspan.adapters.contract import Decider
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller.core import releases
+from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model import events
 from overspan.bridge.model.job import Job, Placement
@@ -147,6 +148,32 @@ def test_sides_that_have_exchanged_their_names_are_asked_nothing() -> None:
             await turn(100)
         assert "jobs of leo are at fake leo" in " ".join(bench.controller.problems)
         assert (bench.state(), len(leo.orders), len(kube.orders)) == ("RUNNING", *orders)
+
+    tell(story)
+
+
+def test_a_side_that_was_away_for_hours_has_its_whole_grace_period_when_it_is_back() -> None:
+    async def story(bench: Bench, sides: Mapping[str, Side]) -> None:
+        leo, kube = sides.values()
+        kube.fail(True)
+        leo.tell("1.0", events.NodeEnded(bench.clock.now, "a", 0, 0, 0))
+        await bench.controller.orders.cancel(CancelRequest(("1",)))
+        for _ in range(36):
+            bench.clock.advance(300)
+            await turn(30)
+        assert bench.state() == "COMPLETING" and bench.job().task("b").state.value == "COMPLETING"
+        kube.fail(False)
+        bench.clock.advance(60)
+        await until(lambda: len(kube.orders) > 1)
+        (told,) = (order.event for order in kube.orders[1:])
+        assert isinstance(told, events.Terminate) and told.kill_at == bench.clock.now + SPEC.task("b").grace_period
+        bench.clock.advance(SPEC.task("b").grace_period - 1)
+        await turn(50)
+        assert len(kube.orders) == 2
+        for _ in range(3):
+            bench.clock.advance(60)
+            await turn(50)
+        assert isinstance(kube.orders[2].event, events.Kill) and len(kube.orders) == 3
 
     tell(story)
 
