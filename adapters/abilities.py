@@ -127,7 +127,7 @@ class StepRequest:
     """A user's request for a step in a launch that has its nodes: the words of srun(1), and where they were typed.
 
     `own`: the launch is an allocation for this step alone. `terminal`: the step has the user's terminal.
-    `alone`: the step must not share a connection with the daemon.
+    `alone`: the step must not share a connection with the daemon. `access`: as in `Launch`, for commands in the step.
     """
 
     handle: str
@@ -138,6 +138,7 @@ class StepRequest:
     own: bool = False
     terminal: bool = False
     alone: bool = False
+    access: str = ""
 
 
 @dataclass(frozen=True)

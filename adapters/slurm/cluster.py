@@ -415,7 +415,8 @@ class SlurmCluster:
     async def prepare_step(self, request: StepRequest) -> StepEntrance:
         """What to run on the user's terminal for a step in an allocation."""
         self._check_open()
-        return await NativeSteps(self._queries, self.transport, self._settings, self._root).prepare(request)
+        library = self._submitter.library
+        return await NativeSteps(self._queries, self.transport, self._settings, self._root, library).prepare(request)
 
     async def find_end(self, handle: str) -> float | None:
         """When Slurm will end a running launch: by its own `--time`, else by its partition's default or MaxTime."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from overspan.bridge.client.connection import HttpConnection
+from overspan.bridge.model.access_documents import MAX_BYTES, find_token
 from overspan.bridge.model.errors import Unreachable
 
 FORMAT = 1
 CONNECT_SECONDS = 10.0
 _NO_TIMES = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME (openssl/x509_vfy.h): the clock of a node may be wrong, and the certificate is pinned."""
-_MAX_BYTES = 1 << 16
 
 
 class JobAccessFile(NamedTuple):
@@ -29,14 +30,15 @@ class JobAccessFile(NamedTuple):
     token: str
 
 
-def read_access(path: str) -> JobAccessFile:
-    """Read the file of `SPAN_JOB_ACCESS`. Raises Unreachable."""
+def read_access(path: str, environment: Mapping[str, str]) -> JobAccessFile:
+    """Read the file of `SPAN_JOB_ACCESS` for the job that has this environment. Raises Unreachable."""
     try:
         with open(path, encoding="utf-8") as file:
-            document = json.loads(file.read(_MAX_BYTES))
+            document = json.loads(file.read(MAX_BYTES))
         if document["format"] != FORMAT:
             raise ValueError(f"it has format {document['format']}, this command reads {FORMAT}")
-        return JobAccessFile(document["host"], int(document["port"]), document["certificate"], document["token"])
+        token = find_token(document, environment)
+        return JobAccessFile(document["host"], int(document["port"]), document["certificate"], token)
     except OSError as error:
         raise Unreachable(f"{path}, by which this job reaches the daemon, cannot be read: {error.strerror}") from None
     except (ValueError, LookupError, TypeError) as error:

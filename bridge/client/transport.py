@@ -140,7 +140,7 @@ class DaemonTransport:
         if self._connection is None:
             access = self.environment.get("SPAN_JOB_ACCESS")
             if access:
-                self._connection = _open_from_job(access, self.timeout)
+                self._connection = _open_from_job(access, self.environment, self.timeout)
             elif self.server:
                 self._connection = self._open_server()
             elif self.autostart:
@@ -161,10 +161,10 @@ class DaemonTransport:
         return connection
 
 
-def _open_from_job(path: str, timeout: float) -> HttpConnection:
+def _open_from_job(path: str, environment: Mapping[str, str], timeout: float) -> HttpConnection:
     from overspan.bridge.client.job_connection import JobConnection, read_access
 
-    return JobConnection(read_access(path), timeout)
+    return JobConnection(read_access(path, environment), timeout)
 
 
 def _quote(text: str, safe: frozenset[int] = _PLAIN) -> str:

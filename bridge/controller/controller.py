@@ -165,7 +165,7 @@ class Controller:
         self.orders = JobOrders(self.recorder, self.directory, self.locations)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
-        self.allocations = Allocations(self.recorder, self.clusters)
+        self.allocations = Allocations(self.recorder, self.clusters, parts.access)
         self.schedules = Schedules(self.recorder, self.submitter, self.orders)
         self.crontabs = Crontabs(self.schedules)
         self.logs = Logs(self.directory, self.clusters, parts.clock, self.joined_jobs.list_joined)

@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
+from overspan.bridge.model.access_documents import find_token
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core.job_access import ACCESS
 
@@ -68,7 +69,7 @@ def fetch(path: str, have: str) -> FetchedClient:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
         host, port = document["host"], int(document["port"])
-        token, certificate = document["token"], document["certificate"]
+        token, certificate = find_token(document, os.environ), document["certificate"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise NoDaemon(f"{path or ACCESS}, by which this job reaches the daemon, cannot be read: {error}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from overspan.adapters.slurm.settings import PARAMIKO, Settings
 from overspan.adapters.slurm.transports.programs import split_variables
@@ -17,6 +18,7 @@ from overspan.bridge.model.allocations import GIVE_BACK, GIVE_BACK_AS_STEPS
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.options.getopt import VALUE
 from overspan.bridge.model.options.srun import OPTIONS, Part, allocation_words, parse_words
+from overspan.bridge.runtime.core.job_access import ACCESS, ACCESS_FILE, COMMANDS
 
 HOLDING = f"""\
 #!/bin/sh
@@ -125,6 +127,13 @@ def step_words(native: int | str, words: Sequence[str], own: bool) -> list[str]:
     return ["srun", f"--jobid={native}", *options, *parts[0].command]
 
 
+class StepAccess(NamedTuple):
+    """How commands in a step reach the daemon: what `Launch.access` says, and the text of `span`."""
+
+    document: str
+    command: str
+
+
 def choose_variables(environment: Mapping[str, str], words: Sequence[str], shared: bool) -> dict[str, str]:
     """The user's variables for a step's srun on the login node, in addition to the login's own.
 
@@ -138,12 +147,19 @@ def choose_variables(environment: Mapping[str, str], words: Sequence[str], share
     return {name: value for name, value in given.items() if name in named or name.startswith(_INPUT)}
 
 
-def render_step(folder: str, words: Sequence[str], variables: Mapping[str, str], place: tuple[str, str, str]) -> str:
+def render_step(
+    folder: str,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    place: tuple[str, str, str],
+    access: StepAccess | None = None,
+) -> str:
     """The sh program that writes its process id into the folder and then becomes the step's srun by exec.
 
     `place` are the working directory, a folder that comes first in PATH, and the umask in octal; each may be empty.
     """
     directory, path, umask = place
+    given = [] if access is None else _render_access(folder, access)
     exports, odd = split_variables(variables)
     lines = [
         f"rm -f {shlex.quote(f'{folder}/step')}",
@@ -156,6 +172,22 @@ def render_step(folder: str, words: Sequence[str], variables: Mapping[str, str],
         f'echo "$$ $(uname -n)" >{shlex.quote(f"{folder}/pid")} || exit 1',
         *([f"umask {umask}"] if umask else []),
         exports,
+        *given,
         f'exec {f"env {odd} " if odd else ""}"$overspan_srun" {shlex.join(words[1:])}',
     ]
     return "\n".join([line for line in lines if line]) + "\n"
+
+
+def _render_access(folder: str, access: StepAccess) -> list[str]:
+    """Lines that write `span` and its file into the step's folder, which the guard removes, and name them.
+
+    The shell's own printf shows no token in a command line. A disk that is full costs the step its commands alone.
+    """
+    path, commands = f"{folder}/{ACCESS_FILE}", f"{folder}/{COMMANDS}"
+    files = ((path, access.document), (f"{commands}/span", access.command))
+    writes = "; ".join(f"printf %s {shlex.quote(text)} >{shlex.quote(file)}" for file, text in files)
+    made = f"mkdir -p {shlex.quote(commands)}; {writes}; chmod 700 {shlex.quote(f'{commands}/span')}"
+    return [
+        f"( umask 077; {made} ) 2>/dev/null",
+        f"export {ACCESS}={shlex.quote(path)}; PATH={shlex.quote(commands)}:$PATH; export PATH",
+    ]

@@ -10,14 +10,17 @@ import secrets
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import StepEntrance, StepRequest
-from overspan.adapters.slurm.access.allocations import GUARD, choose_variables, render_step, step_words
+from overspan.adapters.slurm.access.allocations import GUARD, StepAccess, choose_variables, render_step, step_words
 from overspan.adapters.slurm.access.shells import CLEAN, open_terminal
 from overspan.adapters.slurm.commands.queries import Queries
+from overspan.adapters.slurm.files.application import InstalledApplication
+from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.runtime.core.job_access import render_command
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class NativeSteps:
     transport: Transport
     settings: Settings
     root: str
+    application: InstalledApplication
 
     async def prepare(self, request: StepRequest) -> StepEntrance:
         """The command of a step. Raises InvalidRequest for a launch that takes no steps, Unreachable."""
@@ -40,11 +44,19 @@ class NativeSteps:
         variables = choose_variables(request.environment, request.words, self.settings.shared)
         directory = request.directory if self.settings.shared else handle.folder
         place = (directory, self.settings.path, f"{request.umask:04o}" if self.settings.shared else "")
-        text = f"{CLEAN}\n{render_step(folder, words, variables, place)}"
+        access = await self._give_access(request.access, root, folder)
+        text = f"{CLEAN}\n{render_step(folder, words, variables, place, access)}"
         await self.transport.write(f"{folder}/step", text.encode("utf-8", "surrogateescape"))
         words = ["/bin/sh", "-c", GUARD, "guard", folder]
         guard = open_terminal(self.transport, self.settings, words, False, request.alone)
         return StepEntrance(entrance.words, guard.words)
+
+    async def _give_access(self, document: str, root: str, folder: str) -> StepAccess | None:
+        """What commands in the step need, where its nodes see the folder."""
+        if not (document and self.settings.shared_root):
+            return None
+        await self.application.bring(root)
+        return StepAccess(document, render_command(supervisor_words(self.settings, root), folder))
 
 
 def _find_job(text: str) -> Handle:

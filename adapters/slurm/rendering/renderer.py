@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -113,9 +114,9 @@ class Renderer:
         if submission.script_path and not test_only:
             files.append(File(submission.script_path, script))
         variables = self._variables(job.spec, own, launch.environment)
-        if self.gives_access(launch) and not test_only and facts.elements is None:
+        if self.gives_access(launch) and not test_only:
             files += self._render_access(launch, facts.site)
-            variables[ACCESS] = f"{run_dir}/{ACCESS_FILE}"
+            variables[ACCESS] = self.access_path(launch, facts.site)
         outside = not self.settings.shared and not test_only
         call = Call(
             argv,
@@ -128,16 +129,34 @@ class Renderer:
         return Rendered(call, tuple(files), submission.release)
 
     def gives_access(self, launch: Launch) -> bool:
-        """Whether a single job has `span`: one that is no array, where its node sees the run directory."""
+        """Whether a single job has `span` by files of its own, where its node sees the run directory.
+
+        What holds an allocation calls nothing; its steps have files of their own.
+        """
         job = launch.job
-        alone = job.array is None and not is_element(launch) and not is_allocation(job.spec.tasks[0])
+        alone = job.array is None and not is_allocation(job.spec.tasks[0])
         return bool(launch.access) and self.settings.shared_root and alone and not is_group(job)
+
+    def needs_application(self, launch: Launch) -> bool:
+        """Whether something of the launch starts the runtime application there: a supervisor, or `span`."""
+        return is_group(launch.job) or (bool(launch.access) and self.settings.shared_root)
+
+    def access_path(self, launch: Launch, site: Site) -> str:
+        """Where the job's access is.
+
+        Native arrays of one array share a run directory. So the name follows from which elements the file is for: it is
+        never written anew with others, of which some may run.
+        """
+        run_dir = self.folder(launch, site)
+        if not is_element(launch):
+            return f"{run_dir}/{ACCESS_FILE}"
+        return f"{run_dir}/access/{hashlib.sha256(launch.access.encode()).hexdigest()[:16]}.json"
 
     def _render_access(self, launch: Launch, site: Site) -> list[File]:
         root, run_dir = resolve_root(self.root, site.home), self.folder(launch, site)
         command = render_command(supervisor_words(self.settings, root), run_dir)
         return [
-            File(f"{run_dir}/{ACCESS_FILE}", launch.access.encode()),
+            File(self.access_path(launch, site), launch.access.encode()),
             File(f"{run_dir}/{COMMANDS}/span", command.encode(), 0o700),
         ]
 

@@ -15,6 +15,7 @@ from overspan.adapters.slurm.commands.squeue import QueueRecord
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
 from overspan.adapters.slurm.rendering.forms import is_group
 from overspan.adapters.slurm.rendering.script import find_token
+from overspan.bridge.model.access_documents import join_access
 from overspan.bridge.model.ids import ArraySpec, parse_array
 
 MOST = 5000
@@ -85,6 +86,15 @@ class SubmissionUnit:
         if not is_element(self.first):
             return None
         return {launch.job.element.index: launch.job.id for launch in self.launches if launch.job.element is not None}
+
+    @property
+    def access(self) -> str:
+        """How commands inside reach the daemon: for elements one document with the token of each."""
+        if not is_element(self.first):
+            return self.first.access
+        return join_access(
+            {launch.job.element.index: launch.access for launch in self.launches if launch.job.element is not None}
+        )
 
     def half(self) -> SubmissionUnit:
         """The first half of the launches, for a site that refuses the whole unit for a limit."""

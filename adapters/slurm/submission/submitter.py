@@ -100,7 +100,7 @@ class Submitter:
         self.references = References(queries.transport, queries.timeout)
         self.renewals = StoreRenewals(queries.transport, queries.timeout, stores)
         self._files = Files(queries.transport, renderer.settings, self.references)
-        self._library = InstalledApplication(queries.transport)
+        self.library = InstalledApplication(queries.transport)
         self._started_at = started_at
         self._known: dict[str, SubmissionAnswer] = {}
         self._in_doubt: dict[str, InDoubt] = {}
@@ -318,7 +318,8 @@ class Submitter:
     def _compare(self, launch: Launch, facts: ClusterFacts) -> object:
         """An element's submission without its index: equal ones become one array. One that is refused equals none."""
         try:
-            rendered = self._renderer.render(launch, replace(facts, elements={}))
+            # Tokens differ, and travel in one document.
+            rendered = self._renderer.render(replace(launch, access=""), replace(facts, elements={}))
         except OverspanError:
             return launch.token
         call = rendered.call
@@ -385,7 +386,7 @@ class Submitter:
 
     async def _prepare(self, unit: SubmissionUnit, facts: ClusterFacts, held: bool) -> Rendered | None:
         """Write the files of a unit, and return its command; None if it cannot be submitted now."""
-        first = unit.first
+        first = replace(unit.first, access=unit.access)
         try:
             staged, inline = await self._stage(first, facts.site)
             rendered = self._renderer.render(staged, replace(facts, elements=unit.elements, inline=inline), held)
@@ -426,15 +427,15 @@ class Submitter:
         if settings.data_cache and any(task.storage for task in launch.job.spec.tasks):
             path = name_cache_settings(self._renderer.folder(launch, site))
             works.append(write(path, render_cache_settings(settings.data_cache, to_bytes(settings.data_cache_size))))
-        if is_group(launch.job) or self._renderer.gives_access(launch):
-            works.append(self._library.bring(resolve_root(self._renderer.root, site.home)))
+        if self._renderer.needs_application(launch):
+            works.append(self.library.bring(resolve_root(self._renderer.root, site.home)))
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
         self.renewals.note(stores)
 
     async def _refer(self, launch: Launch, site: Site, stores: Iterable[str]) -> None:
-        """Add references to the shared files and links that the launch uses, and to its credentials.
+        """Add references to the shared files and links that the launch uses, to its credentials and its access.
 
         Who moves the data removes those at the end; where Slurm ends that too, they go with the last reference.
         """
@@ -443,8 +444,10 @@ class Submitter:
             return
         root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
         links = list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/")
-        await self.references.add(root, run, [*links, *map(name_file, stores)])
-        if is_group(launch.job) or self._renderer.gives_access(launch):
+        single = self._renderer.gives_access(launch)
+        access = [self._renderer.access_path(launch, site)] if single else []
+        await self.references.add(root, run, [*links, *map(name_file, [*stores, *access])])
+        if self._renderer.needs_application(launch):
             await self.references.add_library(root, run)
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:

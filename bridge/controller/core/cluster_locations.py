@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from overspan.adapters.abilities import Trace, Traces
 from overspan.adapters.contract import Accepted
+from overspan.bridge.controller.core.across.projection import find_handle
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.outbox import SUBMIT
 from overspan.bridge.controller.core.recording import Recorder
@@ -47,12 +48,13 @@ class ClusterLocations:
 
     async def leave(self, cluster: Cluster) -> None:
         """Give up the old place before launches are sent. Raises Unreachable while launches live there."""
-        if cluster.displaced:
-            # If all that is left is a submission in doubt, no observation loop asks.
-            await self.find_again(cluster)
-        _ = cluster.adapter
-        if cluster.home and cluster.home != cluster.place:
-            await self._set(cluster, "")
+        for single in map(self.clusters.get, self.clusters.list_single(cluster.name)):
+            if single.displaced:
+                # If all that is left is a submission in doubt, no observation loop asks.
+                await self.find_again(single)
+            _ = single.adapter
+            if single.home and single.home != single.place:
+                await self._set(single, "")
 
     async def keep(self, cluster: Cluster, answers: list[object]) -> None:
         """Store the present place once the cluster has accepted a launch there."""
@@ -70,8 +72,9 @@ class ClusterLocations:
         adapter = cluster.open()
         if not isinstance(adapter, Traces):
             return False
-        in_doubt, watched = self._list_in_doubt(cluster.name), self._recorder.registry.watched(cluster.name)
-        if not any(trace.token in in_doubt or self._is_ours(trace, watched) for trace in await adapter.find_traces()):
+        name, traces = cluster.name, await adapter.find_traces()
+        in_doubt, watched = self._list_in_doubt(name), self._list_watched(name)
+        if not any(trace.token in in_doubt or self._is_ours(trace, watched, name) for trace in traces):
             return False
         log.info(
             "cluster %s: %s is the same place as %s",
@@ -117,31 +120,43 @@ class ClusterLocations:
         found = {name: self.find_trouble(name) for name in names}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
 
-    def _is_ours(self, trace: Trace, watched: Mapping[str, int]) -> bool:
-        """Whether a trace is of a watched launch: by its handle, or by its token."""
+    def _list_places(self, name: str) -> list[str]:
+        """The cluster, and what it is a part of, where something is watched."""
+        places = self._recorder.registry.watched_clusters()
+        return [place for place in places if name in self.clusters.list_single(place)]
+
+    def _list_watched(self, name: str) -> dict[str, int]:
+        """Job ids by handle of what is watched on a cluster, of groups across by the handle of their part there."""
+        watched = {place: self._recorder.registry.watched(place) for place in self._list_places(name)}
+        own = watched.pop(name, {})
+        return own | {find_handle(text, name): job for jobs in watched.values() for text, job in jobs.items()}
+
+    def _is_ours(self, trace: Trace, watched: Mapping[str, int], name: str) -> bool:
+        """Whether a trace on a cluster is of a watched launch: by its handle, or by its token."""
         if trace.handle in watched:
             return True
         entry = self._recorder.registry.get(trace.job)
         if trace.installation != self._recorder.completion.installation or entry is None:
             return False
-        if entry.handle in watched and (
+        if find_handle(entry.handle, name) in watched and (
             trace.launch == entry.handle_launch or (trace.resumes and trace.launch < entry.handle_launch)
         ):
             return True
-        return any(bid.handle in watched and bid.launch == trace.launch for bid in entry.job.bids)
+        bids = entry.job.bids
+        return any(find_handle(bid.handle, name) in watched and bid.launch == trace.launch for bid in bids)
 
     def has_launches(self, name: str) -> bool:
         """Whether a cluster has, or may have, launches that are not over, or what a next stage needs."""
         registry = self._recorder.registry
-        joined = [place for place in registry.watched_clusters() if name in self.clusters.list_single(place)]
-        if joined or registry.watched(name) or self._list_in_doubt(name):
+        if self._list_places(name) or self._list_in_doubt(name):
             return True
         return any(entry.cluster == name and is_under_way(entry.job) for entry in registry)
 
     def _list_in_doubt(self, name: str) -> set[str]:
         """The tokens of submissions in doubt: the cluster may have them although it has not answered."""
         outbox = self._recorder.outbox
-        tokens = {row.token for row in outbox.of_queue((name, SUBMIT))}
+        keys = [key for key in outbox.queue_keys() if key[1] == SUBMIT and name in self.clusters.list_single(key[0])]
+        tokens = {row.token for key in keys for row in outbox.of_queue(key)}
         return {token for token in tokens if outbox.tried(token) and not outbox.is_first(token)}
 
     async def _set(self, cluster: Cluster, home: str) -> None:

@@ -22,6 +22,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, time_call
 from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.job_limits import JobLimits, is_held_back
+from overspan.bridge.controller.core.late_ends import HELD, LateEnds
 from overspan.bridge.controller.core.observation import follow_report
 from overspan.bridge.controller.core.outbox import SUBMIT, QueueKey
 from overspan.bridge.controller.core.recording import Recorder, stored_handle
@@ -79,6 +80,7 @@ class Dispatcher:
         self.backoff = backoff
         self.environment = environment or {}
         self.access = access
+        self._late_ends = LateEnds(recorder.outbox, recorder.clock())
         self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}
@@ -364,17 +366,25 @@ class Dispatcher:
         return job.spec.array.throttle if job.spec.array is not None else None
 
     async def _order(self, cluster: Cluster, rows: list[OutboxRow]) -> None:
-        orders = []
+        orders, now = [], self.recorder.clock()
         for row in rows:
             entry = self.recorder.registry.get(row.job_id)
             # Where the submission is still under way, its answer offers the order again.
             if entry is not None and entry.launched and entry.handle_launch == row.payload["launch"]:
-                event = event_from_document(dict(row.payload["event"]))
+                event = self._late_ends.renew(row, event_from_document(dict(row.payload["event"])), now)
+                due = self._late_ends.find_time(row, event, now)
+                if due > now:
+                    self.recorder.outbox.defer(row.token, due, HELD)
+                    continue
                 needs = await self._find_needs(entry, event) if isinstance(event, events.SetDependency) else ()
                 again = not self.recorder.outbox.is_first(row.token)
                 orders.append((row, Order(row.token, entry.handle, event, needs, again)))
         call = cluster.adapter.order([order for _, order in orders]) if orders else None
-        await self._conclude(await self._hear(cluster, [row for row, _ in orders], call), _obey)
+        pairs = await self._hear(cluster, [row for row, _ in orders], call)
+        for row, answer in pairs:
+            if answer is None:
+                self._late_ends.note(row, self.recorder.clock())
+        await self._conclude(pairs, _obey)
 
     async def _hear(
         self, cluster: Cluster, rows: Sequence[OutboxRow], call: Awaitable[Sequence[CallAnswer]] | None

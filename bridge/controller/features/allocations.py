@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from overspan.adapters.abilities import StepEntrance, StepRequest
 from overspan.bridge.controller.core.clusters import Clusters
+from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import JobEntry
@@ -53,9 +54,10 @@ class StepParameters:
 class Allocations:
     """Knows which allocations have a client, and ends those that have lost theirs."""
 
-    def __init__(self, recorder: Recorder, clusters: Clusters) -> None:
+    def __init__(self, recorder: Recorder, clusters: Clusters, access: JobAccess | None = None) -> None:
         self._recorder = recorder
         self._clusters = clusters
+        self._access = access
         self._directory = Directory(recorder.registry, recorder.repository)
         self._holders: Counter[int] = Counter()
         self._due: dict[int, float] = {}
@@ -100,7 +102,8 @@ class Allocations:
                 f"the cluster {entry.cluster} takes no steps from outside of a job",
                 remedy="run srun in the job: in its batch script or its tasks",
             )
-        return await prepare_step(StepRequest(entry.handle, **vars(parameters)))
+        access = "" if self._access is None else self._access.describe(entry.job, entry.cluster)
+        return await prepare_step(StepRequest(entry.handle, **vars(parameters), access=access))
 
     def end_holds(self) -> None:
         """End the requests of all clients, for the end of the daemon; no allocation ends by that."""

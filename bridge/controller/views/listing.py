@@ -190,7 +190,8 @@ class RowView(NamedTuple):
         indices = self._choice(element.array).indices
         if indices is not None and not any(element.index in part.values() for part in indices):
             return False
-        return not is_folded(entry)
+        # To its own commands it is shown alone: they do not see the array.
+        return entry.job.id == self.selection.inside or not is_folded(entry)
 
     def shows(self, state: str) -> bool:
         """Whether rows in that state are shown."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import ssl
 from typing import Any, Optional
+
+from overspan.bridge.model.access_documents import find_token
 
 EXCHANGE = "/v1/pool/exchange"
 _NO_TIMES = 0x200000
@@ -34,7 +37,7 @@ class DaemonAddress:
         """What goes with each request."""
         headers = {"Content-Type": "application/json", "Host": "span", "X-Span-Format": "1"}
         if self._access:
-            headers["Authorization"] = f"Bearer {self._access['token']}"
+            headers["Authorization"] = f"Bearer {find_token(self._access, os.environ)}"
         return headers
 
     def connect(self, seconds: float) -> socket.socket:

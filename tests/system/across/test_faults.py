@@ -31,9 +31,15 @@ run: |
 """
 
 
+@pytest.mark.parametrize("renamed", [False, True], ids=["removed", "renamed"])
 @pytest.mark.parametrize("removed", ["kube", "leo"])
-def test_a_cluster_that_the_configuration_loses_leaves_the_whole_group_alone(lab: Lab, removed: str) -> None:
-    """CS07 across: neither part ends, what is asked waits, the missing cluster is named, and put back all goes on."""
+def test_a_cluster_that_the_configuration_loses_leaves_the_whole_group_alone(
+    lab: Lab, removed: str, renamed: bool
+) -> None:
+    """CS07 across: neither part ends, what is asked waits, the missing cluster is named, and put back all goes on.
+
+    By its other name the same place is used, and what is let go of there is the other job's alone.
+    """
     gate = Gate(lab.site)
     job = lab.submit(GROUP.format(wait=gate.wait))
     lab.wait_until(lambda: all("begun" in lab.log(job, task) for task in ("trainer", "server")), 60, "both sides")
@@ -41,6 +47,8 @@ def test_a_cluster_that_the_configuration_loses_leaves_the_whole_group_alone(lab
     settings = json.loads(lab.config.read_text())
     entry = settings["clusters"].pop(removed)
     (settings["default_cluster"],) = settings["clusters"]
+    if renamed:
+        settings["clusters"]["other"], settings["default_cluster"] = entry, "other"
     lab.run("shutdown")
     lab.config.write_text(json.dumps(settings))
     # A job on the cluster that is left ends, and what it had there is let go of, and nothing else.
@@ -53,10 +61,11 @@ def test_a_cluster_that_the_configuration_loses_leaves_the_whole_group_alone(lab
     asked = lab.run("scancel", str(job)).stderr
     assert "what was asked waits" in asked and f"name it {removed} again" in asked
     assert lab.pods()[pod[0]]["metadata"]["uid"] == pod[1]["metadata"]["uid"]
-    assert lab.site.slurm("squeue", "-h", "-o", "%T").split() == ["RUNNING"]
+    lab.wait_until(lambda: lab.site.slurm("squeue", "-h", "-o", "%T").split() == ["RUNNING"], 30, "the other job to go")
     assert lab.job(job)["state"] == "RUNNING"
     lab.run("shutdown")
-    settings["clusters"][removed] = entry
+    settings["clusters"].pop("other", None)
+    settings["clusters"][removed], settings["default_cluster"] = entry, removed
     lab.config.write_text(json.dumps(settings))
     lab.until(job, "CANCELLED", timeout=60)
     lab.until_empty()

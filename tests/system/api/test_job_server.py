@@ -58,7 +58,7 @@ def write_access(port: JobPort, path: Path) -> str:
 
 def ask(path: str) -> None:
     """A command inside the job: connect, as it trusts the daemon."""
-    JobConnection(read_access(path), 5).close()
+    JobConnection(read_access(path, {}), 5).close()
 
 
 async def connect(port: JobPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -143,7 +143,7 @@ def test_what_listens_and_does_not_speak_is_given_up(tmp_path: Path, monkeypatch
         document = json.loads((tmp_path / "access.json").read_text())
         (tmp_path / "access.json").write_text(json.dumps({**document, "port": silent.getsockname()[1]}))
         with pytest.raises(Unreachable, match="does not speak"):
-            JobConnection(read_access(str(tmp_path / "access.json")), 0.3)
+            JobConnection(read_access(str(tmp_path / "access.json"), {}), 0.3)
         monkeypatch.setattr("overspan.bridge.runtime.job_command.SECONDS", 0.3)
         with pytest.raises(NoDaemon, match="cannot be reached from inside this job"):
             fetch(str(tmp_path / "access.json"), "")

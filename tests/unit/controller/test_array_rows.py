@@ -57,6 +57,12 @@ def _texts(registry: Registry, **wish: Any) -> list[str]:
 STATES = {0: State.COMPLETED, 1: State.RUNNING, 2: State.PENDING, 3: State.RUNNING}
 
 
+def test_an_element_s_own_commands_see_it_alone_whatever_its_state() -> None:
+    # A cluster may tell a moment late that it runs.
+    for job, text in ((12, "1 RUNNING"), (13, "2 PENDING")):
+        assert _texts(_registry(STATES), inside=job) == [text]
+
+
 def test_pending_elements_are_folded_into_the_row_of_those_that_wait() -> None:
     registry = _registry(STATES)
     assert _texts(registry) == ["2,4-9%3", "1 RUNNING", "3 RUNNING"]

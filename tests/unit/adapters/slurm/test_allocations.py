@@ -12,7 +12,14 @@ import pytest
 from tests.unit.adapters.slurm.samples import NOW, read_script
 
 from overspan.adapters.contract import Launch
-from overspan.adapters.slurm.access.allocations import GUARD, HOLDING, choose_variables, render_step, step_words
+from overspan.adapters.slurm.access.allocations import (
+    GUARD,
+    HOLDING,
+    StepAccess,
+    choose_variables,
+    render_step,
+    step_words,
+)
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.handles import make_handle
 from overspan.adapters.slurm.rendering.renderer import Renderer
@@ -158,6 +165,20 @@ class TestSteps:
         assert done.stderr == "" and (folder / "pid").read_text().split() == [pid, os.uname().nodename]
         assert rest == [str(place), "0027", "it's", "$x", "odd%%=1", "--jobid=40.sh.-c.echo 'x' \"$y\"."]
         assert not (folder / "step").exists()
+
+    def test_commands_in_a_step_have_files_of_their_own(self, tmp_path: Path) -> None:
+        folder, commands = tmp_path / "it's a step", tmp_path / "bin"
+        for path in (folder, commands):
+            path.mkdir()
+        _write(commands / "srun", '#!/bin/sh\nspan "$@"; cat "$SPAN_JOB_ACCESS"; umask\n')
+        access = StepAccess('{"token": "it\'s $x %s"}', '#!/bin/sh\necho asks "$@"\n')
+        text = render_step(str(folder), ["srun", "squeue"], {"PATH": PATH}, ("", str(commands), "0022"), access)
+        (folder / "step").write_text(text)
+        words = ["/bin/sh", str(folder / "step")]
+        done = subprocess.run(words, env={"PATH": PATH}, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("asks squeue\n" + access.document + "0022\n", "")
+        modes = [path.stat().st_mode & 0o777 for path in (folder / "access.json", folder / "commands" / "span")]
+        assert modes == [0o600, 0o700]
 
     def test_a_folder_that_is_gone_starts_nothing(self, tmp_path: Path) -> None:
         text = render_step(str(tmp_path / "gone"), ["srun", "true"], {}, ("", "", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,6 +46,7 @@ from overspan.adapters.slurm.submission.submitter import call_together
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.adapters.slurm.transports.rate_limit import Bucket, RateLimit, RateLimited
 from overspan.adapters.slurm.transports.transport import Call, Done
+from overspan.bridge.model.access_documents import find_token
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import TimedOut, Unreachable
 from overspan.bridge.model.ids import parse_array
@@ -106,6 +108,11 @@ def accepted(answers: Sequence[SubmissionAnswer]) -> list[Handle]:
     return [parse_handle(answer.handle) for answer in answers if isinstance(answer, Accepted)]
 
 
+def give_access(job: int) -> str:
+    """What a job is given to reach the daemon."""
+    return json.dumps({"format": 1, "host": "h", "port": 1, "certificate": "", "token": f"{job}.secret"})
+
+
 class TestUnits:
     def test_elements_of_one_array_are_one_submission(self, bench: ArrayBench) -> None:
         answers = bench.take(*launches("1-3,7", throttle=2))
@@ -120,6 +127,28 @@ class TestUnits:
         again = replace(third, token="inst-63-1", job=replace(third.job, launch=1))
         bench.take(first, held, again, fourth)
         assert sorted(bench.arrays()) == ["1,4", "2", "3"]
+
+    def test_each_has_its_own_token_in_one_file_that_goes_with_the_array(self, bench: ArrayBench) -> None:
+        async def story() -> None:
+            handles: list[str] = []
+            for indices in ("1-2", "3"):
+                wanted = [replace(one, access=give_access(one.job.id)) for one in launches(indices)]
+                handles += map(str, accepted(await bench.submit(*wanted)))
+            files = sorted(bench.root.glob("runs/inst-50/access/*.json"), key=lambda path: path.stat().st_size)
+            assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 2
+            (last, both) = (json.loads(file.read_text()) for file in files)
+            assert (last["host"], last["tokens"]) == ("h", {"3": "63.secret"})
+            assert [find_token(both, {"SLURM_ARRAY_TASK_ID": index}) for index in "12"] == ["61.secret", "62.secret"]
+            assert "secret" not in str([job.request for job in bench.slurm.jobs.values()])
+            references = bench.submitter.references
+            references.note_watched(handles)
+            await references.release(str(bench.root), "inst", handles[2:], ())
+            assert all(file.exists() for file in files)
+            await references.release(str(bench.root), "inst", (), ())
+            assert not list(bench.root.glob("runs/*/access/*"))
+
+        bench.play(story())
+        assert bench.arrays() == ["1-2", "3"]
 
     def test_the_site_s_largest_index_and_the_largest_array(self) -> None:
         small = make_units(launches("8-11"), lambda launch: "same", 10)

@@ -44,15 +44,11 @@ def drop_access(launch: Launch) -> tuple[Launch, Settings, ClusterFacts, bool]:
     return replace(launch, access=""), Settings(), ClusterFacts(SITE), False
 
 
-def make_native_array(launch: Launch) -> tuple[Launch, Settings, ClusterFacts, bool]:
-    return launch, Settings(), ClusterFacts(SITE, elements={0: 8}), False
-
-
 def try_out(launch: Launch) -> tuple[Launch, Settings, ClusterFacts, bool]:
     return launch, Settings(), ClusterFacts(SITE), True
 
 
-@pytest.mark.parametrize("change", [drop_access, make_native_array, try_out])
+@pytest.mark.parametrize("change", [drop_access, try_out])
 def test_others_have_nothing_of_it(change: object) -> None:
     assert callable(change)
     launch, settings, facts, trial = change(make_launch())
