@@ -240,9 +240,9 @@ def test_each_class_has_numbers_of_its_own_on_its_cluster(pools: Lab) -> None:
     file.write_text(CLASSES)
     pools.run("pool", "apply", "-p", "warm", str(file))
     pools.wait_until(lambda: count_ready(pools) == {"node": 1}, 120, "the lowest numbers")
-    large = [send(pools, "sleep 12", cpus=4) for _ in range(3)]
+    large = [send(pools, "sleep 8", cpus=4) for _ in range(3)]
     pools.wait_until(lambda: count_ready(pools) == {"node": 2}, 120, "another allocation, and no pod")
-    small = [send(pools, "sleep 6") for _ in range(3)]
+    small = [send(pools, "sleep 4") for _ in range(3)]
     pools.wait_until(lambda: count_ready(pools) == {"node": 2, "pod": 2}, 120, "pods up to the pool's number")
     for job in (*large, *small):
         pools.until(job, "COMPLETED", timeout=120)
