@@ -62,6 +62,10 @@ def test_a_job_calls_for_the_class_of_most_weight_that_it_fits(
     assert choose(waiting, count(GPU, 0), count(CPU, 1)) == numbers
 
 
+def test_a_free_worker_is_for_one_waiting_job() -> None:
+    assert choose({"gpu": 2, "gpu cpu": 3}, count(GPU, 2), count(CPU, 1)) == (4, 1)
+
+
 def test_a_pool_that_is_full_gives_up_what_is_spare_for_what_waits() -> None:
     full = PoolSize(1, 5, classes=(GPU, CPU))
     assert choose({"gpu": 2}, count(GPU, 0), count(CPU, 5, busy=2), full) == (2, 3)
@@ -250,6 +254,23 @@ def test_where_workers_of_a_class_do_not_start_another_one_serves(play_pool: Sce
         assert [each[1] for each in list_workers(pool)] == ["small", "big", "big", "small", "small"]
         (told,) = pool.bench.controller.pools.describe("p")
         assert [(each["name"], each["barred"]) for each in told["classes"]] == [("big", True), ("small", False)]
+
+    play_pool(scene)
+
+
+def test_a_class_whose_cluster_is_away_is_passed_over(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE)
+        pool.cluster.tell("1.0", *begin(pool.bench.job(1), pool.bench.clock.now))
+        await until(lambda: pool.bench.state(1) == "RUNNING")
+        for _ in range(2):
+            await pool.bench.submit("pool: p\nresources: {cpus: 1}\nrun: 'true'\n", kind="job_file")
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big"]
+        controller = pool.bench.controller
+        controller.clusters.get("").stale_since = pool.bench.clock.now
+        await controller.pools._look("p")
+        assert [each[1] for each in list_workers(pool)] == ["small", "big", "small"]
 
     play_pool(scene)
 
