@@ -58,7 +58,7 @@ class DaemonAddress:
         return context.wrap_socket(tcp)
 
 
-class _Answer(NamedTuple):
+class _DaemonAnswer(NamedTuple):
     """What the daemon has answered, and whether it closes the connection then."""
 
     status: int
@@ -78,7 +78,7 @@ class _Line:
         self._file = self._socket.makefile("rb")
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in address.headers.items())
 
-    def post(self, path: str, body: bytes) -> _Answer:
+    def post(self, path: str, body: bytes) -> _DaemonAnswer:
         """Send a body and give the answer. Raises OSError, and ValueError where it is none."""
         head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n"
         self._socket.sendall(head.encode() + body)
@@ -100,7 +100,7 @@ class _Line:
         data = self._file.read(size) if size > 0 else b""
         if size < 0 or len(data) < size:
             raise ValueError("the answer is cut")
-        return _Answer(int(words[1]), data, closes)
+        return _DaemonAnswer(int(words[1]), data, closes)
 
     def close(self) -> None:
         """Close its socket."""
@@ -136,7 +136,7 @@ class DaemonConnection:
         document: dict[str, Any] = json.loads(answer.data)
         return document
 
-    def _send(self, path: str, body: bytes, wait: float) -> _Answer:
+    def _send(self, path: str, body: bytes, wait: float) -> _DaemonAnswer:
         if self._line is not None:
             try:
                 return self._line.post(path, body)
