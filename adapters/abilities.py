@@ -179,6 +179,13 @@ class DeclaredWorker(NamedTuple):
     life: WorkerLife | None = None
 
 
+class WorkerKind(NamedTuple):
+    """What a worker can be: a task, and the class of workers that it is of."""
+
+    task: TaskSpec
+    worker_class: str = ""
+
+
 class HeldLaunch(NamedTuple):
     """What a worker says of a launch: how many bytes of its journal it has sent, and how many orders it has."""
 
@@ -369,8 +376,12 @@ class Cleanup(Protocol):
 class TakesWorkers(Protocol):
     """The nodes of the cluster are workers: jobs on other clusters, which come to it by themselves."""
 
-    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[TaskSpec]) -> None:
+    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[WorkerKind]) -> None:
         """Say which jobs are workers now, and what workers there can be. One that is gone has lost what it held."""
+
+    def list_fitting(self, job: Job) -> list[WorkerKind]:
+        """The kinds of workers that could run a job."""
+        ...
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Take in what a worker says, and answer what it is owed, in `wait` seconds at most. Raises Denied."""

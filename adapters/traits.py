@@ -37,8 +37,11 @@ def _mount_all(spec: JobSpec) -> str:
     return ""
 
 
+_AS_TOLD = Written()
+
+
 def _write_as_told(handle: str) -> Written:
-    return Written()
+    return _AS_TOLD
 
 
 @dataclass(frozen=True, kw_only=True)

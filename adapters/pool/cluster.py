@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerKind, WorkerMessage
 from overspan.adapters.bookings import Bookings
 from overspan.adapters.contract import (
     NOT_HERE,
@@ -39,10 +39,9 @@ from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece
 from overspan.adapters.pool.requests import (
-    WorkerSize,
+    WorkerKinds,
     find_refusal,
     find_seconds,
-    measure_size,
     measure_worker,
     read_request,
     restore_booking,
@@ -57,7 +56,6 @@ from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.resources import MILLI
-from overspan.bridge.model.spec import TaskSpec
 
 ANSWER_SECONDS = 1.0
 """How long orders wait for the workers that are to have them; those that are not in contact are asked again later."""
@@ -91,7 +89,7 @@ class PoolCluster:
         self._leases = LaunchIndex()
         self._queue = PoolQueue()
         self._declared: dict[int, DeclaredWorker] = {}
-        self._sizes: tuple[WorkerSize, ...] = ()
+        self._kinds = WorkerKinds()
         self._workers: dict[str, ConnectedWorker] = {}
         self._replaced: set[str] = set()
         """Processes of workers whose jobs have started others since: what they say late counts no more."""
@@ -171,7 +169,7 @@ class PoolCluster:
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that no worker of the pool can ever run."""
-        refusal = find_refusal(job, self._sizes)
+        refusal = find_refusal(job, self._kinds.sizes)
         return Refusal("", refusal, remedy=f"`span pool show {self.name}` shows its workers") if refusal else None
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
@@ -184,10 +182,10 @@ class PoolCluster:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[TaskSpec]) -> None:
+    def declare(self, workers: Sequence[DeclaredWorker], kinds: Sequence[WorkerKind]) -> None:
         """Say which jobs are workers now, and what workers there can be. One that is gone has lost what it held."""
         self._open()
-        self._sizes = tuple(map(measure_size, kinds))
+        self._kinds.declare(kinds)
         self._declared = {worker.job: worker for worker in workers}
         self._replaced = {name for name in self._replaced if _job_of(name) in self._declared}
         for worker in list(self._workers.values()):
@@ -258,9 +256,9 @@ class PoolCluster:
             for worker in self._workers.values()
         ]
 
-    def count_waiting(self) -> int:
-        """How many launches wait for a worker."""
-        return len(self._queue)
+    def list_fitting(self, job: Job) -> list[WorkerKind]:
+        """The kinds of workers that could run a job."""
+        return self._kinds.list_fitting(job)
 
     def _meet(self, message: WorkerMessage) -> ConnectedWorker:
         declared = self._declared.get(message.job)
@@ -390,7 +388,7 @@ class PoolCluster:
         if handle not in self._launches:
             if not launch.wanted:
                 return Refusal(launch.token, NOT_HERE)
-            refusal = find_refusal(launch.job, self._sizes)
+            refusal = find_refusal(launch.job, self._kinds.sizes)
             if refusal:
                 return Refusal(launch.token, refusal)
             self._enter(self._make_launch(launch))

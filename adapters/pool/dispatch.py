@@ -50,7 +50,7 @@ class PoolQueue:
     """The waiting launches, by what they ask for: all that ask for the same fit, or do not, alike."""
 
     def __init__(self) -> None:
-        self._lines: dict[WorkerRequest, list[tuple[Rank, str]]] = {}
+        self._lines: dict[WorkerRequest, list[QueuedLaunch]] = {}
         self._requests: dict[WorkerRequest, WorkerRequest] = {}
         self._launches: dict[str, QueuedLaunch] = {}
 
@@ -72,25 +72,25 @@ class PoolQueue:
         self.remove(launch.handle)
         self._launches[launch.handle] = launch
         self._requests.setdefault(launch.request, launch.request)
-        insort(self._lines.setdefault(launch.request, []), (launch.rank, launch.handle))
+        insort(self._lines.setdefault(launch.request, []), launch, key=_place)
 
     def remove(self, handle: str) -> QueuedLaunch | None:
         """Remove a launch; None if it does not wait."""
         launch = self._launches.pop(handle, None)
         if launch is not None:
             line = self._lines[launch.request]
-            del line[bisect_left(line, (launch.rank, handle))]
+            del line[bisect_left(line, _place(launch), key=_place)]
             if not line:
                 del self._lines[launch.request], self._requests[launch.request]
         return launch
 
-    def lines(self) -> list[list[tuple[Rank, str]]]:
+    def lines(self) -> list[list[QueuedLaunch]]:
         """One line for each request, in the order of the queue."""
         return list(self._lines.values())
 
-    def get(self, handle: str) -> QueuedLaunch:
-        """A launch that waits; KeyError for any other."""
-        return self._launches[handle]
+
+def _place(launch: QueuedLaunch) -> tuple[Rank, str]:
+    return launch.rank, launch.handle
 
 
 class WorkerRoom(NamedTuple):
@@ -107,12 +107,12 @@ def assign(
     found: list[Assignment] = []
     tried = {name: worker.room.copy() for name, worker in workers.items()}
     lives = {name: worker.life for name, worker in workers.items() if worker.life is not None}
-    heads = [(line[0], place, line) for place, line in enumerate(queue.lines())]
+    heads = [(_place(line[0]), place, line) for place, line in enumerate(queue.lines())]
     heapq.heapify(heads)
     begun = [0] * len(heads)
     while heads and tried:
-        (_, handle), place, line = heapq.heappop(heads)
-        launch = queue.get(handle)
+        _, place, line = heapq.heappop(heads)
+        launch = line[begun[place]]
         seconds = launch.request.seconds
         lasting = {name: room for name, room in tried.items() if name not in lives or lives[name].holds(seconds, now)}
         chosen = _choose_worker(launch, lasting)
@@ -121,10 +121,10 @@ def assign(
                 kept = _choose_kept(launch, lasting)
                 tried.pop(kept, None)
             continue
-        found.append(Assignment(handle, chosen, _book(launch, tried[chosen])))
+        found.append(Assignment(launch.handle, chosen, _book(launch, tried[chosen])))
         begun[place] += 1
         if begun[place] < len(line):
-            heapq.heappush(heads, (line[begun[place]], place, line))
+            heapq.heappush(heads, (_place(line[begun[place]]), place, line))
     return found
 
 

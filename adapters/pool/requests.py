@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from overspan.adapters.abilities import WorkerKind
 from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.job import Job
@@ -14,6 +15,8 @@ from overspan.bridge.model.spec import Form, TaskSpec
 
 UNCOUNTED = 1 << 40
 """MiB of a worker that declares no memory: none is counted there."""
+MOST_REQUESTS = 10_000
+"""Requests of which it is remembered what fits them."""
 _ONE_NODE = "a pool runs jobs of one task on one node in this version"
 
 
@@ -99,8 +102,7 @@ def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
     if len(spec.tasks) > 1 or spec.tasks[0].num_nodes > 1:
         return _ONE_NODE
     request = read_request(job)
-    name = spec.tasks[0].name
-    fitting = [each for each in workers if Bookings(each.capacity).fits(list_members(request, name, each.capacity))]
+    fitting = [each for each in workers if _has_room(each, request)]
     if not workers or any(_lasts(each, request) for each in fitting):
         return ""
     if fitting and request.seconds is not None:
@@ -112,6 +114,38 @@ def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
     wanted = " or ".join(dict.fromkeys(_word_need(need) for need in request.needs))
     there = " or ".join(dict.fromkeys(_word_capacity(each.capacity) for each in workers))
     return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
+
+
+class WorkerKinds:
+    """What workers of a pool can be, and which of these fit what jobs ask for."""
+
+    def __init__(self) -> None:
+        self._kinds: tuple[WorkerKind, ...] = ()
+        self.sizes: tuple[WorkerSize, ...] = ()
+        self._fitting: dict[WorkerRequest, list[WorkerKind]] = {}
+
+    def declare(self, kinds: Sequence[WorkerKind]) -> None:
+        """Say which kinds there are."""
+        if self._kinds != tuple(kinds):
+            self._kinds = tuple(kinds)
+            self.sizes = tuple(measure_size(kind.task) for kind in kinds)
+            self._fitting.clear()
+
+    def list_fitting(self, job: Job) -> list[WorkerKind]:
+        """The kinds of workers that could run a job."""
+        request = read_request(job)
+        found = self._fitting.get(request)
+        if found is None:
+            pairs = zip(self._kinds, self.sizes, strict=True)
+            found = [kind for kind, size in pairs if _has_room(size, request) and _lasts(size, request)]
+            if len(self._fitting) >= MOST_REQUESTS:
+                self._fitting.clear()
+            self._fitting[request] = found
+        return found
+
+
+def _has_room(size: WorkerSize, request: WorkerRequest) -> bool:
+    return Bookings(size.capacity).fits(list_members(request, "", size.capacity))
 
 
 def _lasts(size: WorkerSize, request: WorkerRequest) -> bool:

@@ -33,10 +33,11 @@ MOST = 2**53
 
 
 class PoolResizeBody(RequestBody):
-    """The lowest and the highest number of workers."""
+    """The lowest and the highest number of workers: of a class where one is named, else of the pool."""
 
     min_workers: Amount
     max_workers: Amount
+    worker_class: Annotated[str, Field(max_length=64)] = ""
 
 
 class PoolDrainBody(RequestBody):
@@ -76,7 +77,7 @@ def _add_pools(router: APIRouter, controller: Controller) -> None:
 
     @router.post("/pools/{name}/resize", summary="Change the number of workers; those that there are stay")
     async def resize(name: PoolRef, body: PoolResizeBody, by: Anyone) -> Response:
-        return answer(pool=await pools.resize(name, body.min_workers, body.max_workers))
+        return answer(pool=await pools.resize(name, body.min_workers, body.max_workers, body.worker_class))
 
     @router.post("/pools/{name}/drain", summary="Give workers no more jobs, and end each when it holds none")
     async def drain(name: PoolRef, body: PoolDrainBody, by: Anyone) -> Response:

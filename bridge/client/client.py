@@ -315,9 +315,9 @@ class Client(DaemonTransport):
         found = self._post_again(f"/v1/pools/{quote_part(name)}/apply", body)
         return dict(found["pool"]), tuple(map(str, found["notes"]))
 
-    def resize_pool(self, name: str, low: int, high: int) -> dict[str, Any]:
-        """Change the lowest and the highest number of workers; those that there are stay."""
-        body = {"min_workers": low, "max_workers": high}
+    def resize_pool(self, name: str, low: int, high: int, worker_class: str = "") -> dict[str, Any]:
+        """Change the lowest and the highest number of workers, or of those of a class; those that there are stay."""
+        body = {"min_workers": low, "max_workers": high, "worker_class": worker_class}
         return dict(self._post_again(f"/v1/pools/{quote_part(name)}/resize", body)["pool"])
 
     def drain_pool(self, name: str, workers: Sequence[int] = ()) -> dict[str, Any]:

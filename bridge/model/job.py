@@ -18,6 +18,8 @@ from overspan.bridge.model.spec import Dependency, DependencyKind, Form, JobSpec
 from overspan.bridge.model.stages import list_turns
 from overspan.bridge.model.states import LIVE, State
 
+_NO_LABELS: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -323,7 +325,7 @@ class Job:
     late: int = 0
     """Reports that came late, twice or made no sense; they changed nothing."""
     version: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     nice: int = 0
     dependency: Dependency = Dependency()
     """What the job waits for outside of itself; an operator may change it."""

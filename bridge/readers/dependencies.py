@@ -36,8 +36,8 @@ def parse_dependency(text: str) -> Dependency:
 def join_dependencies(parts: list[Dependency]) -> Dependency:
     """All of several dependencies. Raises ValueError where one of several is met by any of its needs."""
     parts = [part for part in parts if part.needs]
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) < 2:
+        return parts[0] if parts else _NONE
     if any(part.any for part in parts):
         raise ValueError("needs with '?' cannot be joined with others; write one text with ',' or with '?'")
     return Dependency(tuple(dict.fromkeys(need for part in parts for need in part.needs)))

@@ -14,6 +14,7 @@ from overspan.bridge.readers.parent_group import read_parent
 from overspan.bridge.readers.read_context import ReadContext
 from overspan.bridge.readers.sbatch.arguments import parse_sbatch
 from overspan.bridge.readers.sbatch.batch_script import read_batch_script
+from overspan.bridge.validation.yaml_nodes import Table
 
 JOB_FILE = "job_file"
 SCRIPT = "script"
@@ -71,14 +72,23 @@ def read_submission(submission: Submission, clusters: Mapping[str, str] | None =
         raise InvalidRequest(f"the directory {submission.directory!r} is not absolute")
     context = _make_context(submission, clusters, now)
     if kind == JOB_FILE:
-        spec = read_job_file(text, file or "stdin", context=context)
-        # As with sbatch --export=ALL; clusters that do not share the submitter's machine use the named variables only.
-        parent = read_parent(None, submission.environment)
-        return replace(spec, environment=dict(submission.environment), parent=parent)
+        return _complete(read_job_file(text, file or "stdin", context=context), submission)
     if submission.overrides:
         raise InvalidRequest("--set is for job files", remedy="write options of sbatch for a script")
     call = parse_sbatch(submission.argv, submission.environment)
     return read_batch_script(text, file, call=call, context=context)
+
+
+def read_documents(submission: Submission, documents: list[Table], clusters: Mapping[str, str], now: float) -> JobSpec:
+    """Read a job file's documents that were changed since they were read of the submission; raises InvalidRequest."""
+    context = _make_context(submission, clusters, now)
+    return _complete(read_job_tables(documents, submission.file or "stdin", context), submission)
+
+
+def _complete(spec: JobSpec, submission: Submission) -> JobSpec:
+    # As with sbatch --export=ALL; clusters that do not share the submitter's machine use the named variables only.
+    environment = submission.environment
+    return replace(spec, environment=dict(environment), parent=read_parent(None, environment))
 
 
 def read_watch_submission(

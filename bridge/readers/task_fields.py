@@ -6,6 +6,7 @@ import posixpath
 from typing import Any
 
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
+from overspan.bridge.model.pools import check_pool_name
 from overspan.bridge.model.spec import NeedKind, OnFailure, RestartScope
 from overspan.bridge.model.storage import MountMode, OnFlushFailure
 from overspan.bridge.readers.field_types import (
@@ -73,6 +74,13 @@ def parse_sub_path(value: Any) -> str:
     return posixpath.normpath(path)
 
 
+def _parse_class_name(value: Any) -> str:
+    fault = check_pool_name(str(value), "class")
+    if fault:
+        raise ValueError(f"{value!r} is no name of a class: {fault}")
+    return str(value)
+
+
 def clusters() -> FieldType:
     """One cluster, or several in the order to try them."""
     return list_of(text(253), single=True)
@@ -117,18 +125,6 @@ VOLUME = Record(
         "config": TableKey(anything(), "Options of the volume."),
         "labels": TableKey(mapping_of(text()), "Labels of the volume."),
         "sub_path": TableKey(checked(parse_sub_path, {"type": "string"}), "Folder in the volume that is mounted."),
-    },
-)
-
-POOL = Record(
-    "pool",
-    {
-        "workers": TableKey(integer(0, MAX_NODES), "Number of workers."),
-        "min_workers": TableKey(integer(0, MAX_NODES), "Lowest number of workers."),
-        "max_workers": TableKey(integer(1, MAX_NODES), "Highest number of workers."),
-        "queue_length_threshold": TableKey(integer(1, 10**9), "Waiting jobs that call for one more worker."),
-        "upscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long the queue is long before a worker is added."),
-        "downscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long a worker is idle before it is ended."),
     },
 )
 
@@ -280,5 +276,36 @@ OWN: dict[str, TableKey] = {
     "slurm": TableKey(slurm_options(), "Options for sbatch."),
     "kubernetes": TableKey(pod_overlay(), "A part of a pod manifest."),
 }
+
+CLASS_KEYS = (
+    "resources", "setup", "envs", "config", "cluster", "login", "time", "grace_period", "slurm", "kubernetes",
+    "file_mounts", "volumes",
+)  # fmt: skip
+"""Keys of a task that a class of workers may have."""
+
+WORKER_CLASS = Record(
+    "a class of workers",
+    {
+        "name": TableKey(checked(_parse_class_name, {"type": "string"}), "Name of the class.", required=True),
+        "workers": TableKey(integer(0, MAX_NODES), "Number of workers of the class."),
+        "min_workers": TableKey(integer(0, MAX_NODES), "Lowest number of workers of the class."),
+        "max_workers": TableKey(integer(0, MAX_NODES), "Highest number of workers of the class."),
+        "weight": TableKey(number(0, 1e6), "Of classes that a job fits, the one of most weight is started."),
+        **{key: {**SKYPILOT, **OWN}[key] for key in CLASS_KEYS},
+    },
+)
+
+POOL = Record(
+    "pool",
+    {
+        "workers": TableKey(integer(0, MAX_NODES), "Number of workers."),
+        "min_workers": TableKey(integer(0, MAX_NODES), "Lowest number of workers."),
+        "max_workers": TableKey(integer(1, MAX_NODES), "Highest number of workers."),
+        "classes": TableKey(list_of(WORKER_CLASS.as_type()), "Classes of workers, each with numbers of its own."),
+        "queue_length_threshold": TableKey(integer(1, 10**9), "Waiting jobs that call for one more worker."),
+        "upscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long the queue is long before a worker is added."),
+        "downscale_delay_seconds": TableKey(number(0, MAX_DELAY), "How long a worker is idle before it is ended."),
+    },
+)
 
 POOL_KEY = {"pool": TableKey(by_form(scalar=text(), table=POOL.as_type()), "Workers of a pool, or the pool to run on.")}

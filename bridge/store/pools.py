@@ -45,11 +45,19 @@ def read_pools(connection: Connection) -> tuple[list[StoredPool], list[Damage]]:
     damages: list[Damage] = []
     for row in connection.execute(select(pool).order_by(pool.c.name)):
         try:
-            facts = decode(PoolFacts, read_json(row.facts))
+            facts = decode(PoolFacts, _name_class(read_json(row.facts)))
             found.append(StoredPool(row.name, row.version, row.user, facts, read_json(row.request)))
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             damages.append(Damage(unreadable(f"the pool {row.name}", error).message))
     return found, damages
+
+
+def _name_class(facts: dict[str, Any]) -> dict[str, Any]:
+    """The document of a pool's facts; what builds before this one wrote of all its workers is that of one class."""
+    if "classes" in facts:
+        return facts
+    own = {key: facts[key] for key in ("wanted", "failures", "message") if key in facts}
+    return {**facts, "classes": {"": {"since": facts.get("generation", 1), **own}}}
 
 
 class PoolMethods:

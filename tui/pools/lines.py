@@ -181,7 +181,13 @@ def _show_note(line: PoolLine, now: float) -> Cell:
     note = find_note(line)
     if line.worker is None:
         return Cell(clean_text(note), "bad" if line.state == "FAILED" else "dim")
-    return Cell(clean_text("; ".join(filter(None, (word_jobs(line.worker), note, word_end(line.worker, now))))), "dim")
+    words = (word_class(line.worker), word_jobs(line.worker), note, word_end(line.worker, now))
+    return Cell(clean_text("; ".join(filter(None, words))), "dim")
+
+
+def word_class(worker: Mapping[str, Any]) -> str:
+    """The class of a worker, where its pool has some."""
+    return f"class {worker['class']}" if worker.get("class") else ""
 
 
 def word_jobs(worker: Mapping[str, Any]) -> str:
@@ -208,4 +214,4 @@ def describe(line: PoolLine, now: float) -> str:
     age = f" for {format_span(now - float(since))}" if since else ""
     holds = f"holds {jobs}" if jobs else "holds no job"
     text = f"{line.label}, job {line.key.worker} on {worker.get('cluster') or '-'}: {line.state.lower()}{age}"
-    return clean_text("; ".join(filter(None, (text, holds, note, word_end(worker, now)))))
+    return clean_text("; ".join(filter(None, (text, word_class(worker), holds, note, word_end(worker, now)))))

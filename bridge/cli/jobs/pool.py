@@ -25,7 +25,7 @@ Make, show and change pools of warm workers.
   span pool apply -p NAME --workers N  change the number of workers alone
   span pool ls                         every pool
   span pool show NAME, status NAME     a pool with its workers
-  span pool resize NAME N              N workers, or MIN-MAX; those that there are stay
+  span pool resize NAME N              N workers, or MIN-MAX, --class CLASS of one class; those that there are stay
   span pool drain NAME [WORKER...]     no more jobs for these workers; others take their places
   span pool delete NAME, down NAME     end a pool: --cancel or --requeue its jobs
   span pool logs NAME [WORKER]         what the set-up of a worker has printed
@@ -36,7 +36,8 @@ _EXAMPLES = """\
   span sbatch --pool gpu script.sh
 """
 _HEAD = ("POOL", "STATE", "WORKERS", "READY", "SIZE", "WAITING", "RUNNING", "")
-_WORKERS = ("WORKER", "STATE", "CLUSTER", "NODE", "JOBS", "")
+_CLASSES = ("CLASS", "WORKERS", "READY", "SIZE", "WEIGHT", "")
+_WORKERS = ("WORKER", "CLASS", "STATE", "CLUSTER", "NODE", "JOBS", "")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
@@ -76,7 +77,7 @@ def _apply(call: Invocation, words: list[str]) -> int:
     if chosen.json:
         write_json({"format": 1, "pool": pool})
     else:
-        write(f"Pool {pool['name']}: {_word_size(pool)} workers\n")
+        _say_size(pool)
     return 0
 
 
@@ -98,13 +99,14 @@ def _resize(call: Invocation, words: list[str]) -> int:
     parser = make_parser(call, "Change the number of workers; those that there are stay.", _EXAMPLES)
     _add_name(parser)
     parser.add_argument("size", metavar="N|MIN-MAX", help="number of workers, or the lowest and the highest")
+    parser.add_argument("--class", dest="worker_class", default="", metavar="CLASS", help="of this class alone")
     chosen = parser.parse_args(words)
     low, dash, high = chosen.size.partition("-")
     if not low.isdigit() or (dash and not high.isdigit()):
         raise InvalidRequest(f"{chosen.size!r} is no number of workers", remedy="write 5, or 0-10")
     with call.client() as client:
-        pool = client.resize_pool(chosen.name, int(low), int(high or low))
-    write(f"Pool {pool['name']}: {_word_size(pool)} workers\n")
+        pool = client.resize_pool(chosen.name, int(low), int(high or low), chosen.worker_class)
+    _say_size(pool)
     return 0
 
 
@@ -163,6 +165,7 @@ def _show(call: Invocation, words: list[str]) -> int:
         return 0
     for pool in pools:
         write_table([_HEAD, _row(pool)])
+        _write_classes(pool)
         _write_workers(pool)
     return 0
 
@@ -246,10 +249,32 @@ def _row(pool: dict[str, Any]) -> tuple[str, ...]:
     return (pool["name"], pool["state"], *map(str, counts), pool["message"])
 
 
+def _say_size(pool: dict[str, Any]) -> None:
+    classes = ", ".join(f"{each['name']} {_word_size(each)}" for each in pool["classes"])
+    write(f"Pool {pool['name']}: {_word_size(pool)} workers{f' ({classes})' if classes else ''}\n")
+
+
+def _write_classes(pool: dict[str, Any]) -> None:
+    rows = [
+        (
+            each["name"],
+            str(each["workers"]),
+            str(each["ready"]),
+            _word_size(each),
+            f"{each['weight']:g}",
+            each["message"] or ("its cluster gives no workers now" if each["barred"] else ""),
+        )
+        for each in pool["classes"]
+    ]
+    if rows:
+        write_table([_CLASSES, *rows])
+
+
 def _write_workers(pool: dict[str, Any]) -> None:
     rows = [
         (
             worker["name"],
+            worker["class"],
             worker["state"],
             worker["cluster"],
             worker["node"],
@@ -258,7 +283,9 @@ def _write_workers(pool: dict[str, Any]) -> None:
         )
         for worker in pool["workers"]
     ]
-    if rows:
+    if rows and not pool["classes"]:
+        write_table([(head, *rest) for head, _, *rest in [_WORKERS, *rows]])
+    elif rows:
         write_table([_WORKERS, *rows])
 
 

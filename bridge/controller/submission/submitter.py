@@ -351,7 +351,9 @@ class Submitter:
             job = replace(job, cluster=cluster.name, candidate=number, racers=self.clusters.list_racers(job))
         if asked:
             moved = self.clusters.shared_paths.move(_name_in_full(job), cluster.name)
-            await _admit(cluster, moved, submission.kind, trial=self._is_sent_later(job, cluster))
+            # A pool's file is refused before its workers are replaced by such as never start.
+            trial = spec.worker is not None or self._is_sent_later(job, cluster)
+            await _admit(cluster, moved, submission.kind, trial=trial)
             if "," in spec.partition and default_partition is not None:
                 job = replace(job, spec=replace(spec, partition=await _choose_partition(cluster, job)))
         return job

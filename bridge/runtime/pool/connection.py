@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import errno
 import json
 import os
 import socket
@@ -10,12 +10,16 @@ import ssl
 from typing import Any, Optional
 
 from overspan.bridge.model.access_documents import find_token
+from overspan.bridge.model.records import NamedTuple
 
 EXCHANGE = "/v1/pool/exchange"
 _NO_TIMES = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME: the node's clock may be wrong, and the certificate is pinned."""
 MARGIN_SECONDS = 30.0
 """How much longer than it may wait the daemon has for an answer."""
+
+
+_LONGEST_LINE = 65536
 
 
 class Dismissed(Exception):
@@ -55,16 +59,54 @@ class DaemonAddress:
         return context.wrap_socket(tcp)
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a socket of the daemon's."""
+class _DaemonAnswer(NamedTuple):
+    """What the daemon has answered, and whether it closes the connection then."""
+
+    status: int
+    data: bytes
+    closes: bool
+
+
+class _Line:
+    """One connection, with as much of HTTP as the daemon's answers have: a short job costs three of them.
+
+    The library's parser of headers, which is that of mails, takes half of an exchange's time.
+    """
 
     def __init__(self, address: DaemonAddress, timeout: float) -> None:
-        super().__init__("span", timeout=timeout)
-        self._address = address
+        self._socket = address.connect(timeout)
+        self._socket.settimeout(timeout)
+        self._file = self._socket.makefile("rb")
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in address.headers.items())
 
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = self._address.connect(self.timeout or MARGIN_SECONDS)
+    def post(self, path: str, body: bytes) -> _DaemonAnswer:
+        """Send a body and give the answer. Raises OSError, and ValueError where it is none."""
+        head = f"POST {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n"
+        self._socket.sendall(head.encode() + body)
+        words = self._file.readline(_LONGEST_LINE).split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        size, closes = -1, words[0] == b"HTTP/1.0"
+        while True:
+            line = self._file.readline(_LONGEST_LINE)
+            if line in (b"\r\n", b"\n"):
+                break
+            name, colon, value = line.partition(b":")
+            if not colon:
+                raise ValueError("the answer's head is cut")
+            if name.lower() == b"content-length":
+                size = int(value)
+            elif name.lower() == b"connection":
+                closes = value.strip().lower() == b"close"
+        data = self._file.read(size) if size > 0 else b""
+        if size < 0 or len(data) < size:
+            raise ValueError("the answer is cut")
+        return _DaemonAnswer(int(words[1]), data, closes)
+
+    def close(self) -> None:
+        """Close its socket."""
+        self._file.close()
+        self._socket.close()
 
 
 class DaemonConnection:
@@ -72,7 +114,7 @@ class DaemonConnection:
 
     def __init__(self, address: DaemonAddress) -> None:
         self._address = address
-        self._connection: Optional[_Connection] = None
+        self._line: Optional[_Line] = None
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         """Say how far the worker is, and give what it is owed. Raises OSError where there is no answer, Dismissed."""
@@ -80,29 +122,36 @@ class DaemonConnection:
 
     def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
         """Send a message and give the answer, for which it waits so long. Raises OSError, Dismissed."""
-        if self._connection is None:
-            self._connection = _Connection(self._address, wait + MARGIN_SECONDS)
         body = json.dumps(message, separators=(",", ":")).encode()
         try:
-            self._connection.request("POST", path, body, self._address.headers)
-            answer = self._connection.getresponse()
-            data = answer.read()
-        except (http.client.HTTPException, OSError) as error:
-            self._close()
+            answer = self._send(path, body, wait)
+        except (ValueError, OSError) as error:
+            self.close()
             raise OSError(f"the daemon does not answer: {error!r}") from error
-        if answer.will_close:
-            self._close()
+        if answer.closes:
+            self.close()
         if answer.status in (403, 404):
-            raise Dismissed(_read_message(data))
+            raise Dismissed(_read_message(answer.data))
         if answer.status != 200:
-            raise OSError(f"the daemon answered {answer.status}: {_read_message(data)}")
-        document: dict[str, Any] = json.loads(data)
+            raise OSError(f"the daemon answered {answer.status}: {_read_message(answer.data)}")
+        document: dict[str, Any] = json.loads(answer.data)
         return document
 
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _send(self, path: str, body: bytes, wait: float) -> _DaemonAnswer:
+        if self._line is not None:
+            try:
+                return self._line.post(path, body)
+            except (BrokenPipeError, ConnectionResetError):
+                # The daemon closes what was idle for some seconds. Said twice, it counts once.
+                self.close()
+        self._line = _Line(self._address, wait + MARGIN_SECONDS)
+        return self._line.post(path, body)
+
+    def close(self) -> None:
+        """Close it; the next message opens another."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
 
 def _read_message(data: bytes) -> str:

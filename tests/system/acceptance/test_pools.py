@@ -126,6 +126,55 @@ def test_the_pool_grows_in_one_decision_and_back_to_none(span: Span, tmp_path: P
     span.until(span.wrap("true", "--pool", "elastic"), "COMPLETED")
 
 
+CLASSES = """
+pool:
+  max_workers: 4
+  downscale_delay_seconds: 600
+  classes:
+  - {{name: large, resources: {{cpus: 4}}, max_workers: 2, weight: 2}}
+  - {{name: small, resources: {{cpus: 1}}, min_workers: {least}, max_workers: 3}}
+setup: echo {words}
+"""
+
+
+def count_classes(span: Span, name: str) -> dict[str, int]:
+    """How many workers of each class are ready."""
+    return Counter(each["class"] for each in show(span, name)["workers"] if each["state"] == "READY")
+
+
+def test_each_class_of_workers_has_numbers_of_its_own(span: Span, tmp_path: Path) -> None:
+    """PL08: a class starts for the jobs that fit it, by weight, within its numbers; those stay over a restart."""
+    gate = tmp_path / "gate"
+    hold = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+    told = apply(span, "mixed", CLASSES.format(least=1, words="one"))
+    assert [(each["name"], each["min_workers"], each["max_workers"]) for each in told["classes"]] == [
+        ("large", 0, 2),
+        ("small", 1, 3),
+    ]
+    (first,) = await_ready(span, "mixed", 1)
+    large = [span.wrap(hold, "--pool", "mixed", "-c", "4") for _ in range(3)]
+    await_ready(span, "mixed", 3)
+    assert count_classes(span, "mixed") == {"large": 2, "small": 1}
+    small = [span.wrap(hold, "--pool", "mixed") for _ in range(3)]
+    await_ready(span, "mixed", 4)
+    assert count_classes(span, "mixed") == {"large": 2, "small": 2}
+    shown = span.run("pool", "show", "mixed").stdout
+    assert "CLASS" in shown and first in shown and "WEIGHT" in shown
+    span.kill_daemon()
+    span.run("pool", "resize", "mixed", "2-2", "--class", "small")
+    gate.write_text("")
+    for job in (*large, *small):
+        span.until(job, "COMPLETED")
+    assert count_classes(span, "mixed") == {"large": 2, "small": 2}
+    told = apply(span, "mixed", CLASSES.format(least=3, words="one"))
+    await_ready(span, "mixed", 4)
+    span.wait_until(lambda: count_classes(span, "mixed") == {"large": 1, "small": 3}, 20, "the new numbers")
+    assert first in list_ready(span, "mixed"), "a change of numbers keeps workers"
+    refused = span.run("pool", "resize", "mixed", "9-9", "--class", "small", check=False)
+    assert "min_workers of its classes together" in refused.stderr
+    span.run("pool", "delete", "mixed")
+
+
 def test_a_larger_pool_keeps_its_workers_and_a_smaller_one_ends_idle_ones(span: Span, tmp_path: Path) -> None:
     """PL11: 1 -> 3 keeps the first one; 3 -> 1 keeps the one that has a job."""
     gate = tmp_path / "gate"

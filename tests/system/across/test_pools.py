@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -217,3 +218,40 @@ def test_workers_reach_a_daemon_behind_nat(behind_nat: Lab) -> None:
     behind_nat.run("squeue")
     assert behind_nat.until(job, "COMPLETED", timeout=90)["restarts"] == 0
     assert behind_nat.log(job).split() == ["began", "done"]
+
+
+CLASSES = """
+pool:
+  max_workers: 4
+  classes:
+  - {name: node, min_workers: 1, max_workers: 2, weight: 2, resources: {infra: slurm/leo, cpus: 4}}
+  - {name: pod, min_workers: 0, max_workers: 3, resources: {infra: kubernetes/kube, cpus: 1}}
+"""
+
+
+def count_ready(lab: Lab) -> dict[str, int]:
+    """How many workers of each class are ready."""
+    return dict(Counter(worker["class"] for worker in list_ready(lab)))
+
+
+def test_each_class_has_numbers_of_its_own_on_its_cluster(pools: Lab) -> None:
+    """PL08: what only Slurm's nodes can have starts those, up to their number; the rest of the queue starts pods."""
+    file = pools.folder / "warm.yaml"
+    file.write_text(CLASSES)
+    pools.run("pool", "apply", "-p", "warm", str(file))
+    pools.wait_until(lambda: count_ready(pools) == {"node": 1}, 120, "the lowest numbers")
+    large = [send(pools, "sleep 8", cpus=4) for _ in range(3)]
+    pools.wait_until(lambda: count_ready(pools) == {"node": 2}, 120, "another allocation, and no pod")
+    small = [send(pools, "sleep 4") for _ in range(3)]
+    pools.wait_until(lambda: count_ready(pools) == {"node": 2, "pod": 2}, 120, "pods up to the pool's number")
+    for job in (*large, *small):
+        pools.until(job, "COMPLETED", timeout=120)
+    workers = {worker["name"]: worker["class"] for worker in list_ready(pools)}
+    assert [workers[find_worker(pools, job)] for job in large] == ["node"] * 3
+    assert "pod" in [workers[find_worker(pools, job)] for job in small]
+    file.write_text(CLASSES.replace("min_workers: 0, max_workers: 3", "workers: 1"))
+    pools.run("pool", "apply", "-p", "warm", str(file))
+    pools.wait_until(lambda: count_ready(pools) == {"node": 2, "pod": 1}, 120, "one pod less, and no node")
+    file.write_text(CLASSES.replace("cpus: 4", "cpus: 400"))
+    refused = pools.run("pool", "apply", "-p", "warm", str(file), check=False)
+    assert refused.returncode and "the class node: " in refused.stderr, refused.stderr

@@ -33,6 +33,7 @@ SECTIONS: dict[str, Record] = {
     "job_recovery": resource_fields.JOB_RECOVERY,
     "config": task_fields.CONFIG,
     "pool": task_fields.POOL,
+    "class": task_fields.WORKER_CLASS,
     "on_checkpoint": evaluation_fields.ON_CHECKPOINT,
     "select": evaluation_fields.SELECT,
     "result": evaluation_fields.RESULT,

@@ -58,6 +58,8 @@ def test_a_line_says_in_words_what_its_columns_cut() -> None:
     lines = make_lines([pool("gpu", worker("gpu", 41, 57, 58, ends_at=NOW + 7300))], Filter(), "name")
     assert describe(lines[0], NOW) == "gpu of ana: 1 of 1 workers ready (1-4); 7 jobs wait, 2 run"
     assert describe(lines[1], NOW) == "gpu-41, job 41 on leo: ready for 1 h; holds 57 58; ends in 2 h 1 m"
+    (_, line) = make_lines([pool("gpu", worker("gpu", 41, **{"class": "node"}))], Filter(), "name")
+    assert "; class node; holds no job" in describe(line, NOW)
 
 
 async def open_pools(app: TopApp, pilot: Pilot[int], count: int) -> PoolsPlace:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from overspan.adapters.abilities import TakesWorkers
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker
-from overspan.bridge.model.documents import encode
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.pools import UNKNOWN_LIFE, WorkerLife, plan_life
-from overspan.bridge.model.spec import JobSpec, Origin
+from overspan.bridge.model.pools import UNKNOWN_LIFE, WorkerClass, WorkerLife, WorkerOf, plan_life
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec
 from overspan.bridge.store.pool_records import PoolFacts, StoredPool
@@ -38,11 +36,17 @@ class PoolEntry:
     """How many seconds the last of these had in all."""
     idle_since: dict[int, float] = field(default_factory=dict)
     waiting_since: float | None = None
+    barred: dict[str, float] = field(default_factory=dict)
+    """Until when no workers are expected of a class, since its cluster gives none."""
 
     @property
     def facts(self) -> PoolFacts:
         """How it is wanted."""
         return self.stored.facts
+
+    def list_barred(self, now: float) -> list[str]:
+        """The classes of which no workers are expected; none where there is no other class."""
+        return [name for name, until in self.barred.items() if until > now and self.facts.size.classes]
 
     @property
     def name(self) -> str:
@@ -54,13 +58,6 @@ class PoolEntry:
         adapter = self.cluster.open()
         assert isinstance(adapter, TakesWorkers)
         return adapter
-
-
-def compare_workers(spec: JobSpec) -> dict[str, Any]:
-    """What of a worker's spec calls for new workers when it changes."""
-    plain = replace(spec, origin=Origin(), environment={}, notes=(), later_places={}, mount_places={}, name="")
-    document: dict[str, Any] = encode(plain)
-    return document
 
 
 def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
@@ -99,6 +96,19 @@ def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
     return sum(_count_waiting(each.job) for each in entries if each.cluster == pool)
 
 
+def sort_waiting(entry: PoolEntry, entries: Iterable[JobEntry]) -> dict[tuple[str, ...], int]:
+    """How many jobs of a pool wait, by the classes that they fit."""
+    if not entry.facts.size.classes:
+        return {("",): count_waiting(entries, entry.name)}
+    found: dict[tuple[str, ...], int] = {}
+    for each in entries:
+        count = _count_waiting(each.job) if each.cluster == entry.name else 0
+        if count:
+            fitting = tuple(dict.fromkeys(kind.worker_class for kind in entry.adapter.list_fitting(each.job)))
+            found[fitting] = found.get(fitting, 0) + count
+    return found
+
+
 def _count_waiting(job: Job) -> int:
     if job.over or job.held or job.granted_at is not None:
         return 0
@@ -108,7 +118,9 @@ def _count_waiting(job: Job) -> int:
     return number if job.array.throttle is None else min(number, job.array.throttle)
 
 
-def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: int, now: float) -> PoolView:
+def view_pool(
+    entry: PoolEntry, workers: Iterable[JobEntry], waiting: dict[tuple[str, ...], int], now: float
+) -> PoolView:
     """The pool at this moment; notes since when workers are idle and too many jobs wait."""
     contacts = {each["job"]: each for each in entry.adapter.list_workers()}
     found = []
@@ -119,20 +131,31 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: int, now: 
             entry.idle_since.setdefault(each.job.id, now)
         else:
             entry.idle_since.pop(each.job.id, None)
-        generation = spec.generation if spec is not None else 0
+        if spec is None:
+            continue
         since = entry.idle_since.get(each.job.id)
         life = find_life(each.job, now, entry.ends.get(each.job.id))
         renew_at = None if life is None else life.renew_at
-        found.append(PoolWorker(each.job.id, generation, contact is not None, jobs, since, renew_at))
+        found.append(
+            PoolWorker(
+                each.job.id, spec.generation, contact is not None, jobs, since, renew_at, spec.worker_class
+            )
+        )  # fmt: skip
     facts = entry.facts
-    if waiting >= facts.size.threshold:
+    if sum(waiting.values()) >= facts.size.threshold:
         entry.waiting_since = now if entry.waiting_since is None else entry.waiting_since
     else:
         entry.waiting_since = None
     return PoolView(
-        facts.size, facts.generation, facts.wanted, found, facts.closed, waiting, entry.waiting_since,
-        facts.failures, bool(facts.ending),
+        facts.size, facts.classes, found, facts.closed, waiting, entry.waiting_since, bool(facts.ending),
+        entry.list_barred(now),
     )  # fmt: skip
+
+
+def is_current(facts: PoolFacts, worker: WorkerOf) -> bool:
+    """Whether a worker is as its class is in the pool's file now."""
+    own = facts.classes.get(worker.worker_class)
+    return own is not None and worker.generation >= own.since
 
 
 def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry], now: float) -> dict[str, Any]:
@@ -148,6 +171,7 @@ def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry
         "min_workers": facts.size.low,
         "max_workers": facts.size.high,
         "wanted": facts.wanted,
+        "classes": [_describe_class(entry, each, told, now) for each in facts.size.classes],
         "generation": facts.generation,
         "waiting": count_waiting(jobs, entry.name),
         "running": sum(each.job.live and each.job.array is None for each in jobs),
@@ -156,16 +180,34 @@ def describe_pool(entry: PoolEntry, workers: list[JobEntry], jobs: list[JobEntry
     }
 
 
+def _describe_class(
+    entry: PoolEntry, worker_class: WorkerClass, workers: list[dict[str, Any]], now: float
+) -> dict[str, Any]:
+    own = [worker for worker in workers if worker["class"] == worker_class.name]
+    facts = entry.facts.of(worker_class.name)
+    return {
+        "name": worker_class.name,
+        "min_workers": worker_class.low,
+        "max_workers": worker_class.high,
+        "weight": worker_class.weight,
+        "wanted": facts.wanted,
+        "workers": len(own),
+        "ready": sum(worker["state"] == "READY" for worker in own),
+        "barred": worker_class.name in entry.list_barred(now),
+        "message": facts.message,
+    }
+
+
 def _describe_worker(
     entry: PoolEntry, worker: JobEntry, contact: Mapping[str, Any] | None, now: float
 ) -> dict[str, Any]:
     spec, job = worker.job.spec.worker, worker.job
     life = find_life(job, now, entry.ends.get(job.id))
-    generation = spec.generation if spec is not None else 0
+    assert spec is not None
     state = "PENDING" if job.granted_at is None else "STARTING"
     if contact is not None:
         state = "SILENT" if contact["silent"] else "READY"
-    if job.id in entry.facts.closed or generation != entry.facts.generation:
+    if job.id in entry.facts.closed or not is_current(entry.facts, spec):
         state = "DRAINING"
     return {
         "job": job.id,
@@ -173,7 +215,8 @@ def _describe_worker(
         "state": state,
         "cluster": worker.cluster,
         "node": job.placements[0].node if job.placements else "",
-        "generation": generation,
+        "generation": spec.generation,
+        "class": spec.worker_class,
         "jobs": list(contact["jobs"]) if contact is not None else [],
         "since": job.started_at or job.submitted_at,
         "ends_at": None if life is None or job.granted_at is None else life.ends_at,
@@ -196,7 +239,7 @@ def _find_state(entry: PoolEntry, workers: list[dict[str, Any]]) -> str:
         return "DELETING"
     if any(worker["state"] == "READY" for worker in workers):
         return "READY"
-    if facts.failures >= MOST_FAILURES:
+    if all(each.failures >= MOST_FAILURES for each in facts.classes.values()):
         return "FAILED"
     return "STARTING" if workers or facts.wanted else "IDLE"
 

@@ -14,23 +14,25 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerKind, WorkerMessage
 from overspan.adapters.installed import is_this_machine
 from overspan.bridge.config.command_wrappers import find_span
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
+from overspan.bridge.controller.features.pools.changes import change_spec, resize
 from overspan.bridge.controller.features.pools.entries import (
     PoolEntry,
-    compare_workers,
-    count_waiting,
     describe_pool,
     find_least_life,
+    is_current,
     list_workers,
     name_worker,
+    sort_waiting,
     view_pool,
 )
+from overspan.bridge.controller.features.pools.patience import bar_classes, find_patience_end
 from overspan.bridge.controller.features.pools.scaling import PoolPlan, plan_workers
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
@@ -38,8 +40,8 @@ from overspan.bridge.model import events
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError, StoreFailed
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.pools import PoolSize, WorkerOf, check_pool_name
-from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.pools import WorkerOf, check_pool_name, check_size, resize_class
+from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec, read_pool_file
 from overspan.bridge.readers.submission import Submission
@@ -126,12 +128,22 @@ class Pools:
         if fault:
             raise InvalidRequest(f"{name!r} is no name of a pool: {fault}")
         spec = self._read(submission)
-        self._check_reach(spec.worker)
-        await self.submitter.try_worker(self._make_worker(name, 1, spec.worker), submission)
+        for worker_class, worker in spec.workers.items():
+            await self._check_class(name, worker_class, worker, submission)
         entry = await self._change(name, spec, submission) or await self._make(name, spec, submission)
         self._declare(entry)
         await self._look(name)
-        return self.describe(name)[0], spec.worker.notes
+        return self.describe(name)[0], spec.notes
+
+    async def _check_class(self, pool: str, worker_class: str, worker: JobSpec, submission: Submission) -> None:
+        """Refuse workers that could never run, or not reach this daemon; the words name their class."""
+        try:
+            self._check_reach(worker)
+            await self.submitter.try_worker(self._make_worker(pool, 1, worker_class, worker), submission)
+        except OverspanError as error:
+            if worker_class:
+                error.message = f"the class {worker_class}: {error.message}"
+            raise
 
     async def _change(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry | None:
         """Change the pool of that name; None where there is none, be it that its end was waited for."""
@@ -141,17 +153,17 @@ class Pools:
         async with entry.lock:
             if self._pools.get(name) is not entry:
                 return None
-            same = compare_workers(entry.spec.worker) == compare_workers(spec.worker)
-            facts = _resize(entry.facts, spec.size)
-            facts = replace(facts, generation=facts.generation + (not same))
+            facts = change_spec(entry.facts, entry.spec, spec)
+            same = facts.generation == entry.facts.generation
             await self._keep(entry, facts, encode(replace(submission, token="")))
             entry.spec = spec
             entry.longest = entry.longest if same else None
+            entry.barred.clear()
         return entry
 
     async def _make(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry:
         """Make a pool. Raises Conflict where somebody else has made it meanwhile."""
-        facts = PoolFacts(spec.size, self.recorder.clock(), wanted=spec.size.low)
+        facts = resize(PoolFacts(spec.size, self.recorder.clock()), spec.size)
         stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
         entry = self._open(stored, spec)
         if not await self.recorder.repository.keep_pool(stored):
@@ -176,13 +188,25 @@ class Pools:
                     "that the cluster's nodes reach",
                 )
 
-    async def resize(self, name: str, low: int, high: int) -> dict[str, Any]:
-        """Change the number of workers; those that there are stay."""
+    async def resize(self, name: str, low: int, high: int, worker_class: str = "") -> dict[str, Any]:
+        """Change the number of workers, or that of a class; those that there are stay."""
         entry = self._find(name)
         if high < low:
             raise InvalidRequest(f"the highest number of workers, {high}, is below the lowest, {low}")
         async with entry.lock:
-            await self._keep(entry, _resize(entry.facts, replace(entry.facts.size, low=low, high=high)))
+            size = entry.facts.size
+            known = [each.name for each in size.classes]
+            if worker_class and worker_class not in known:
+                raise NotFound(
+                    f"the pool {name} has no class {worker_class!r}",
+                    remedy=f"its classes: {', '.join(known) or 'none'}",
+                )
+            size = resize_class(size, worker_class, low, high) if worker_class else replace(size, low=low, high=high)
+            fault = check_size(size)
+            if fault:
+                raise InvalidRequest(fault, remedy=f"`span pool show {name}` shows the numbers of its classes")
+            await self._keep(entry, resize(entry.facts, size))
+            entry.barred.clear()
         await self._look(name)
         return self.describe(name)[0]
 
@@ -211,7 +235,7 @@ class Pools:
                 remedy="--cancel ends them; --requeue has them wait for a pool of that name",
             )
         async with entry.lock:
-            await self._keep(entry, replace(entry.facts, ending=ending or CANCEL, wanted=0))
+            await self._keep(entry, replace(entry.facts, ending=ending or CANCEL))
         await self._end_jobs(jobs, name, ending)
         await self._look(name)
         return len(jobs)
@@ -236,11 +260,34 @@ class Pools:
             entry.ends.pop(message.job, None)
             self._ask_end(entry, message)
             self._declare(entry)
-            if entry.facts.failures:
-                async with entry.lock:
-                    await self._keep(entry, replace(entry.facts, failures=0, message=""))
+            await self._note_success(entry, message.job)
             self._look_soon(entry.name)
         return await entry.adapter.exchange(message)
+
+    async def _note_success(self, entry: PoolEntry, job: int) -> None:
+        """A worker is ready: failures of its class before count no more."""
+        found = self.recorder.registry.get(job)
+        worker = None if found is None else found.job.spec.worker
+        if worker is None or worker.worker_class not in entry.facts.classes:
+            return
+        entry.barred.pop(worker.worker_class, None)
+        if entry.facts.of(worker.worker_class).failures:
+            async with entry.lock:
+                cleared = replace(entry.facts.of(worker.worker_class), failures=0, message="")
+                await self._keep(entry, entry.facts.with_class(worker.worker_class, cleared))
+
+    async def _note_late(self, entry: PoolEntry, workers: list[Job]) -> None:
+        """Count workers that were not ready in time as failures."""
+        for each in workers:
+            text = f"worker {each.id} was not ready after {SETUP_SECONDS:.0f} s: `span pool logs {entry.name}` has more"
+            await self._note_failures(entry, _class_of(each), 1, text)
+
+    async def _note_failures(self, entry: PoolEntry, worker_class: str, count: int, text: str) -> None:
+        """Count failures of a class that the pool still has, with its lock held. Raises StoreFailed, Conflict."""
+        if worker_class in entry.facts.classes:
+            facts = entry.facts.of(worker_class)
+            failed = replace(facts, failures=facts.failures + count, message=text)
+            await self._keep(entry, entry.facts.with_class(worker_class, failed))
 
     def _ask_end(self, entry: PoolEntry, message: WorkerMessage) -> None:
         """Find out when its cluster will end a worker; asked again until it says so, or the worker is another."""
@@ -367,7 +414,7 @@ class Pools:
             return
         text = f"worker {job.id} ended as {job.state.value} before it was ready: `span pool logs {pool.name}` has more"
         async with pool.lock:
-            await self._keep(pool, replace(pool.facts, failures=pool.facts.failures + 1, message=text))
+            await self._note_failures(pool, _class_of(job), 1, text)
         self._look_soon(pool.name, _AGAIN_SECONDS)
 
     def _look_soon(self, name: str, seconds: float = _LOOK_SECONDS) -> None:
@@ -403,7 +450,9 @@ class Pools:
             await self._remove(entry)
             return None
         left_at = await self._cancel_left(entry, jobs) if entry.facts.ending == CANCEL else None
-        view = view_pool(entry, workers, count_waiting(jobs, entry.name), now)
+        waiting = sort_waiting(entry, jobs)
+        bar_classes(entry, workers, self.clusters.find, now)
+        view = view_pool(entry, workers, waiting, now)
         self._look_took[entry.name] = time.thread_time() - begun
         plan = plan_workers(view, now)
         await self._store_plan(entry, plan)
@@ -413,17 +462,16 @@ class Pools:
         late, late_at = self._list_late(entry, workers, now)
         await self._end([job for job in plan.end if job not in busy] + late)
         if late:
-            text = f"worker {late[0]} was not ready after {SETUP_SECONDS:.0f} s: `span pool logs {entry.name}` has more"
-            await self._keep(entry, replace(entry.facts, failures=entry.facts.failures + len(late), message=text))
+            await self._note_late(entry, [each.job for each in workers if each.job.id in late])
             return now + _AGAIN_SECONDS
-        for _ in range(plan.start):
-            if not await self._start_worker(entry):
-                return now + _AGAIN_SECONDS
+        refused = [name for name, count in plan.start.items() if not await self._start_workers(entry, name, count)]
         if plan.start:
             self._declare(entry)
         # The end of a job is stored a little before, or after, its worker has said that all of it is over.
         drains_at = now + _DRAIN_SECONDS if set(plan.closed) & busy else None
-        return min((at for at in (plan.wake_at, late_at, drains_at, left_at) if at is not None), default=None)
+        again_at = now + _AGAIN_SECONDS if refused else None
+        moments = (plan.wake_at, late_at, drains_at, left_at, again_at, find_patience_end(entry, workers, now))
+        return min((at for at in moments if at is not None), default=None)
 
     async def _cancel_left(self, entry: PoolEntry, jobs: list[JobEntry]) -> float:
         """Cancel the jobs of a pool that ends: an earlier daemon may have died before that, or one has come since."""
@@ -432,8 +480,10 @@ class Pools:
         return self.recorder.clock() + _DRAIN_SECONDS
 
     async def _store_plan(self, entry: PoolEntry, plan: PoolPlan) -> None:
-        if (plan.wanted, set(plan.closed)) != (entry.facts.wanted, set(entry.facts.closed)):
-            await self._keep(entry, replace(entry.facts, wanted=plan.wanted, closed=plan.closed))
+        facts = entry.facts
+        classes = {name: replace(facts.of(name), wanted=number) for name, number in plan.wanted.items()}
+        if (classes, set(plan.closed)) != (facts.classes, set(facts.closed)):
+            await self._keep(entry, replace(facts, classes=classes, closed=plan.closed))
 
     async def _remove(self, entry: PoolEntry) -> None:
         await self.recorder.repository.remove_pool(entry.name)
@@ -454,38 +504,36 @@ class Pools:
         declared = []
         for each in found:
             worker = each.job.spec.worker
-            old = worker is None or worker.generation != facts.generation
+            old = worker is None or not is_current(facts, worker)
             closed = old or each.job.id in facts.closed or each.job.ending is not None
             name = name_worker(entry.name, each.job.id)
             life = find_least_life(each.job, entry.ends.get(each.job.id))
             declared.append(DeclaredWorker(each.job.id, name, each.job.spec.tasks[0], closed, life))
         entry.adapter.declare(declared, _list_kinds(entry))
 
-    async def _start_worker(self, entry: PoolEntry) -> bool:
-        """Submit a worker; False where that has to wait, or was refused."""
-        spec, origin = (
-            self._make_worker(entry.name, entry.facts.generation, entry.spec.worker),
-            entry.spec.worker.origin,
-        )
-        submission = replace(decode(Submission, dict(entry.stored.request)), text=origin.text, token="")
+    async def _start_workers(self, entry: PoolEntry, worker_class: str, count: int) -> bool:
+        """Submit workers of a class; False where that has to wait, or was refused."""
+        worker = entry.spec.workers[worker_class]
+        spec = self._make_worker(entry.name, entry.facts.generation, worker_class, worker)
+        submission = replace(decode(Submission, dict(entry.stored.request)), text=worker.origin.text, token="")
         try:
-            await self.submitter.take(ParsedSubmission(spec), submission)
+            for _ in range(count):
+                await self.submitter.take(ParsedSubmission(spec), submission)
             return True
         except StoreFailed:
             raise
         except OverspanError as error:
             log.warning("pool %s: a worker was refused: %s", entry.name, error)
-            failures = entry.facts.failures + 1
-            await self._keep(entry, replace(entry.facts, failures=failures, message=error.message))
+            await self._note_failures(entry, worker_class, 1, error.message)
             return False
 
-    def _make_worker(self, name: str, generation: int, spec: JobSpec) -> JobSpec:
+    def _make_worker(self, name: str, generation: int, worker_class: str, spec: JobSpec) -> JobSpec:
         """The job that a worker is: the set-up of the pool's file, then the program that takes jobs."""
         here = all(is_this_machine(cluster.config.kind) for cluster in self._list_clusters(spec))
         words = find_span() if here else ("span",)
         run = f"exec {shlex.join(words)} pool work"
         task = replace(spec.tasks[0], name=TASK, run=run)
-        return replace(spec, name=f"{name}-worker", tasks=(task,), worker=WorkerOf(name, generation))
+        return replace(spec, name=f"{name}-worker", tasks=(task,), worker=WorkerOf(name, generation, worker_class))
 
     async def _end(self, jobs: list[int]) -> None:
         """End workers."""
@@ -504,19 +552,21 @@ class Pools:
         await self.recorder.change(jobs, work, urgent=True)
 
 
-def _list_kinds(entry: PoolEntry) -> list[TaskSpec]:
-    """The tasks that workers can be. The limit of the only place is the one that its last worker was found to have."""
-    spec = entry.spec.worker
-    kinds = [spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]]
+def _list_kinds(entry: PoolEntry) -> list[WorkerKind]:
+    """What workers can be. The limit of the only place is the one that its last worker was found to have."""
+    kinds = [
+        WorkerKind(task, worker_class)
+        for worker_class, spec in entry.spec.workers.items()
+        for task in ([spec.take(candidate).tasks[0] for candidate in spec.places] or [spec.tasks[0]])
+    ]
     if len(kinds) == 1 and entry.longest is not None:
-        kinds = [replace(kind, time=min(kind.time or entry.longest, entry.longest)) for kind in kinds]
+        only = kinds[0].task
+        kinds = [kinds[0]._replace(task=replace(only, time=min(only.time or entry.longest, entry.longest)))]
     return kinds
 
 
-def _resize(facts: PoolFacts, size: PoolSize) -> PoolFacts:
-    """The facts with another size; a pool that had failed is tried again, one that was deleted lives on."""
-    wanted = min(max(facts.wanted, size.low), size.high)
-    return replace(facts, size=size, wanted=wanted, failures=0, message="", ending="")
+def _class_of(worker: Job) -> str:
+    return "" if worker.spec.worker is None else worker.spec.worker.worker_class
 
 
 def _end_job(unit: UnitOfWork, pool: str, ending: str, now: float) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from overspan.bridge.controller.features.pools.numbers import ClassCounts, choose_numbers
 from overspan.bridge.model.pools import PoolSize
+from overspan.bridge.store.pool_records import ClassFacts
 
 MOST_FAILURES = 3
-"""Workers in a row that ended before they were ready; then no more are tried."""
+"""Workers in a row of a class that ended before they were ready; then no more are tried."""
 
 
 class PoolWorker(NamedTuple):
@@ -23,6 +25,7 @@ class PoolWorker(NamedTuple):
     jobs: int = 0
     idle_since: float | None = None
     renew_at: float | None = None
+    worker_class: str = ""
 
     def is_old(self, now: float) -> bool:
         """Whether another one is to take its place."""
@@ -30,24 +33,29 @@ class PoolWorker(NamedTuple):
 
 
 class PoolView(NamedTuple):
-    """A pool at one moment. `waiting` jobs have been too many since `waiting_since`."""
+    """A pool at one moment. Its `waiting` jobs, by the classes that they fit, are too many since `waiting_since`.
+
+    `barred` are the classes that give no workers now, as far as that is known.
+    """
 
     size: PoolSize
-    generation: int
-    wanted: int
+    classes: Mapping[str, ClassFacts]
     workers: Sequence[PoolWorker]
     closed: Collection[int] = ()
-    waiting: int = 0
+    waiting: Mapping[tuple[str, ...], int] = {}
     waiting_since: float | None = None
-    failures: int = 0
     ending: bool = False
+    barred: Collection[str] = ()
 
 
 class PoolPlan(NamedTuple):
-    """What is to be: how many workers, how many new ones, which are closed, which end, and when to look again."""
+    """What is to be: how many workers of each class, how many new ones, which are closed, and which end.
 
-    wanted: int
-    start: int
+    `wake_at` is when to look again.
+    """
+
+    wanted: Mapping[str, int]
+    start: Mapping[str, int]
     closed: tuple[int, ...]
     end: tuple[int, ...]
     wake_at: float | None = None
@@ -56,48 +64,62 @@ class PoolPlan(NamedTuple):
 def plan_workers(view: PoolView, now: float) -> PoolPlan:
     """What a pool needs now. A closed worker ends when it holds no job.
 
-    An old worker counts no more, and is closed when as many others are ready as are wanted.
+    An old worker counts no more, and is closed when as many others of its class are ready as are wanted.
     """
-    able = [worker for worker in view.workers if worker.job not in view.closed and worker.generation == view.generation]
+    able = [worker for worker in view.workers if _is_able(worker, view)]
     serving = [worker for worker in able if not worker.is_old(now)]
     idle, idle_at = _list_idle(view, serving, now)
+    wanted = dict.fromkeys(view.classes, 0) if view.ending else _choose_numbers(view, serving, idle, now)
     moments = [idle_at, *(worker.renew_at for worker in serving)]
-    wanted = 0 if view.ending else _choose_number(view, serving, idle, now)
-    if view.waiting_since is not None and view.size.up_delay and wanted < view.size.high:
+    if view.waiting_since is not None and view.size.up_delay and sum(wanted.values()) < view.size.high:
         moments.append(view.waiting_since + view.size.up_delay)
-    surplus = sorted(serving, key=lambda worker: (worker.jobs > 0, worker.ready, worker not in idle, -worker.job))
-    dropped = surplus[: max(0, len(serving) - wanted)]
-    kept = {worker.job for worker in serving} - {worker.job for worker in dropped}
-    if sum(worker.ready for worker in serving if worker.job in kept) < wanted:
-        kept |= {worker.job for worker in able if worker.is_old(now)}
+    kept: set[int] = set()
+    start: dict[str, int] = {}
+    for name, number in wanted.items():
+        own = [worker for worker in serving if worker.worker_class == name]
+        surplus = sorted(own, key=lambda worker: (worker.jobs > 0, worker.ready, worker not in idle, -worker.job))
+        staying = surplus[max(0, len(own) - number) :]
+        kept |= {worker.job for worker in staying}
+        if sum(worker.ready for worker in staying) < number:
+            kept |= {worker.job for worker in able if worker.worker_class == name and worker.is_old(now)}
+        if len(own) < number and view.classes[name].failures < MOST_FAILURES:
+            start[name] = number - len(own)
     # A moment that is over says nothing of those to come.
     wake_at = min((at for at in moments if at is not None and at > now), default=None)
     closed = tuple(worker.job for worker in view.workers if worker.job not in kept)
     end = tuple(worker.job for worker in view.workers if worker.job not in kept and not worker.jobs)
-    start = max(0, wanted - len(serving)) if view.failures < MOST_FAILURES else 0
     return PoolPlan(wanted, start, closed, end, wake_at)
 
 
-def _choose_number(view: PoolView, serving: Sequence[PoolWorker], idle: Sequence[PoolWorker], now: float) -> int:
-    size = view.size
-    wanted = min(max(view.wanted, size.low), size.high)
-    if size.low == size.high:
-        return wanted
-    busy = sum(worker.jobs > 0 for worker in serving)
-    due = view.waiting_since is not None and now - view.waiting_since >= size.up_delay
-    if view.waiting and (due or (not serving and not wanted)):
-        # All that is missing at once: each step would cost the start of a worker.
-        return min(size.high, max(wanted, busy + view.waiting))
-    if view.waiting or not idle:
-        return wanted
-    # Where one idles, those that are missing or on their way are not needed either.
-    needed = sum(worker.ready and worker not in idle for worker in serving)
-    return max(size.low, min(wanted, needed))
+def _is_able(worker: PoolWorker, view: PoolView) -> bool:
+    """Whether a worker is as the pool's file says now, and open."""
+    own = view.classes.get(worker.worker_class)
+    return own is not None and worker.generation >= own.since and worker.job not in view.closed
+
+
+def _choose_numbers(
+    view: PoolView, serving: Sequence[PoolWorker], idle: Sequence[PoolWorker], now: float
+) -> dict[str, int]:
+    barred = {name for name, own in view.classes.items() if name in view.barred or own.failures >= MOST_FAILURES}
+    counts = {}
+    for each in view.size.every_class:
+        own = [worker for worker in serving if worker.worker_class == each.name]
+        counts[each.name] = ClassCounts(
+            each,
+            view.classes[each.name].wanted,
+            len(own),
+            busy=sum(worker.jobs > 0 for worker in own),
+            ready=sum(worker.ready for worker in own),
+            idle=sum(worker in idle for worker in own),
+            barred=each.name in barred,
+        )
+    due = view.waiting_since is not None and now - view.waiting_since >= view.size.up_delay
+    return choose_numbers(view.size, counts, view.waiting, due=due)
 
 
 def _list_idle(view: PoolView, serving: Sequence[PoolWorker], now: float) -> tuple[list[PoolWorker], float | None]:
     """The workers that were idle for too long, and when the next one will have been."""
-    if view.size.low == view.size.high:
+    if view.size.fixed:
         return [], None
     since = [(worker.idle_since, worker) for worker in serving if worker.idle_since is not None]
     over = [worker for at, worker in since if now - at >= view.size.idle]

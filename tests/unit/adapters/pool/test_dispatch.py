@@ -225,7 +225,7 @@ def test_the_queue_has_what_was_added_and_not_removed(steps: list[tuple[int, int
             assert queue.remove(handle) == model.pop(handle, None)
         assert {each.handle: each for each in queue} == model
         for line in queue.lines():
-            assert line == sorted(line)
+            assert line == sorted(line, key=lambda launch: (launch.rank, launch.handle))
 
 
 # --- workers with a time limit ---------------------------------------------------------------------------------------

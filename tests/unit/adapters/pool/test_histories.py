@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.examples import count_examples
 
-from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerMessage
+from overspan.adapters.abilities import DeclaredWorker, HeldLaunch, WorkerKind, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order, Report, SomeUnanswered
 from overspan.adapters.cursors import Cursors
 from overspan.adapters.pool import cluster
@@ -187,7 +187,7 @@ class Histories(RuleBasedStateMachine):
 
     def declare(self) -> None:
         live = [DeclaredWorker(each.job, f"p-{each.job}", WORKER) for each in self.workers.values()]
-        self.pool.declare(live, [WORKER])
+        self.pool.declare(live, [WorkerKind(WORKER)])
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

@@ -20,7 +20,7 @@ def test_an_order_changes_the_place_of_a_launch_that_waits(tmp_path: Path) -> No
     pool = PoolCluster(ClusterConfig("p", "pool", state=str(tmp_path), list_cursors=dict, find_launch=launches.get))
 
     def lines() -> list[list[str]]:
-        return [[handle for _, handle in line] for line in pool._queue.lines()]
+        return [[launch.handle for launch in line] for line in pool._queue.lines()]
 
     def order(handle: str, event: Event) -> None:
         asyncio.run(pool.order([Order(f"{handle}-{event!r}", handle, event)]))

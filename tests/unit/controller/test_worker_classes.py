@@ -1,0 +1,285 @@
+"""Numbers of workers for each class of a pool: each within its own, all together within the pool's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from tests.unit.controller.fakes import begin, turn, until
+from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
+
+from overspan.bridge.controller.features.pools.changes import change_spec, resize
+from overspan.bridge.controller.features.pools.numbers import ClassCounts, choose_numbers
+from overspan.bridge.controller.features.pools.patience import PATIENCE
+from overspan.bridge.controller.features.pools.scaling import PoolView, PoolWorker, plan_workers
+from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.pools import PoolSize, WorkerClass, check_size, resize_class
+from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.readers.pool_file import PoolSpec
+from overspan.bridge.readers.submission import Submission
+from overspan.bridge.store.pool_records import ClassFacts, PoolFacts
+
+NOW = 1000.0
+GPU, CPU = WorkerClass("gpu", 0, 4, 2.0), WorkerClass("cpu", 1, 6)
+BOTH = PoolSize(1, 8, classes=(GPU, CPU))
+
+
+def count(one: WorkerClass, wanted: int, **values: Any) -> ClassCounts:
+    """A class whose wanted workers are all there and ready."""
+    return ClassCounts(one, wanted, wanted, ready=wanted)._replace(**values)
+
+
+def choose(
+    waiting: dict[str, int], gpu: ClassCounts, cpu: ClassCounts, size: PoolSize = BOTH, due: bool = True
+) -> tuple[int, int]:
+    """The numbers of both classes; a job waits for the classes that its key names."""
+    named = {tuple(key.split()): number for key, number in waiting.items()}
+    chosen = choose_numbers(size, {"gpu": gpu, "cpu": cpu}, named, due=due)
+    return chosen["gpu"], chosen["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "numbers"),
+    [
+        ({}, (0, 1)),
+        ({"gpu cpu": 1}, (0, 1)),
+        ({"gpu cpu": 4}, (3, 1)),
+        ({"gpu cpu": 6}, (4, 2)),
+        ({"gpu": 2}, (2, 1)),
+        ({"cpu": 3}, (0, 3)),
+        ({"gpu": 3, "gpu cpu": 4}, (4, 3)),
+        ({"gpu": 90, "cpu": 90}, (4, 4)),
+        ({"": 7}, (0, 1)),
+    ],
+)
+def test_a_job_calls_for_the_class_of_most_weight_that_it_fits(
+    waiting: dict[str, int], numbers: tuple[int, int]
+) -> None:
+    assert choose(waiting, count(GPU, 0), count(CPU, 1)) == numbers
+
+
+def test_a_free_worker_is_for_one_waiting_job() -> None:
+    assert choose({"gpu": 2, "gpu cpu": 3}, count(GPU, 2), count(CPU, 1)) == (4, 1)
+
+
+def test_a_pool_that_is_full_gives_up_what_is_spare_for_what_waits() -> None:
+    full = PoolSize(1, 5, classes=(GPU, CPU))
+    assert choose({"gpu": 2}, count(GPU, 0), count(CPU, 5, busy=2), full) == (2, 3)
+    assert choose({"gpu": 9}, count(GPU, 0), count(CPU, 5, busy=2), full) == (3, 2)
+    assert choose({"gpu": 2}, count(GPU, 0), count(CPU, 5, busy=5), full) == (0, 5)
+    assert choose({"gpu": 2, "cpu": 3}, count(GPU, 0), count(CPU, 5, busy=2), full) == (0, 5)
+    assert choose({"gpu": 2}, count(GPU, 0), count(CPU, 5), full, due=False) == (2, 3), "no worker fits: at once"
+
+
+def test_a_barred_class_has_its_number_and_another_one_serves_the_queue() -> None:
+    stuck = count(GPU, 3, ready=0, barred=True)
+    assert choose({"gpu cpu": 3}, stuck, count(CPU, 1)) == (3, 3)
+    full = PoolSize(1, 5, classes=(GPU, CPU))
+    assert choose({"gpu cpu": 4}, stuck, count(CPU, 1), full) == (1, 4), "those that wait for their cluster are spare"
+    assert choose({"gpu": 4}, stuck, count(CPU, 1)) == (4, 1), "nobody else can have it"
+    assert choose({}, stuck, count(CPU, 1)) == (0, 1), "nobody needs them any more"
+
+
+def test_the_pool_s_own_numbers_hold_for_all_together() -> None:
+    low = PoolSize(4, 8, classes=(GPU, CPU))
+    assert choose({}, count(GPU, 0), count(CPU, 1), low) == (3, 1)
+    assert choose({}, count(GPU, 0), count(CPU, 4), low) == (0, 4)
+    assert choose({}, count(GPU, 0, barred=True), count(CPU, 1), low) == (0, 4)
+    high = PoolSize(1, 3, classes=(GPU, CPU))
+    assert choose({}, count(GPU, 3, busy=3), count(CPU, 4), high) == (2, 1), "idle ones first, and least weight"
+    assert choose({}, count(GPU, 4, idle=4), count(CPU, 2, idle=2), low) == (3, 1)
+    assert choose({"gpu": 1}, count(GPU, 4, idle=4), count(CPU, 3, idle=3)) == (4, 1), "one waits for such"
+
+
+classes = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from([0.5, 1.0, 2.0])), min_size=1, max_size=4
+).map(
+    lambda found: [
+        WorkerClass("abcd"[index], min(pair[:2]), max(pair[:2]), pair[2]) for index, pair in enumerate(found)
+    ]
+)
+shares = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.booleans())
+
+
+@given(
+    classes, st.lists(shares, min_size=4, max_size=4), st.integers(0, 9), st.integers(0, 9), st.booleans(), st.data()
+)
+def test_laws(
+    found: list[WorkerClass], drawn: list[tuple[int, int, int, bool]], below: int, above: int, due: bool, data: Any
+) -> None:
+    least, most = sum(each.low for each in found), sum(each.high for each in found)
+    high = min(most, least + above)
+    size = PoolSize(max(0, min(high, least + below)), high, classes=tuple(found))
+    assert check_size(size) is None
+    counts = {}
+    for each, (wanted, busy, ready, barred) in zip(found, drawn, strict=False):
+        ready = min(ready, wanted)
+        counts[each.name] = ClassCounts(each, wanted, wanted, min(busy, ready), ready, ready - min(busy, ready), barred)
+    names = st.sets(st.sampled_from([each.name for each in found])).map(lambda chosen: tuple(sorted(chosen)))
+    waiting = data.draw(st.dictionaries(names, st.integers(0, 6), max_size=3))
+    chosen = choose_numbers(size, counts, waiting, due=due)
+    assert all(each.low <= chosen[each.name] <= each.high for each in found)
+    assert size.low <= sum(chosen.values()) <= size.high
+    for fitting, number in waiting.items():
+        short = number and all(chosen[name] <= counts[name].busy for name in fitting)
+        room = any(chosen[each.name] < each.high for each in found if each.name in fitting)
+        idle = [each for each in found if each.name not in fitting and chosen[each.name] > each.low]
+        spare = [each for each in idle if not counts[each.name].busy and not any(each.name in key for key in waiting)]
+        if fitting and due and short and room:
+            assert sum(chosen.values()) == size.high and not spare, "nobody starves beside a worker that nobody needs"
+
+
+def test_workers_of_a_class_that_is_gone_are_closed_and_those_of_another_stay() -> None:
+    facts = {"gpu": ClassFacts(1, 1), "new": ClassFacts(2, 1)}
+    size = PoolSize(2, 2, classes=(WorkerClass("gpu", 1, 1), WorkerClass("new", 1, 1)))
+    workers = [
+        PoolWorker(1, 1, True, worker_class="gpu"),
+        PoolWorker(2, 1, True, 1, worker_class="cpu"),
+        PoolWorker(3, 1, True, worker_class="new"),
+    ]
+    plan = plan_workers(PoolView(size, facts, workers), NOW)
+    assert (plan.start, plan.closed, plan.end) == ({"new": 1}, (2, 3), (3,))
+
+
+def test_a_class_that_has_failed_is_not_tried_and_others_go_on() -> None:
+    facts = {"gpu": ClassFacts(failures=3), "cpu": ClassFacts()}
+    plan = plan_workers(PoolView(BOTH, facts, [], waiting={("cpu", "gpu"): 3}, waiting_since=NOW), NOW)
+    assert plan.start == {"cpu": 3}
+
+
+def make_spec(**setups: str) -> PoolSpec:
+    """A pool whose classes differ by their set-up."""
+    sizes = tuple(WorkerClass(name, 0, 2) for name in setups)
+    workers = {name: JobSpec("p", (TaskSpec("worker", setup=setup),)) for name, setup in setups.items()}
+    return PoolSpec(PoolSize(0, 4, classes=sizes), workers)
+
+
+def test_another_file_makes_the_workers_old_of_classes_that_have_changed() -> None:
+    before = make_spec(a="x", b="x", c="x")
+    facts = resize(PoolFacts(before.size, 0.0), before.size).with_class("a", ClassFacts(1, 2, 3, "it failed"))
+    facts = change_spec(facts, before, make_spec(a="x", b="y", d="x"))
+    assert facts.generation == 2
+    assert {name: own.since for name, own in facts.classes.items()} == {"a": 1, "b": 2, "d": 2}
+    assert facts.of("a") == ClassFacts(1, 2)
+    more = replace(before, size=PoolSize(0, 9, classes=before.size.classes))
+    assert change_spec(resize(PoolFacts(before.size, 0.0), before.size), before, more).generation == 1
+
+
+def test_numbers_of_the_pool_that_are_those_of_its_classes_follow_them() -> None:
+    size = PoolSize(1, 10, classes=(GPU, CPU))
+    changed = resize_class(size, "gpu", 2, 9)
+    assert (changed.low, changed.high, changed.classes[0]) == (3, 15, GPU._replace(low=2, high=9))
+    own = resize_class(PoolSize(2, 5, classes=(GPU, CPU)), "gpu", 1, 9)
+    assert (own.low, own.high) == (2, 5)
+    assert check_size(resize_class(PoolSize(2, 5, classes=(GPU, CPU)), "cpu", 6, 6)) is not None
+
+
+# --- in the daemon ----------------------------------------------------------------------------------------------------
+
+FILE = """
+pool:
+  classes:
+  - {name: big, min_workers: 0, max_workers: 2, weight: 2, resources: {cpus: 8}}
+  - {name: small, min_workers: 1, max_workers: 3}
+resources: {cpus: 2}
+"""
+
+
+@pytest.fixture
+def play_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScenePlayer:
+    return make_player(tmp_path, monkeypatch)
+
+
+def list_workers(pool: PoolScene) -> list[tuple[int, str, str]]:
+    """The workers of the pool: job, class, state."""
+    (found,) = pool.bench.controller.pools.describe("p")
+    return [(each["job"], each["class"], each["state"]) for each in found["workers"]]
+
+
+async def apply(pool: PoolScene, text: str) -> None:
+    """Make the pool of a file, or change it."""
+    await pool.bench.controller.pools.apply("p", Submission("job_file", text, file="pool.yaml", user="me"))
+    await turn(200)
+
+
+def test_a_class_starts_for_the_jobs_that_fit_it_alone(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE)
+        assert list_workers(pool) == [(1, "small", "PENDING")]
+        await pool.bench.submit("pool: p\nresources: {cpus: 8}\nrun: 'true'\n", kind="job_file")
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big"]
+        pools = pool.bench.controller.pools
+        with pytest.raises(NotFound, match="no class 'huge'"):
+            await pools.resize("p", 1, 2, "huge")
+        with pytest.raises(InvalidRequest, match="max_workers 0 of the pool is below 1"):
+            await pools.resize("p", 0, 0)
+        await pools.resize("p", 2, 2, "small")
+        assert [each[1] for each in list_workers(pool)] == ["small", "big", "small"]
+
+    play_pool(scene)
+
+
+def test_a_file_without_a_class_closes_its_workers_alone(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE.replace("min_workers: 0", "min_workers: 1"))
+        assert [each[1:] for each in list_workers(pool)] == [("big", "PENDING"), ("small", "PENDING")]
+        await apply(pool, "pool: {classes: [{name: small, workers: 1}]}\nresources: {cpus: 2}\n")
+        assert [each[1:] for each in list_workers(pool)] in (
+            [("big", "DRAINING"), ("small", "PENDING")],
+            [("small", "PENDING")],
+        )
+        await apply(pool, "pool: {classes: [{name: small, workers: 1, setup: echo}]}\nresources: {cpus: 2}\n")
+        assert sorted(each[1:] for each in list_workers(pool))[-1] == ("small", "PENDING")
+        assert pool.bench.controller.pools.describe("p")[0]["generation"] == 3
+
+    play_pool(scene)
+
+
+def test_where_workers_of_a_class_do_not_start_another_one_serves(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE)
+        pool.cluster.tell("1.0", *begin(pool.bench.job(1), pool.bench.clock.now))
+        await until(lambda: pool.bench.state(1) == "RUNNING")
+        for _ in range(3):
+            await pool.bench.submit("pool: p\nresources: {cpus: 1}\nrun: 'true'\n", kind="job_file")
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big", "big"]
+        await pool.pass_time(PATIENCE)
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big", "big", "small", "small"]
+        (told,) = pool.bench.controller.pools.describe("p")
+        assert [(each["name"], each["barred"]) for each in told["classes"]] == [("big", True), ("small", False)]
+
+    play_pool(scene)
+
+
+def test_a_class_whose_cluster_is_away_is_passed_over(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE)
+        pool.cluster.tell("1.0", *begin(pool.bench.job(1), pool.bench.clock.now))
+        await until(lambda: pool.bench.state(1) == "RUNNING")
+        for _ in range(2):
+            await pool.bench.submit("pool: p\nresources: {cpus: 1}\nrun: 'true'\n", kind="job_file")
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big"]
+        controller = pool.bench.controller
+        controller.clusters.get("").stale_since = pool.bench.clock.now
+        await controller.pools._look("p")
+        assert [each[1] for each in list_workers(pool)] == ["small", "big", "small"]
+
+    play_pool(scene)
+
+
+def test_a_refused_class_is_named(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        text = FILE.replace("resources: {cpus: 8}", "resources: {cpus: 8}, file_mounts: {/d: 'ftp://x/y'}")
+        with pytest.raises(InvalidRequest, match="the class big: "):
+            await apply(pool, text)
+        assert pool.bench.controller.pools.describe() == []
+
+    play_pool(scene, LimitedCluster())
