@@ -7,7 +7,9 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,17 @@ class TestEnds:
             cancel(job)
             lab.until(job, "CANCELLED", timeout=60)
             wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 20, "the last file to be in the store")
+
+    def test_nothing_to_send_costs_no_time(self, lab: Span, store: TestStore) -> None:
+        """DT05: from the program's end to the task's, beside a bare interpreter (10 ms when quiet)."""
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare = time.monotonic() - began
+        job = start(lab, CACHED + "run: echo 1 > out/a; sleep 5\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        told = {row["cause"]: datetime.fromisoformat(row["at"]) for row in lab.timeline(job)}
+        assert (told["Flushed"] - told["NodeEnded"]).total_seconds() < 100 * max(bare, 0.01)
+        assert store.texts("lab") == {"run/a": b"1\n"}
 
     def test_an_auxiliary_that_ends_with_its_group(self, lab: Span, store: TestStore) -> None:
         server = f"name: server\nworkdir: /home/researcher\n{CACHED}run: trap 'echo last > out/last; exit 0' TERM; "
