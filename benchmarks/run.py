@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.across import across
 from benchmarks.arrays import arrays, mixed, throttle
 from benchmarks.checkpoints import checkpoints
-from benchmarks.data import data
+from benchmarks.data import data, small_files, transfers
 from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
@@ -259,6 +259,8 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "throttle": throttle,
     "checkpoints": checkpoints,
     "data": data,
+    "small_files": small_files,
+    "transfers": transfers,
     "endings": endings,
     "pools": pools,
     "disk": disk,

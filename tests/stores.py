@@ -127,7 +127,8 @@ class TestStore:
     def __init__(self, port: int, address: str) -> None:
         self.proxy = Proxy(port, address)
         self._opened: dict[str, S3Store] = {}
-        self._direct = f"http://127.0.0.1:{port}"
+        self.direct = f"http://127.0.0.1:{port}"
+        """Its URL, past the proxy."""
 
     @property
     def endpoint(self) -> str:
@@ -140,7 +141,7 @@ class TestStore:
 
     def open(self, bucket: str) -> S3Store:
         """One of its buckets, past the proxy; closed with the store."""
-        access = StoreAccess("direct", self._direct, access_key="testing", secret_key="testing-secret")
+        access = StoreAccess("direct", self.direct, access_key="testing", secret_key="testing-secret")
         if bucket not in self._opened:
             self._opened[bucket] = S3Store(access, bucket)
         return self._opened[bucket]

@@ -36,6 +36,8 @@ RESCUE_SECONDS = 3600
 """The longest time of a pod; what was sent until then is not sent again."""
 START_SECONDS = 120.0
 """How long a pod may take to its start."""
+_END_SECONDS = 40.0
+"""How long a pod of an earlier rescue may take to its end: more than its grace."""
 _PAUSE = 0.5
 _VOLUME, _PATH = "data", "/overspan-rescue"
 _MODULE = "overspan.bridge.runtime.data.rescue"
@@ -114,9 +116,19 @@ async def _await_start(calls: Calls, name: str) -> PodRecord:
 
 
 async def _remove_ended(calls: Calls, token: str) -> None:
-    """Remove pods that a daemon has left that went away meanwhile."""
-    for found in await calls.list("Pod", f"{RESCUE}={_mark(token)}"):
-        await calls.delete("Pod", str(found["metadata"]["name"]))
+    """Remove pods that a daemon has left that went away meanwhile, and wait for their end: they may still send.
+
+    What does not end, as on a node that is gone, is not waited for long: the lock beside the data tells.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    removed: set[str] = set()
+    while left := [str(found["metadata"]["name"]) for found in await calls.list("Pod", f"{RESCUE}={_mark(token)}")]:
+        for name in set(left) - removed:
+            await calls.delete("Pod", name)
+        removed |= set(left)
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(_PAUSE)
 
 
 def _mark(token: str) -> str:

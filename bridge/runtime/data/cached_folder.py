@@ -110,7 +110,9 @@ class CachedFolder:
             self._peers.look()
             self._peers.answer(self._list_plain(waiting))
         unsent = [
-            UnsentFile(name, file.size, file.written, self._is_settled(name, file, now, ended))
+            UnsentFile(
+                name, file.size, file.written, self._is_settled(name, file, now, ended), name not in self.state.files
+            )
             for name, file in waiting.items()
         ]
         steps = plan_steps(unsent, self._markers, int(SKEW * 1e9) if self._shared else 0)
@@ -141,18 +143,30 @@ class CachedFolder:
             if marks and not self._agree(step.names, seen, ended):
                 whole = False
                 continue
-            jobs = [self._senders.files.submit(self._send_file, name) for name in step.names]
-            # All of them, so that none is still on its way when the next step begins.
-            failures = [job.exception() for job in jobs]
-            for failure in filter(None, failures):
-                if not _concerns_file(failure):
-                    raise failure
-                refused.append(failure)
-            whole = whole and not refused and all(job.result() for job in jobs)
+            sent, failures = self._send_step({name: seen[name] for name in step.names})
+            refused += failures
+            whole = whole and sent and not refused
             if marks and whole and self._peers is not None:
                 for name in step.names:
                     self._peers.forget(name, seen[name])
         return refused
+
+    def _send_step(self, files: Mapping[str, SeenFile]) -> tuple[bool, list[BaseException]]:
+        """Send files several at once: whether all were, and why some of them cannot be. Raises as `send`."""
+        jobs = [self._senders.files.submit(self._send_file, name, file) for name, file in files.items()]
+        for job in jobs:
+            failure = None if job.cancelled() else job.exception()
+            if failure is not None and not _concerns_file(failure):
+                # No store: those that have not begun would only wait for it, each as long.
+                for other in jobs:
+                    other.cancel()
+        # All of them, so that none is still on its way when the next step begins.
+        begun = [job for job in jobs if not job.cancelled()]
+        failures = list(filter(None, (job.exception() for job in begun)))
+        for failure in failures:
+            if not _concerns_file(failure):
+                raise failure
+        return not failures and all(job.result() for job in begun), failures
 
     def _list_plain(self, files: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Those that are no markers."""
@@ -174,11 +188,11 @@ class CachedFolder:
         files = list_files(self.path, name_covered(marker), fresh=True)
         return all(seen.get(name) == file for name, file in files if name == marker or file.written <= until)
 
-    def _send_file(self, name: str) -> bool:
-        """Send a file; False where it changes meanwhile, and is not in the store as it is now."""
+    def _send_file(self, name: str, file: SeenFile) -> bool:
+        """Send a file as it was seen; False where it has changed since, and is not in the store as it is now."""
         path = os.path.join(self.path, name)
         try:
-            sent = send_file(self._store, path, self._prefix + name, self._senders.parts)
+            sent = send_file(self._store, path, self._prefix + name, self._senders.parts, file)
         except FileChanged:
             return False
         except FileNotFoundError:

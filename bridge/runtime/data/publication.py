@@ -4,6 +4,10 @@ A reader elsewhere must never take a part of a checkpoint for the whole. It know
 last, so that file is sent when all that was written before it, in the same folder, is in the store. Which files are
 such markers: those that training libraries write last (`checkpoint_readiness.py`), `.overspan-atomic`, and those that
 the job file names. Where there is none, each file is sent by itself, in the order in which they were completed.
+
+But for small files of one series: what a request costs a store is mostly its wait, so these go several at once. They
+are new in the store, so that none is a pointer which is written again and again; their names are alike, so that none is
+a list of the others; and they were written within a second. The last of them is sent when the rest is there.
 """
 
 from __future__ import annotations
@@ -18,6 +22,14 @@ ATOMIC = ".overspan-atomic"
 """A file that any program may write last into a folder, so that the folder is published whole."""
 MARKERS = frozenset({METADATA, TRAINER_STATE, LATEST, ITERATION, ATOMIC})
 _INDEX = re.compile(r".*\.safetensors\.index\.json")
+SMALL = 1 << 20
+"""The largest size in bytes of a file that is sent beside others of its series."""
+SERIES_NANOSECONDS = 1_000_000_000
+"""Files whose last writes are so far apart are sent in their order."""
+_LONGEST_STEP = 256
+"""Files of a series in one step, after which the uploader looks whether it is to go on."""
+_NUMBER = re.compile("[0-9a-f]*[0-9][0-9a-f]*", re.IGNORECASE)
+"""What differs in the names of a series: numbers, hashes, UUIDs."""
 
 
 class UnsentFile(NamedTuple):
@@ -28,6 +40,8 @@ class UnsentFile(NamedTuple):
     written: int
     """Its last write, in nanoseconds since the epoch."""
     settled: bool
+    new: bool = False
+    """Whether the store has no version of it that was sent from here, or fetched."""
 
 
 class SendStep(NamedTuple):
@@ -73,7 +87,7 @@ class _Planner:
         self._done: set[str] = set()
 
     def plan(self) -> list[SendStep]:
-        for file in self._files:
+        for place, file in enumerate(self._files):
             if file.name in self._done or not file.settled:
                 continue
             if self._is_marker(file):
@@ -81,7 +95,7 @@ class _Planner:
                 continue
             cover = next((marker for marker in self._markers if self._precedes(file, marker)), None)
             if cover is None:
-                self._send(file)
+                self._send_series(place)
             else:
                 # What a marker will make visible may be sent in any order before it.
                 self._send(*(each for each in self._files if self._is_due(each) and self._precedes(each, cover)))
@@ -94,6 +108,21 @@ class _Planner:
         names = tuple(file.name for file in files)
         self._steps.append(SendStep(names))
         self._done.update(names)
+
+    def _send_series(self, place: int) -> None:
+        """Send the file at a place in the order, and small ones of its series that come next: the last one apart."""
+        first = self._files[place]
+        series = [first]
+        if _is_small(first):
+            for file in self._files[place + 1 :]:
+                if not (self._is_due(file) and _is_small(file) and _is_next(first, file)):
+                    break
+                if any(self._precedes(file, marker) for marker in self._markers):
+                    break
+                series.append(file)
+        for begin in range(0, len(series) - 1, _LONGEST_STEP):
+            self._send(*series[begin : min(begin + _LONGEST_STEP, len(series) - 1)])
+        self._send(series[-1])
 
     def _send_marker(self, marker: UnsentFile) -> None:
         """Send a marker where all that it speaks of is sent."""
@@ -117,6 +146,20 @@ class _Planner:
         if self._is_marker(file):
             return file.written <= marker.written and _rank(file) < _rank(marker)
         return file.written <= marker.written + self._skew
+
+
+def _is_small(file: UnsentFile) -> bool:
+    return file.new and file.size <= SMALL
+
+
+def _is_next(first: UnsentFile, file: UnsentFile) -> bool:
+    """Whether a file goes on with a series: its name is like the first one's, and it was written soon after that."""
+    return file.written - first.written < SERIES_NANOSECONDS and _name_series(file.name) == _name_series(first.name)
+
+
+def _name_series(name: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + _NUMBER.sub("#", last)
 
 
 def name_covered(marker: str) -> str:

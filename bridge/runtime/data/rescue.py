@@ -8,23 +8,28 @@ JSON too: what was sent, null where nothing is left, or {"error", "trouble"} wit
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes
-from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, remove_if_empty
+from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, name_folder, remove_if_empty
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.transfers import open_threads
+
+_LOCK = "rescue.lock"
+"""A file in the folder of a job's data."""
 
 
 class RescuedData(NamedTuple):
@@ -40,17 +45,55 @@ def rescue_job(root: str, job: int, stores: Mapping[str, StoreAccess]) -> Option
 
     Raises ObjectStoreError and OSError.
     """
-    sent = []
-    for folder in [folder for folder in list_folders(root, job) if folder.written]:
-        if folder.mount.store not in stores:
-            raise ObjectStoreError(StoreTrouble.DENIED, f"nothing says how the store {folder.mount.store} is reached")
-        store = S3Store(stores[folder.mount.store], folder.url.bucket)
-        try:
-            sent.append(rescue_folder(folder, store))
-        finally:
-            store.close()
+    if not _list_written(root, job):
+        return None
+    with _hold_alone(root, job):
+        # Again: another rescue may have ended meanwhile.
+        sent = [_send(folder, stores) for folder in _list_written(root, job)]
     remove_if_empty(root, job)
     return add_rescued(sent)
+
+
+def _list_written(root: str, job: int) -> list[MountFolder]:
+    return [folder for folder in list_folders(root, job) if folder.written]
+
+
+def _send(folder: MountFolder, stores: Mapping[str, StoreAccess]) -> RescuedData:
+    if folder.mount.store not in stores:
+        raise ObjectStoreError(StoreTrouble.DENIED, f"nothing says how the store {folder.mount.store} is reached")
+    store = S3Store(stores[folder.mount.store], folder.url.bucket)
+    try:
+        return rescue_folder(folder, store)
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def _hold_alone(root: str, job: int) -> Iterator[None]:
+    """Keep other processes from rescuing a job: one that an earlier daemon has started may still send.
+
+    The lock is beside the data and ends with its process. Where the file system has none, nobody is kept. Raises
+    OSError where another process has it.
+    """
+    path = os.path.join(name_folder(root, job), _LOCK)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                who = os.read(fd, 200).decode(errors="replace").strip()
+                text = f"the data of job {job} is being sent by another rescue ({who}); wait for its end, or end it"
+                raise OSError(text) from None
+        if not os.fstat(fd).st_nlink:
+            raise OSError(f"the data of job {job} was being sent by another rescue until now; give the command again")
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        yield
+        # While it is held: what is opened later is another file.
+        os.unlink(path)
+    finally:
+        os.close(fd)
 
 
 def add_rescued(sent: Sequence[RescuedData]) -> Optional[RescuedData]:

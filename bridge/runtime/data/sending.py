@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import TypeVar
+from typing import Optional, TypeVar
 
 from overspan.bridge.runtime.data.folder_state import SyncedFile
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, SentPart, StoreTrouble
@@ -25,14 +25,22 @@ _FIRST_PAUSE = 0.2
 
 
 class FileChanged(Exception):
-    """The file was written to while it was sent."""
+    """The file was written to while it was sent, or since its turn was decided."""
 
 
-def send_file(store: ObjectStore, path: str, key: str, executor: Executor) -> SyncedFile:
-    """Send a file; parts by the executor's threads. Raises FileChanged, ObjectStoreError and OSError."""
+def send_file(
+    store: ObjectStore, path: str, key: str, executor: Executor, seen: Optional[tuple[int, int]] = None
+) -> SyncedFile:
+    """Send a file; parts by the executor's threads. Raises FileChanged, ObjectStoreError and OSError.
+
+    `seen`: its size and last write (ns) when its turn was decided; a later version of it may speak of files that come
+    later.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size, written = _look(fd)
+        if seen is not None and seen != (size, written):
+            raise FileChanged
         if size <= PART:
             data = _read(fd, size, 0)
             _check(fd, size, written)

@@ -57,6 +57,25 @@ def clear(store: TestStore) -> None:
         store.open("lab").delete(stored.key)
 
 
+def make_claim(span: KubeSpan, folder: Path) -> str:
+    """A claim of the namespace that is bound to a folder."""
+    name = f"kept-{span.namespace}"
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    spec = {
+        **common,
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": str(folder)},
+        "claimRef": {"namespace": span.namespace, "name": name},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    wanted = {**common, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted}
+    for made in (volume, claim):
+        span.rig.apply(made, namespace=span.namespace)
+    return name
+
+
 class TestModes:
     def test_a_copy_and_what_is_written_at_once_before_the_end(self, lab: KubeSpan, store: TestStore) -> None:
         store.open("lab").put("data/a", b"hello")
@@ -238,14 +257,16 @@ class TestEnds:
         facts = lab.until(job, "FAILED", timeout=60)
         assert facts["reason"] == "FlushFailed"
 
+    @pytest.mark.parametrize("kind", ["hostPath", "claim"])
     def test_what_a_job_could_not_send_stays_on_a_volume_and_is_sent_later(
-        self, lab: KubeSpan, store: TestStore, tmp_path: Path, wait_until: WaitUntil
+        self, lab: KubeSpan, store: TestStore, tmp_path: Path, wait_until: WaitUntil, kind: str
     ) -> None:
-        """DT08: the pod goes with all that is its own, and a pod on its node sends what it has left."""
+        """DT08: the pod goes with all that is its own, and a pod where its volume is sends what it has left."""
         volume = tmp_path / "kept"
         volume.mkdir()
         settings = json.loads(lab.config.read_text())
-        settings["clusters"]["kube"]["data_volume"] = {"hostPath": {"path": str(volume)}}
+        named: object = {"hostPath": {"path": str(volume)}} if kind == "hostPath" else make_claim(lab, volume)
+        settings["clusters"]["kube"]["data_volume"] = named
         lab.config.write_text(json.dumps(settings))
         whole = lab.submit(CACHED + "run: echo 1 > out/whole\n")
         lab.until(whole, "COMPLETED", timeout=90)
@@ -266,6 +287,9 @@ class TestEnds:
         assert [path for path in volume.rglob("*") if path.is_file()] == []
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on kube" in again.stderr
+        if kind == "claim":
+            lab.kubectl("delete", "pvc", str(named), "--wait=false")
+            lab.rig.kubectl("delete", "pv", str(named), "--wait=false")
 
     def test_a_killed_node_costs_an_attempt_and_not_the_time_of_its_data(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -76,6 +80,12 @@ def find_left(site: Site, job: int) -> list[str]:
     return site.rig.run(words, user="root").stdout.splitlines()
 
 
+def find_lock(site: Site, job: int) -> str:
+    """The lock of a job's rescue, while there is one."""
+    words = ["sh", "-c", f"find /home/researcher -path '*/data/{job}/rescue.lock'"]
+    return site.rig.run(words, user="root").stdout.strip()
+
+
 class TestModes:
     def test_a_copy_and_what_is_written_at_once_before_the_end(
         self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
@@ -127,6 +137,17 @@ class TestEnds:
             lab.until(job, "CANCELLED", timeout=60)
             wait_until(lambda: store.texts("lab").get("run/last") == b"last\n", 20, "the last file to be in the store")
 
+    def test_nothing_to_send_costs_no_time(self, lab: Span, store: TestStore) -> None:
+        """DT05: from the program's end to the task's, beside a bare interpreter (10 ms when quiet)."""
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare = time.monotonic() - began
+        job = start(lab, CACHED + "run: echo 1 > out/a; sleep 5\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        told = {row["cause"]: datetime.fromisoformat(row["at"]) for row in lab.timeline(job)}
+        assert (told["Flushed"] - told["NodeEnded"]).total_seconds() < 100 * max(bare, 0.01)
+        assert store.texts("lab") == {"run/a": b"1\n"}
+
     def test_an_auxiliary_that_ends_with_its_group(self, lab: Span, store: TestStore) -> None:
         server = f"name: server\nworkdir: /home/researcher\n{CACHED}run: trap 'echo last > out/last; exit 0' TERM; "
         server += "touch out/begun; sleep 99 & wait\n"
@@ -153,6 +174,32 @@ class TestEnds:
         assert lab.run("data", "rescue", str(job)).stderr == "span: 1 file, 8 bytes sent\n"
         assert store.texts("lab") == {"run/begun": b"", "run/a": b"1234567\n"}
         assert find_left(site, job) == [] and find_secret(site) == []
+        again = lab.run("data", "rescue", str(job), check=False)
+        assert f"job {job} has left no data on rig" in again.stderr
+
+    def test_a_rescue_that_outlives_its_daemon_keeps_the_next_one(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        """The login node still sends for the daemon that is gone."""
+        job = start(lab, CACHED + "flush: {timeout: 2}\nrun: touch out/begun; sleep 5; echo 1234567 > out/a\n")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(job, "FAILED", timeout=60)
+        store.proxy.mend()
+        store.proxy.delay = 20.0
+        words = [str(Path(sys.executable).with_name("span")), "data", "rescue", str(job)]
+        with subprocess.Popen(
+            words, env=lab.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as first:
+            wait_until(lambda: find_lock(site, job), 60, "the first rescue to begin")
+            lab.kill_daemon()
+            first.wait(60)
+        refused = lab.run("data", "rescue", str(job), check=False)
+        assert f"the data of job {job} is being sent by another rescue (process " in refused.stderr
+        assert "run/a" not in store.texts("lab")
+        store.proxy.delay = 0.0
+        wait_until(lambda: not find_lock(site, job), 120, "the first rescue to end")
+        assert store.texts("lab")["run/a"] == b"1234567\n"
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on rig" in again.stderr
 

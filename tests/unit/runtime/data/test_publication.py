@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overspan.bridge.runtime.data.publication import (
+    SERIES_NANOSECONDS,
+    SMALL,
     SendStep,
     UnsentFile,
     is_marker,
@@ -29,6 +31,37 @@ def test_files_go_one_by_one_in_the_order_of_their_last_writes() -> None:
 
 def test_what_is_being_written_waits_and_keeps_nobody() -> None:
     assert plan(("a", 1, False), ("b", 2)) == [["b"]]
+
+
+class TestSeries:
+    """Small files that are new in the store, and alike, go several at once; the last one after the rest."""
+
+    @staticmethod
+    def plan_new(*names: str, size: int = 1, apart: int = 1, new: bool = True) -> list[list[str]]:
+        """The steps for files that were written in this order, so many nanoseconds apart."""
+        files = [UnsentFile(name, size, number * apart, True, new) for number, name in enumerate(names)]
+        return [list(step.names) for step in plan_steps(files)]
+
+    def test_the_last_one_is_apart(self) -> None:
+        assert self.plan_new("d/s-1.txt", "d/s-3.txt", "d/s-2.txt") == [["d/s-1.txt", "d/s-3.txt"], ["d/s-2.txt"]]
+        assert self.plan_new("1f3a-9c", "00ab-d1", "9d8c-e2") == [["1f3a-9c", "00ab-d1"], ["9d8c-e2"]]
+
+    def test_others_go_one_by_one(self) -> None:
+        one_by_one = [["1"], ["2"], ["3"]]
+        assert self.plan_new("1", "2", "3", new=False) == one_by_one
+        assert self.plan_new("1", "2", "3", size=SMALL + 1) == one_by_one
+        assert self.plan_new("1", "2", "3", apart=SERIES_NANOSECONDS) == one_by_one
+        assert self.plan_new("a/1", "b/2", "a/3") == [["a/1"], ["b/2"], ["a/3"]]
+
+    def test_another_name_comes_between_two_series(self) -> None:
+        assert self.plan_new("1", "2", "best", "3", "4", "5") == [["1"], ["2"], ["best"], ["3", "4"], ["5"]]
+
+    def test_a_step_is_not_longer_than_an_uploader_may_wait(self) -> None:
+        assert [len(step) for step in self.plan_new(*map(str, range(600)))] == [256, 256, 87, 1]
+
+    def test_what_a_marker_covers_is_no_part_of_one(self) -> None:
+        files = [UnsentFile(name, 1, number, True, True) for number, name in enumerate(["9", "1", "2", "DONE"])]
+        assert [step.names for step in plan_steps(files, {"DONE"})] == [("9", "1", "2"), ("DONE",)]
 
 
 def test_a_marker_goes_last_and_what_it_covers_in_any_order() -> None:
@@ -79,6 +112,7 @@ FILES = st.lists(
         st.sampled_from(["a", "latest", "1/a", "1/b", "1/.metadata", "1/in/c", "1/in/.metadata", "2/a", "2/.metadata"]),
         st.just(1),
         st.integers(1, 4),
+        st.booleans(),
         st.booleans(),
     ),
     unique_by=lambda file: file.name,
