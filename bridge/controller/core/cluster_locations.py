@@ -70,7 +70,7 @@ class ClusterLocations:
         Raises Unreachable.
         """
         adapter = cluster.open()
-        if not isinstance(adapter, Traces):
+        if not isinstance(adapter, Traces) or self._leads_to_sibling(cluster):
             return False
         name, traces = cluster.name, await adapter.find_traces()
         in_doubt, watched = self._list_in_doubt(name), self._list_watched(name)
@@ -120,16 +120,26 @@ class ClusterLocations:
         found = {name: self.find_trouble(name) for name in names}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
 
+    def _leads_to_sibling(self, cluster: Cluster) -> bool:
+        """Whether it leads to the place of another side of its groups across: these have their tokens there too."""
+        sides = {side for place in self._list_places(cluster.name) for side in self.clusters.list_single(place)}
+        found = {side: self.clusters.find(side) for side in sides - {cluster.name}}
+        homes = {self._homes.get(side, "") if each is None else each.home for side, each in found.items()}
+        return cluster.place in homes
+
     def _list_places(self, name: str) -> list[str]:
-        """The cluster, and what it is a part of, where something is watched."""
-        places = self._recorder.registry.watched_clusters()
-        return [place for place in places if name in self.clusters.list_single(place)]
+        """The cluster, and what it is a part of, where something is watched or in doubt."""
+        queues = {key[0] for key in self._recorder.outbox.queue_keys() if key[1] == SUBMIT}
+        places = {*self._recorder.registry.watched_clusters(), *queues}
+        return sorted(place for place in places if place == name or name in self.clusters.list_single(place))
 
     def _list_watched(self, name: str) -> dict[str, int]:
         """Job ids by handle of what is watched on a cluster, of groups across by the handle of their part there."""
         watched = {place: self._recorder.registry.watched(place) for place in self._list_places(name)}
         own = watched.pop(name, {})
-        return own | {find_handle(text, name): job for jobs in watched.values() for text, job in jobs.items()}
+        parts = {find_handle(text, name): job for jobs in watched.values() for text, job in jobs.items()}
+        # A group may have none there yet.
+        return own | {handle: job for handle, job in parts.items() if handle}
 
     def _is_ours(self, trace: Trace, watched: Mapping[str, int], name: str) -> bool:
         """Whether a trace on a cluster is of a watched launch: by its handle, or by its token."""
@@ -148,15 +158,14 @@ class ClusterLocations:
     def has_launches(self, name: str) -> bool:
         """Whether a cluster has, or may have, launches that are not over, or what a next stage needs."""
         registry = self._recorder.registry
-        if self._list_places(name) or self._list_in_doubt(name):
+        if any(registry.watched(place) for place in self._list_places(name)) or self._list_in_doubt(name):
             return True
         return any(entry.cluster == name and is_under_way(entry.job) for entry in registry)
 
     def _list_in_doubt(self, name: str) -> set[str]:
         """The tokens of submissions in doubt: the cluster may have them although it has not answered."""
         outbox = self._recorder.outbox
-        keys = [key for key in outbox.queue_keys() if key[1] == SUBMIT and name in self.clusters.list_single(key[0])]
-        tokens = {row.token for key in keys for row in outbox.of_queue(key)}
+        tokens = {row.token for place in self._list_places(name) for row in outbox.of_queue((place, SUBMIT))}
         return {token for token in tokens if outbox.tried(token) and not outbox.is_first(token)}
 
     async def _set(self, cluster: Cluster, home: str) -> None:

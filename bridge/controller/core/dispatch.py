@@ -80,7 +80,7 @@ class Dispatcher:
         self.backoff = backoff
         self.environment = environment or {}
         self.access = access
-        self._late_ends = LateEnds(recorder.outbox, recorder.clock())
+        self._late_ends = LateEnds(recorder.outbox)
         self.job_limits = JobLimits(recorder, self.clusters, limits or {})
         self._loops: dict[QueueKey, asyncio.Task[None]] = {}
         self._wakeups: dict[QueueKey, Wakeup] = {}

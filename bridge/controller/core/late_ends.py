@@ -1,8 +1,8 @@
 """The grace period of attempts whose TERM was told late, because their cluster had not answered for a while.
 
 An attempt's KILL is due a grace period after the decision to end it. Where the cluster hears of that decision only
-later, its grace period begins then: the TERM names the later time, and the KILL is kept back until it. What an earlier
-daemon decided may have been told in time, so a new daemon keeps nothing back.
+later, its grace period begins then: the TERM names the later time, and the KILL is kept back until it. When an earlier
+daemon told a TERM is not known: where it is still owed, this daemon's first call counts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ HELD = "the grace period is not over"
 
 
 class LateEnds:
-    """When the cluster was told of each TERM that this daemon, which began at `began`, has decided."""
+    """When this daemon has told the cluster of each TERM that is owed."""
 
-    def __init__(self, outbox: Outbox, began: float) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._began = began
         self._told: dict[str, float] = {}
 
     def renew(self, row: OutboxRow, event: Event, now: float) -> Event:
         """A TERM that is told late, with the end of a whole grace period; any other order as it is."""
-        if isinstance(event, events.Terminate) and event.at >= self._began and row.token not in self._told:
-            return event._replace(kill_at=self._find_end(event, now))
+        if isinstance(event, events.Terminate):
+            return event._replace(kill_at=_find_end(event, self._told.get(row.token, now)))
         return event
 
     def note(self, row: OutboxRow, now: float) -> None:
@@ -45,15 +44,17 @@ class LateEnds:
         for other in self._outbox.of_job(row.job_id):
             if other.kind == row.kind and is_end_of(other, row):
                 decided = _read(other)
-                if isinstance(decided, events.Terminate) and decided.at >= self._began:
-                    told = self._told.get(other.token, now)
-                    return max(now, self._find_end(decided, told)) if told - decided.at > LATE_SECONDS else now
+                if isinstance(decided, events.Terminate):
+                    end = _find_end(decided, self._told.get(other.token, now))
+                    # Never longer than a grace period, also where the clock was set back.
+                    return max(now, min(end, now + decided.kill_at - decided.at)) if end > decided.kill_at else now
         return now
 
-    def _find_end(self, event: events.Terminate, told: float) -> float:
-        """When the grace period of an attempt is over whose TERM was told at that time."""
-        late = told - event.at
-        return event.kill_at + late if late > LATE_SECONDS else event.kill_at
+
+def _find_end(event: events.Terminate, told: float) -> float:
+    """When the grace period of an attempt is over whose TERM was told at that time."""
+    late = told - event.at
+    return event.kill_at + late if late > LATE_SECONDS else event.kill_at
 
 
 def _read(row: OutboxRow) -> Event:

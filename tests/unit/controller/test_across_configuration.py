@@ -141,7 +141,6 @@ def test_sides_that_have_exchanged_their_names_are_asked_nothing() -> None:
     async def story(bench: Bench, sides: Mapping[str, Side]) -> None:
         leo, kube = sides.values()
         orders = len(leo.orders), len(kube.orders)
-        leo.handles, kube.handles = {}, {}
         await restart(bench, leo=kube, kube=leo)
         for _ in range(5):
             bench.clock.advance(600)
@@ -152,7 +151,10 @@ def test_sides_that_have_exchanged_their_names_are_asked_nothing() -> None:
     tell(story)
 
 
-def test_a_side_that_was_away_for_hours_has_its_whole_grace_period_when_it_is_back() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_side_that_was_away_for_hours_has_its_whole_grace_period_when_it_is_back(restarted: bool) -> None:
+    """Also where another daemon has begun meanwhile."""
+
     async def story(bench: Bench, sides: Mapping[str, Side]) -> None:
         leo, kube = sides.values()
         kube.fail(True)
@@ -162,6 +164,8 @@ def test_a_side_that_was_away_for_hours_has_its_whole_grace_period_when_it_is_ba
             bench.clock.advance(300)
             await turn(30)
         assert bench.state() == "COMPLETING" and bench.job().task("b").state.value == "COMPLETING"
+        if restarted:
+            await restart(bench, **sides)
         kube.fail(False)
         bench.clock.advance(60)
         await until(lambda: len(kube.orders) > 1)
