@@ -66,8 +66,8 @@ from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.adapters.slurm.handles import is_handle, parse_any
 from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
-from overspan.adapters.slurm.orders.cancels import cancel_natives
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
+from overspan.adapters.slurm.orders.job_commands import cancel_natives
 from overspan.adapters.slurm.orders.ordering import Orderer
 from overspan.adapters.slurm.rendering.forms import find_mount_obstacle, is_group, needs_nodes, refuse_unknown
 from overspan.adapters.slurm.rendering.images import PYXIS

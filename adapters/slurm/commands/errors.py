@@ -157,6 +157,9 @@ def read_failure(stderr: str, code: int) -> SlurmFailure:
     for pattern, kind in TABLE:
         if re.search(pattern, stderr):
             return SlurmFailure(kind, message, _find_remedy(message))
+    if code > 128 and code != 255 and not clean(stderr):
+        # A signal has ended the command on its machine.
+        return SlurmFailure(FailureKind.NO_ANSWER, message)
     if code == 127:
         return SlurmFailure(FailureKind.MISSING, message)
     if code == 255 and re.search(r"^(ssh|kex_|Connection (closed|reset)|Host key)", stderr, re.MULTILINE):

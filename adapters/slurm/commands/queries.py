@@ -176,7 +176,8 @@ class Queries:
         indices: dict[str, set[int | None]] = {}
         for key in keys:
             indices.setdefault(key.token, set()).add(key.element)
-        for record in await self._ask_accounts(words, site.version):
+        # Of several that have a token, one that has had nodes counts before one that was cancelled while it waited.
+        for record in sorted(await self._ask_accounts(words, site.version), key=lambda one: not one.nodes):
             for token in {*list_tokens(record.comment), *list_tokens(record.submit_line)} & indices.keys():
                 for index in indices[token]:
                     if index is None:

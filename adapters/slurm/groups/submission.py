@@ -20,7 +20,7 @@ from overspan.adapters.slurm.groups.parts import PartLaunch, PartToken, list_mem
 from overspan.adapters.slurm.groups.rendering import read_launch_file
 from overspan.adapters.slurm.handles import is_handle
 from overspan.adapters.slurm.observation.outcomes import Phase, judge
-from overspan.adapters.slurm.orders.cancels import cancel_natives
+from overspan.adapters.slurm.orders.job_commands import cancel_natives
 from overspan.adapters.slurm.rendering.renderer import explain
 from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer

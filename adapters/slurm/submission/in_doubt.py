@@ -80,8 +80,9 @@ def choose_native(records: Sequence[QueueRecord], index: int | None, together: b
 
 
 def find_newest(records: Sequence[QueueRecord]) -> QueueRecord | None:
-    """A live native job if there is any, then the one with the lowest id."""
-    return min(list_alive(records) or records, key=lambda record: record.raw, default=None)
+    """A live native job if there is any, then one that has had nodes, then the one with the lowest id."""
+    had_nodes = [record for record in records if not was_taken_back(record)]
+    return min(list_alive(records) or had_nodes or records, key=lambda record: record.raw, default=None)
 
 
 def _waits_held(record: QueueRecord) -> bool:

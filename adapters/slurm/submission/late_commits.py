@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.handles import name_native
 from overspan.adapters.slurm.observation.requeues import list_alive
-from overspan.adapters.slurm.orders.cancels import cancel_natives
+from overspan.adapters.slurm.orders.job_commands import cancel_natives
 from overspan.adapters.slurm.submission.arrays import Key, native_of
 from overspan.bridge.model.errors import OverspanError
 

@@ -25,8 +25,7 @@ from overspan.adapters.slurm.groups.rendering import inline_path
 from overspan.adapters.slurm.handles import make_handle, name_native
 from overspan.adapters.slurm.observation.ownership import list_own
 from overspan.adapters.slurm.observation.requeues import Successor, find_successor, list_alive
-from overspan.adapters.slurm.orders.cancels import cancel_natives
-from overspan.adapters.slurm.orders.command_lines import TOGETHER
+from overspan.adapters.slurm.orders.job_commands import cancel_natives, release_natives
 from overspan.adapters.slurm.rendering.forms import is_group, needs_nodes
 from overspan.adapters.slurm.rendering.renderer import ClusterFacts, Rendered, Renderer, explain, name_run, resolve_root
 from overspan.adapters.slurm.submission.arrays import (
@@ -294,13 +293,7 @@ class Submitter:
         return accepted
 
     async def _release(self, natives: Sequence[Native]) -> None:
-        for start in range(0, len(natives), TOGETHER):
-            names = ",".join(name_native(*native) for native in natives[start : start + TOGETHER])
-            done = await self._queries.transport.run(["scontrol", "release", names])
-            if done.rc != 0:
-                failure = read_failure(done.words, done.rc)
-                if failure.transient:
-                    raise failure.error()
+        await release_natives(self._queries.transport, [name_native(*native) for native in natives])
 
     # --- sbatch ------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from overspan.adapters.slurm.files.application import name_archive
 from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart, parse_group
 from overspan.adapters.slurm.handles import parse_any, parse_handle
 from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.adapters.slurm.transports.transport import Done
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.job import Job
 
@@ -223,6 +224,30 @@ class TestDoubt:
             answer = await bench.accepted(launch())
             assert bench.count("sbatch") == 2 and bench.alive() == [int(answer.native_id)]
             assert not bench.slurm.jobs[int(answer.native_id)].held
+
+        bench.play(story())
+
+    def test_a_release_that_is_killed_on_the_login_node_is_made_again(self, bench: Bench) -> None:
+        bench.transport.fail("sbatch", Trouble.DROPPED, 1)
+        bench.transport.fail("scontrol", Done(137, b"", b""), 1, after=1)
+        bench.transport.behave = lambda job: Behaviour(None)
+
+        async def story() -> None:
+            answer = await bench.accepted(launch())
+            assert not bench.slurm.jobs[int(answer.native_id)].held
+
+        bench.play(story())
+
+    def test_a_surplus_job_that_slurm_cancels_for_nobody_keeps_no_other_from_its_start(self, bench: Bench) -> None:
+        bench.transport.fail("sbatch", Trouble.LATE, 1)
+        refused = b"scancel: error: Kill job error on job id 2: Requested operation is presently disabled"
+        bench.transport.fail("scancel", Done(1, b"", refused))
+        bench.transport.behave = lambda job: Behaviour(None)
+
+        async def story() -> None:
+            first = await bench.accepted(launch())
+            second = await bench.accepted(launch(2))
+            assert not bench.slurm.jobs[int(first.native_id)].held and second.native_id != first.native_id
 
         bench.play(story())
 

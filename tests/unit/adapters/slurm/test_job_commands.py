@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overspan.adapters.slurm.commands.errors import FailureKind
-from overspan.adapters.slurm.orders.cancels import read_failures
+from overspan.adapters.slurm.orders.job_commands import read_failures
 
 GONE = "scancel: error: Kill job error on job id 7: Invalid job id specified"
 OVER = "scancel: error: Kill job error on job id 8: Job/step already completing or completed"
@@ -19,9 +19,9 @@ DENIED = "scancel: error: Kill job error on job id 10: Access/permission denied"
         ([GONE, OVER], []),
         ([GONE, AWAY], [FailureKind.UNREACHABLE]),
         ([OVER, DENIED], [FailureKind.DENIED]),
-        ([], [FailureKind.REJECTED]),
+        ([], [FailureKind.NO_ANSWER]),
     ],
-    ids=["over", "away", "denied", "silent"],
+    ids=["over", "away", "denied", "killed"],
 )
 def test_jobs_that_have_ended_are_no_failure(lines: list[str], kinds: list[FailureKind]) -> None:
-    assert [failure.kind for failure in read_failures("\n".join(lines), 1)] == kinds
+    assert [failure.kind for failure in read_failures("\n".join(lines), 1 if lines else 137)] == kinds
