@@ -178,10 +178,14 @@ class LaunchReleases:
         """
         registry, outbox = self.recorder.registry, self.recorder.outbox
         watched = [registry.watched(name) for name in registry.watched_clusters()]
-        owed = [outbox.of_queue(key) for key in outbox.queue_keys() if key[1] == SUBMIT]
+        owed = [row for key in outbox.queue_keys() if key[1] == SUBMIT for row in outbox.of_queue(key)]
+        entries = (registry.get(row.job_id) for row in owed)
+        arrays = {entry.job.element.array for entry in entries if entry is not None and entry.job.element is not None}
+        # Elements of a native array share its files.
+        shared = {f"{self.recorder.completion.installation}-{array}-0" for array in arrays}
         handles, tokens = self._list_aside()
         parts = [list_handles(text) for name in registry.watched_clusters() for text in registry.watched(name)]
-        return handles.union(*watched, *parts), tokens.union(row.token for rows in owed for row in rows)
+        return handles.union(*watched, *parts), tokens.union(shared, (row.token for row in owed))
 
     def _list_aside(self) -> tuple[frozenset[str], frozenset[str]]:
         """Handles and tokens of jobs whose records cannot be read: nothing of theirs is removed."""

@@ -84,6 +84,28 @@ def test_a_former_launch_is_let_go_when_the_next_is_owed() -> None:
     play(scene, cluster)
 
 
+def test_an_element_that_is_owed_keeps_what_it_shares_with_its_array() -> None:
+    """Files of a native array have the array's number in their names, and the token of an element has its own."""
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        array = await bench.submit("one array=3")
+        await until(lambda: bool(cluster.journals))
+        (handle,) = cluster.journals
+        number = int(handle.partition(".")[0])
+        cluster.tell(handle, *begin(bench.job(number), bench.clock.now))
+        await until(lambda: bench.state(number) == "RUNNING")
+        cluster.tell(handle, events.LaunchLost(bench.clock.now, 0, "node"))
+        await until(lambda: bool(cluster.told))
+        cluster.down = True
+        bench.clock.advance(60)
+        installation = bench.controller.recorder.completion.installation
+        wanted = {f"{installation}-{array}-0", f"{installation}-{number}-1"}
+        await until(lambda: bench.controller.releases.wanted() == (frozenset(), wanted))
+
+    play(scene, cluster)
+
+
 def test_the_next_daemon_lets_go_what_its_predecessor_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
     # The end is there to be seen, however long that takes.
     monkeypatch.setattr(controller, "CATCH_UP_SECONDS", 60.0)
