@@ -42,7 +42,7 @@ def read_access(path: str, environment: Mapping[str, str]) -> JobAccessFile:
     except OSError as error:
         raise Unreachable(f"{path}, by which this job reaches the daemon, cannot be read: {error.strerror}") from None
     except (ValueError, LookupError, TypeError) as error:
-        raise Unreachable(f"{path}, by which this job reaches the daemon, is damaged: {error}") from None
+        raise Unreachable(f"{path}, by which this job reaches the daemon, cannot be used: {error}") from None
 
 
 class JobConnection(HttpConnection):

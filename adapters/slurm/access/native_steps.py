@@ -6,6 +6,7 @@ neither its variables nor its words show in a command line.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 
@@ -19,8 +20,10 @@ from overspan.adapters.slurm.handles import Handle, parse_any
 from overspan.adapters.slurm.rendering.renderer import resolve_root
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Transport
-from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.runtime.core.job_access import render_command
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,12 @@ class NativeSteps:
         """What commands in the step need, where its nodes see the folder."""
         if not (document and self.settings.shared_root):
             return None
-        await self.application.bring(root)
+        try:
+            await self.application.bring(root)
+        except OverspanError as error:
+            # A disk that is full costs the step its commands alone.
+            _log.warning("a step begins without `span`: %s", error.message)
+            return None
         return StepAccess(document, render_command(supervisor_words(self.settings, root), folder))
 
 
