@@ -103,7 +103,8 @@ class CachedFolder:
         """Send what is settled, in order, and remove from the store what was removed here.
 
         `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError, OSError and
-        PeersLost; what went before stays sent. A file that cannot be sent keeps others only where a marker comes after.
+        PeersLost; what went before stays sent. A file that cannot be sent keeps a marker that comes after, and the last
+        of its series.
         """
         now, waiting = self._clock(), self.list_unsent(seen)
         if self._peers is not None:
@@ -135,6 +136,7 @@ class CachedFolder:
         """Send files step by step; gives why some of them cannot be sent. Raises as `send`."""
         refused: list[BaseException] = []
         whole = True
+        wholes: list[bool] = []
         for step in steps:
             marks = any(is_marker(name, self._markers) for name in step.names)
             if not going_on() or (marks and not whole):
@@ -143,7 +145,11 @@ class CachedFolder:
             if marks and not self._agree(step.names, seen, ended):
                 whole = False
                 continue
+            if not all(wholes[len(wholes) - step.rest :]):
+                # A reader takes the last of a series for all of it.
+                continue
             sent, failures = self._send_step({name: seen[name] for name in step.names})
+            wholes.append(sent)
             refused += failures
             whole = whole and sent and not refused
             if marks and whole and self._peers is not None:

@@ -7,7 +7,9 @@ the job file names. Where there is none, each file is sent by itself, in the ord
 
 But for small files of one series: what a request costs a store is mostly its wait, so these go several at once. They
 are new in the store, so that none is a pointer which is written again and again; their names are alike, so that none is
-a list of the others; and they were written within a second. The last of them is sent when the rest is there.
+a list of the others; and they were written within a second. The last of them is sent when the rest is there. A name
+that is one whole hash says nothing of what is in the file, as where an OCI layout has manifests and layers side by
+side: it is of no series.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _LONGEST_STEP = 256
 """Files of a series in one step, after which the uploader looks whether it is to go on."""
 _NUMBER = re.compile("[0-9a-f]*[0-9][0-9a-f]*", re.IGNORECASE)
 """What differs in the names of a series: numbers, hashes, UUIDs."""
+_HASH = re.compile("[0-9a-f]{30,}", re.IGNORECASE)
+"""A hash: an MD5 at least, whose first two digits may be the name of its folder."""
 
 
 class UnsentFile(NamedTuple):
@@ -48,6 +52,8 @@ class SendStep(NamedTuple):
     """Files that are sent next, and have to be in the store before the next step; several of them in any order."""
 
     names: tuple[str, ...]
+    rest: int = 0
+    """How many steps right before it are the rest of its series, whose last file it is."""
 
 
 def plan_steps(files: Iterable[UnsentFile], markers: Collection[str] = (), skew: int = 0) -> list[SendStep]:
@@ -104,9 +110,9 @@ class _Planner:
             self._send_marker(marker)
         return self._steps
 
-    def _send(self, *files: UnsentFile) -> None:
+    def _send(self, *files: UnsentFile, rest: int = 0) -> None:
         names = tuple(file.name for file in files)
-        self._steps.append(SendStep(names))
+        self._steps.append(SendStep(names, rest))
         self._done.update(names)
 
     def _send_series(self, place: int) -> None:
@@ -120,9 +126,10 @@ class _Planner:
                 if any(self._precedes(file, marker) for marker in self._markers):
                     break
                 series.append(file)
-        for begin in range(0, len(series) - 1, _LONGEST_STEP):
+        begins = range(0, len(series) - 1, _LONGEST_STEP)
+        for begin in begins:
             self._send(*series[begin : min(begin + _LONGEST_STEP, len(series) - 1)])
-        self._send(series[-1])
+        self._send(series[-1], rest=len(begins))
 
     def _send_marker(self, marker: UnsentFile) -> None:
         """Send a marker where all that it speaks of is sent."""
@@ -159,6 +166,8 @@ def _is_next(first: UnsentFile, file: UnsentFile) -> bool:
 
 def _name_series(name: str) -> str:
     folder, slash, last = name.rpartition("/")
+    if _HASH.fullmatch(last):
+        return name
     return folder + slash + _NUMBER.sub("#", last)
 
 

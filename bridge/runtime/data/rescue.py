@@ -30,6 +30,8 @@ from overspan.bridge.runtime.data.transfers import open_threads
 
 _LOCK = "rescue.lock"
 """A file in the folder of a job's data."""
+_NO_FILE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk that is full, over its quota or read-only."""
 
 
 class RescuedData(NamedTuple):
@@ -72,28 +74,58 @@ def _send(folder: MountFolder, stores: Mapping[str, StoreAccess]) -> RescuedData
 def _hold_alone(root: str, job: int) -> Iterator[None]:
     """Keep other processes from rescuing a job: one that an earlier daemon has started may still send.
 
-    The lock is beside the data and ends with its process. Where the file system has none, nobody is kept. Raises
-    OSError where another process has it.
+    The locks end with their process: that of a file beside the data, which other nodes see, and that of the folder,
+    for a disk that has no room for a file: a rescue may be to free it. Where the file system has none, nobody is kept.
+    Raises OSError where another process has one.
     """
-    path = os.path.join(name_folder(root, job), _LOCK)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    folder = name_folder(root, job)
+    path = os.path.join(folder, _LOCK)
+    with _lock(folder, os.O_RDONLY, path, job), _lock(path, os.O_RDWR | os.O_CREAT, path, job) as fd:
+        if fd is not None:
+            if not os.fstat(fd).st_nlink:
+                text = f"the data of job {job} was being sent by another rescue until now; give the command again"
+                raise OSError(text)
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        yield
+        # While it is held: what is opened later is another file.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def _lock(path: str, flags: int, lock: str, job: int) -> Iterator[Optional[int]]:
+    """The descriptor of a file or folder, locked where that has locks; None where the disk takes no new file."""
+    fd = None
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+    if fd is None:
+        yield None
+        return
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                who = os.read(fd, 200).decode(errors="replace").strip()
-                text = f"the data of job {job} is being sent by another rescue ({who}); wait for its end, or end it"
-                raise OSError(text) from None
-        if not os.fstat(fd).st_nlink:
-            raise OSError(f"the data of job {job} was being sent by another rescue until now; give the command again")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-        yield
-        # While it is held: what is opened later is another file.
-        os.unlink(path)
+                raise OSError(_describe_other(lock, job)) from None
+        yield fd
     finally:
         os.close(fd)
+
+
+def _describe_other(lock: str, job: int) -> str:
+    """What is said where another rescue has the lock; NFSv3 may keep that of a node that died."""
+    try:
+        with open(lock, encoding="utf-8", errors="replace") as file:
+            who = file.read(200).strip()
+    except OSError:
+        who = ""
+    text = f"the data of job {job} is being sent by another rescue ({who or 'process unknown'})"
+    return f"{text}; wait for its end, or end it; if its node is gone, remove {lock}"
 
 
 def add_rescued(sent: Sequence[RescuedData]) -> Optional[RescuedData]:

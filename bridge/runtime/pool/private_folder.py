@@ -2,13 +2,15 @@
 
 Nothing there has to survive the machine. What belongs to launches is in memory where it can be: a file there costs a
 hundredth of one on a disk. A worker holds the locks of its folders while it lives; what a killed one has left is
-removed by the next that starts on the node.
+removed by the next that starts on the node. Their names have the node's: the disk may be one of several nodes, which
+do not see each other's locks. Where there are no locks, only its worker removes a folder.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -92,16 +94,25 @@ def sweep(root: str) -> None:
 
 def _list(root: str) -> list[str]:
     try:
-        return [name for name in os.listdir(root) if name.startswith(_PREFIX)]
+        # Whole names: another node's may begin with this one's, and mkdtemp adds no hyphen.
+        return [name for name in os.listdir(root) if name.rpartition("-")[0] == _name_folders()]
     except OSError:
         return []
 
 
+def _name_folders() -> str:
+    """How the names of this node's folders begin."""
+    return _PREFIX + re.sub("[^A-Za-z0-9.-]", "_", os.uname().nodename)
+
+
 def _create(root: str) -> tuple[str, int]:
-    """A folder that has its lock before others may find it by its name."""
-    path = tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=root)
+    """A folder that has its lock before others may find it by its name; without locks, they never do."""
+    path = tempfile.mkdtemp(prefix=f".{_name_folders()}-", dir=root)
     lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        return path, lock
     shown = os.path.join(root, os.path.basename(path)[1:])
     os.rename(path, shown)
     return shown, lock

@@ -59,6 +59,19 @@ class TestSeries:
     def test_a_step_is_not_longer_than_an_uploader_may_wait(self) -> None:
         assert [len(step) for step in self.plan_new(*map(str, range(600)))] == [256, 256, 87, 1]
 
+    def test_names_by_content_go_one_by_one(self) -> None:
+        for digits in (64, 40, 38, 32, 30):
+            names = [f"blobs/sha256/{digit * digits}" for digit in "a1f"]
+            assert self.plan_new(*names) == [[name] for name in names]
+        # As a time in nanoseconds, or with more than a hash.
+        assert self.plan_new("1764320000000000001", "1764320000000000002", "1764320000000000003")[0][1:]
+        assert self.plan_new(*(f"{digit * 32}.png" for digit in "123"))[0][1:]
+
+    def test_the_last_one_says_how_many_steps_the_rest_is(self) -> None:
+        files = [UnsentFile(str(number), 1, number, True, True) for number in range(300)]
+        assert [step.rest for step in plan_steps(files)] == [0, 0, 2]
+        assert [step.rest for step in plan_steps(files[:1])] == [0]
+
     def test_what_a_marker_covers_is_no_part_of_one(self) -> None:
         files = [UnsentFile(name, 1, number, True, True) for number, name in enumerate(["9", "1", "2", "DONE"])]
         assert [step.names for step in plan_steps(files, {"DONE"})] == [("9", "1", "2"), ("DONE",)]

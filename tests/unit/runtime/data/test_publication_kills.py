@@ -207,3 +207,53 @@ def test_a_store_that_refuses_is_asked_for_no_more_of_a_series(tmp_path: Path) -
     with pytest.raises(ObjectStoreError):
         folder.send(folder.scan())
     assert asked == ["00"]
+
+
+class PickyStore:
+    """A store that refuses one file."""
+
+    def __init__(self, refused: str) -> None:
+        self.refused = refused
+        self.keys: list[str] = []
+
+    def put(self, key: str, data: bytes, *, new: bool = False) -> str:
+        if key == self.refused:
+            raise ObjectStoreError(StoreTrouble.REFUSED, "no")
+        self.keys.append(key)
+        return "etag"
+
+
+def open_series(top: Path, store: object) -> CachedFolder:
+    """A folder with a series of four files, and one that comes after it."""
+    folder = top / "out"
+    folder.mkdir()
+    for number, name in enumerate(["0", "1", "2", "3", "best"]):
+        (folder / name).write_text(name)
+        os.utime(folder / name, (1000, 1000 + number / 100))
+    cached: Any = CachedFolder
+    threads = ShuffledThreads(random.Random(0))
+    made: CachedFolder = cached(str(folder), store, "", FolderState(str(top / "sent.jsonl")), Senders(threads, threads))
+    return made
+
+
+def test_the_last_of_a_series_waits_for_one_that_the_store_refuses(tmp_path: Path) -> None:
+    store = PickyStore("1")
+    folder = open_series(tmp_path, store)
+    for _ in range(2):
+        with pytest.raises(ObjectStoreError):
+            folder.send(folder.scan())
+        assert sorted(store.keys) == ["0", "2", "best"]
+    store.refused = ""
+    folder.send(folder.scan())
+    assert store.keys[-2:] == ["1", "3"]
+
+
+def test_the_last_of_a_series_waits_for_one_that_has_changed(tmp_path: Path) -> None:
+    store = PickyStore("")
+    folder = open_series(tmp_path, store)
+    seen = folder.scan()
+    os.utime(tmp_path / "out/1", (2000, 2000))
+    folder.send(seen)
+    assert sorted(store.keys) == ["0", "2", "best"]
+    folder.send(folder.scan())
+    assert store.keys[-2:] == ["3", "1"]

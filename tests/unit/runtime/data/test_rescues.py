@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -43,6 +44,63 @@ def test_what_another_process_sends_is_refused_until_that_has_ended(
     assert rescue_job(str(tmp_path), 7, STORES) == RescuedData(1, 2)
     assert sent == ["run"] and not left.exists()
     assert rescue_job(str(tmp_path), 7, STORES) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_without_room_for_the_lock_has_one_rescue_at_a_time_too(
+    number: int, left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def open_full(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number), path)
+        return real(path, flags, mode)
+
+    def send(folder: Any, store: object) -> RescuedData:
+        # The first folder that was sent has made room.
+        monkeypatch.setattr(os, "open", real)
+        with pytest.raises(OSError, match="the data of job 7 is being sent by another rescue"):
+            rescue_job(str(tmp_path), 7, STORES)
+        folder.remove()
+        return RescuedData(1, 2)
+
+    monkeypatch.setattr(rescue, "rescue_folder", send)
+    monkeypatch.setattr(os, "open", open_full)
+    assert rescue_job(str(tmp_path), 7, STORES) == RescuedData(1, 2)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["ftruncate", "pwrite", "unlink"])
+def test_a_lock_that_cannot_be_written_or_removed_stops_no_rescue(
+    name: str, left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(rescue, "rescue_folder", lambda folder, store: RescuedData(1, 2))
+    monkeypatch.setattr(os, name, fail)
+    assert rescue_job(str(tmp_path), 7, STORES) == RescuedData(1, 2)
+
+
+def test_a_file_system_without_locks_stops_no_rescue(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(rescue, "rescue_folder", lambda folder, store: folder.remove() or RescuedData(1, 2))
+    monkeypatch.setattr(fcntl, "flock", fail)
+    assert rescue_job(str(tmp_path), 7, STORES) == RescuedData(1, 2)
+    assert not left.exists()
+
+
+def test_a_lock_that_a_dead_node_has_left_is_named(left: Path, tmp_path: Path) -> None:
+    (left / "rescue.lock").write_text("process 4 on gone\n")
+    with open(left / "rescue.lock") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match=rf"\(process 4 on gone\).*; if its node is gone, remove {left}/rescue.lock"):
+            rescue_job(str(tmp_path), 7, STORES)
 
 
 def test_one_that_was_killed_keeps_nobody(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

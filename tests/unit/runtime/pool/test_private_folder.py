@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,10 +60,11 @@ def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_has_is_not(m
     kept, left = living.make("1.0"), killed.make("2.0")
     for _, lock in killed._folders.values():
         os.close(lock)
-    (memory / "span-pool-of-nobody").mkdir()
+    nobody = memory / f"span-pool-{os.uname().nodename}-of_nobody"
+    nobody.mkdir()
     sweep(str(memory))
     assert os.path.isdir(kept) and not os.path.exists(left)
-    assert (memory / "span-pool-of-nobody").is_dir()
+    assert nobody.is_dir()
     living.remove()
 
 
@@ -73,6 +77,44 @@ def test_the_next_worker_removes_it(memory: Path) -> None:
     other.make("3.0")
     assert not os.path.exists(left)
     other.remove()
+
+
+@pytest.mark.parametrize(("one", "other"), [("n1", "n2"), ("n1", "n1-2"), ("n1-2", "n1"), ("n.1", "n/1")])
+def test_what_another_node_has_on_the_same_disk_stays(
+    one: str, other: str, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work_on(node: str) -> PrivateFolder:
+        monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=node))
+        return PrivateFolder(str(memory))
+
+    there = work_on(one)
+    kept = there.make("1.0")
+    for _, lock in there._folders.values():
+        # Its lock is there, and nothing here shows it.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    here = work_on(other)
+    here.make("2.0")
+    assert os.path.isdir(kept)
+    work_on(one).make("3.0")
+    assert not os.path.exists(kept)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_a_disk_without_locks_has_a_folder_that_its_worker_alone_removes(
+    number: int, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    private, other = PrivateFolder(str(memory)), PrivateFolder(str(memory))
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", fail)
+        kept = private.make("1.0")
+    other.make("2.0")
+    assert os.path.isdir(kept)
+    private.remove()
+    other.remove()
+    assert os.listdir(memory) == []
 
 
 def test_a_program_without_a_name_gets_one_for_as_long_as_the_worker_lives(
