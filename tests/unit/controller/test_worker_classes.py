@@ -16,8 +16,9 @@ from overspan.bridge.controller.features.pools.changes import change_spec, resiz
 from overspan.bridge.controller.features.pools.numbers import ClassCounts, choose_numbers
 from overspan.bridge.controller.features.pools.patience import BARRED_SECONDS, PATIENCE, bar_classes
 from overspan.bridge.controller.features.pools.scaling import PoolView, PoolWorker, plan_workers
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import InvalidRequest, NotFound
-from overspan.bridge.model.job import Cause, Ending
+from overspan.bridge.model.job import Ending
 from overspan.bridge.model.pools import PoolSize, WorkerClass, check_size, resize_class
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
