@@ -10,6 +10,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.pools import PoolSize, WorkerClass, check_size
 from overspan.bridge.model.spec import JobSpec, RetryPolicy
 from overspan.bridge.readers.job_file import read_tables
+from overspan.bridge.readers.overrides import apply_overrides
 from overspan.bridge.readers.submission import Submission, read_documents, read_submission
 from overspan.bridge.readers.worker_classes import count_classes, lay_class, read_classes
 from overspan.bridge.validation.diagnostics import Diagnostics, refuse
@@ -41,17 +42,21 @@ def read_pool_file(submission: Submission, clusters: Mapping[str, str], now: flo
     values = spec.later.get("pool")
     if values is None:
         raise InvalidRequest("this file describes no pool: it has no mapping `pool`", remedy=_SHAPE, place=place)
-    # One document, or it is no worker of one task.
     worker = _make_worker(spec, place)
-    document = read_tables(submission.text, submission.file or "stdin")[0]
+    tables = read_tables(submission.text, submission.file or "stdin")
+    document = tables[0] if len(tables) > 1 else apply_overrides(None, tables, submission.overrides)[1][0]
     if "classes" not in values:
         return PoolSpec(_read_size(values, document, ()), {"": worker})
+    if len(tables) > 1:
+        refuse("a pool with classes is one document", tables[1].place, "write all keys in the first one, without ---")
     found = Diagnostics()
     classes = read_classes(values, document, found)
     found.raise_any()
     size = _read_size(values, document, classes)
+    # The document has the overrides already; what a class says is laid over them.
+    bare = replace(submission, overrides=())
     parts = [
-        _make_worker(read_documents(submission, [lay_class(document, number)], clusters, now), place)
+        _make_worker(read_documents(bare, [lay_class(document, number)], clusters, now), place)
         for number in range(count_classes(document))
     ]
     return PoolSpec(size, {each.name: part for each, part in zip(classes, parts, strict=True)})

@@ -15,6 +15,8 @@ from overspan.bridge.validation.yaml_nodes import Items, Table, find_node, is_nu
 _NUMBERS = ("workers", "min_workers", "max_workers")
 _SHAPE = "write `workers: 3`, or `min_workers: 0` and `max_workers: 10`"
 
+_SPELLINGS = {"gpus": "accelerators", "cloud": "infra", "region": "infra", "zone": "infra"}
+
 
 def read_classes(values: Mapping[str, Any], table: Table, found: Diagnostics) -> tuple[WorkerClass, ...]:
     """The classes of the mapping `pool`, as it was read from a document; faults go to `found`.
@@ -32,6 +34,7 @@ def read_classes(values: Mapping[str, Any], table: Table, found: Diagnostics) ->
         if made.high < made.low:
             where = place_in(table, "pool", "classes", number, "max_workers")
             found.add(f"max_workers {made.high} is below min_workers {made.low}", where)
+        _check_alternatives(table, number, found)
         classes.append(made)
     return tuple(classes)
 
@@ -47,6 +50,23 @@ def _read_class(own: Mapping[str, Any], pool: Mapping[str, Any], place: Place, f
         found.add(f"the class {own['name']} has no highest number of workers", place, _SHAPE)
         high = low
     return WorkerClass(own["name"], low or 0, high or 0, own.get("weight", 1.0))
+
+
+def _check_alternatives(document: Table, number: int, found: Diagnostics) -> None:
+    """Note keys of a class's `resources` that would have no effect: the file's alternatives are laid over them."""
+    own, below = find_node(document, "pool", "classes", number, "resources"), document.get("resources")
+    if not isinstance(own, Table) or not isinstance(below, Table):
+        return
+    for listed in ("any_of", "ordered"):
+        if listed in own.entries:
+            continue
+        entry = below.entries.get(listed)
+        items = entry.node.items if entry is not None and isinstance(entry.node, Items) else ()
+        named = {_SPELLINGS.get(key, key) for item in items if isinstance(item, Table) for key in item.entries}
+        for key, each in own.entries.items():
+            if _SPELLINGS.get(key, key) in named:
+                remedy = f"write `{listed}` in the class too, or `{listed}: null` for no alternatives"
+                found.add(f"`{listed}` of the file's resources says {key} too, and would win", each.place, remedy)
 
 
 def lay_class(document: Table, number: int) -> Table:

@@ -14,11 +14,14 @@ from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePl
 
 from overspan.bridge.controller.features.pools.changes import change_spec, resize
 from overspan.bridge.controller.features.pools.numbers import ClassCounts, choose_numbers
-from overspan.bridge.controller.features.pools.patience import PATIENCE
+from overspan.bridge.controller.features.pools.patience import BARRED_SECONDS, PATIENCE, bar_classes
 from overspan.bridge.controller.features.pools.scaling import PoolView, PoolWorker, plan_workers
+from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import InvalidRequest, NotFound
+from overspan.bridge.model.job import Ending
 from overspan.bridge.model.pools import PoolSize, WorkerClass, check_size, resize_class
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.states import State
 from overspan.bridge.readers.pool_file import PoolSpec
 from overspan.bridge.readers.submission import Submission
 from overspan.bridge.store.pool_records import ClassFacts, PoolFacts
@@ -82,6 +85,41 @@ def test_a_barred_class_has_its_number_and_another_one_serves_the_queue() -> Non
     assert choose({"gpu cpu": 4}, stuck, count(CPU, 1), full) == (1, 4), "those that wait for their cluster are spare"
     assert choose({"gpu": 4}, stuck, count(CPU, 1)) == (4, 1), "nobody else can have it"
     assert choose({}, stuck, count(CPU, 1)) == (0, 1), "nobody needs them any more"
+
+
+def test_what_is_on_its_way_in_a_barred_class_serves_before_more_of_it() -> None:
+    stuck = count(GPU, 1, ready=0, barred=True)
+    assert choose({"gpu": 1}, stuck, count(CPU, 1, busy=1)) == (1, 1)
+    assert choose({"gpu": 2, "gpu cpu": 1}, stuck, count(CPU, 1, busy=1)) == (2, 2)
+    assert choose({"gpu": 2}, count(GPU, 3, ready=1, busy=1, barred=True), count(CPU, 1)) == (3, 1)
+
+
+def test_classes_that_are_barred_leave_each_other_their_workers_in_a_full_pool() -> None:
+    low = CPU._replace(low=0)
+    size = PoolSize(0, 2, classes=(GPU, low))
+    for numbers in ((2, 0), (1, 1), (0, 2)):
+        stuck = [count(own, number, ready=0, barred=True) for own, number in zip((GPU, low), numbers, strict=True)]
+        assert choose({"gpu cpu": 2}, stuck[0], stuck[1], size) == numbers
+
+
+def test_a_class_that_is_tried_again_has_free_room_and_one_worker_of_another_s() -> None:
+    low = CPU._replace(low=0)
+    size = PoolSize(0, 3, classes=(GPU, low))
+    stuck = count(low, 3, ready=0, barred=True)
+    assert choose({"gpu cpu": 3}, count(GPU, 0, again=True), stuck, size) == (1, 2)
+    assert choose({"gpu cpu": 3}, count(GPU, 1, ready=0, again=True), stuck._replace(wanted=2), size) == (1, 2)
+    assert choose({"gpu cpu": 3}, count(GPU, 1), stuck._replace(wanted=2), size) == (3, 0), "it gives some again"
+    assert choose({"gpu cpu": 3}, count(GPU, 0, again=True), stuck._replace(wanted=1), size) == (2, 1)
+
+
+@pytest.mark.parametrize("there", [0, 2])
+def test_a_barred_class_is_none_that_may_be_waited_for_until_the_queue_is_long(there: int) -> None:
+    low = CPU._replace(low=0)
+    stuck = count(GPU, 2, there=there, ready=0, barred=True)
+    assert choose({"gpu cpu": 1}, stuck, count(low, 0), due=False) == (2, 1)
+    assert choose({"gpu cpu": 1}, stuck, count(low, 1, ready=0), due=False) == (2, 1), "it has one that comes"
+    ready = count(GPU, 1, busy=1, barred=True)
+    assert choose({"gpu cpu": 1}, ready, count(low, 0), due=False) == (1, 0)
 
 
 def test_the_pool_s_own_numbers_hold_for_all_together() -> None:
@@ -254,6 +292,62 @@ def test_where_workers_of_a_class_do_not_start_another_one_serves(play_pool: Sce
         assert [each[1] for each in list_workers(pool)] == ["small", "big", "big", "small", "small"]
         (told,) = pool.bench.controller.pools.describe("p")
         assert [(each["name"], each["barred"]) for each in told["classes"]] == [("big", True), ("small", False)]
+
+    play_pool(scene)
+
+
+def test_a_class_whose_workers_wait_has_no_more_for_the_same_job(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE.replace("max_workers: 2", "max_workers: 10"))
+        await pool.bench.submit("pool: p\nresources: {cpus: 8}\nrun: 'true'\n", kind="job_file")
+        for seconds in (1, PATIENCE, 1, 1, 1):
+            await pool.pass_time(seconds)
+        assert [each[1] for each in list_workers(pool)] == ["small", "big"]
+
+    play_pool(scene)
+
+
+def test_a_class_is_tried_again_after_its_bar(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, "pool: {max_workers: 2, classes: [{name: a, weight: 2}, {name: b}]}\n")
+        for _ in range(2):
+            await pool.bench.submit("pool: p\nresources: {cpus: 1}\nrun: 'true'\n", kind="job_file")
+        await pool.pass_time(1)
+        assert [each[1] for each in list_workers(pool)] == ["a", "a"]
+        seen = []
+        for seconds in (PATIENCE, 1, BARRED_SECONDS, *[PATIENCE] * 9):
+            await pool.pass_time(seconds)
+            seen.append([each[:2] for each in list_workers(pool) if each[2] == "PENDING"])
+        assert seen[1] == [(5, "b"), (6, "b")]
+        assert seen[-1] == [(5, "b"), (7, "a")] == seen[3], "each has one that waits, and keeps its place"
+
+    play_pool(scene)
+
+
+def test_workers_that_are_closed_or_of_another_file_bar_no_class(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        await apply(pool, FILE)
+        await pool.pass_time(PATIENCE)
+        pools = pool.bench.controller.pools
+        (entry,) = pools._pools.values()
+        workers = pools._list_workers("p")
+        own, job = workers[0].job.spec.worker, workers[0].job
+        assert own is not None
+
+        def list_barred() -> list[str]:
+            entry.barred.clear()
+            bar_classes(entry, workers, lambda _: None, pool.bench.clock.now)
+            return list(entry.barred)
+
+        assert list_barred() == ["small"]
+        stored = entry.stored
+        entry.stored = replace(stored, facts=replace(stored.facts, closed=(job.id,)))
+        assert list_barred() == []
+        entry.stored = replace(stored, facts=stored.facts.with_class("small", ClassFacts(own.generation + 1, 1)))
+        assert list_barred() == []
+        entry.stored = stored
+        workers[0] = replace(workers[0], job=replace(job, ending=Ending(Cause.CANCEL, 0.0, State.CANCELLED)))
+        assert list_barred() == []
 
     play_pool(scene)
 

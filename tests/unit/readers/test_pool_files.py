@@ -27,8 +27,8 @@ setup: echo
 """
 
 
-def read(text: str) -> PoolSpec:
-    return read_pool_file(Submission("job_file", text, file="p.yaml"), CLUSTERS, 0.0)
+def read(text: str, *overrides: str) -> PoolSpec:
+    return read_pool_file(Submission("job_file", text, file="p.yaml", overrides=overrides), CLUSTERS, 0.0)
 
 
 def test_a_class_is_the_file_s_task_with_keys_of_its_own() -> None:
@@ -79,3 +79,55 @@ def test_a_pool_of_more_than_its_classes_can_be_and_a_class_without_an_end() -> 
         read("pool: {min_workers: 3, max_workers: 5, classes: [{name: a, workers: 2}]}\n")
     with pytest.raises(InvalidRequest, match=r"the class a has no highest number"):
         read("pool: {classes: [{name: a, min_workers: 2}]}\n")
+
+
+def test_overrides_change_the_file_and_the_keys_of_a_class_come_after() -> None:
+    spec = read(
+        "pool: {classes: [{name: a, workers: 1, resources: {cpus: 4}}, {name: b, workers: 1}]}\nresources: {cpus: 2}\n",
+        "resources.cpus=8",
+        "resources.memory=16",
+    )
+    assert [spec.workers[name].tasks[0].resources.cpus for name in "ab"] == [4, 8]
+    assert [spec.workers[name].tasks[0].resources.memory_mib for name in "ab"] == [16 * 1024] * 2
+
+
+@pytest.mark.parametrize(
+    "classes", ["[{name: x, workers: 3, resources: {cpus: 7}}]", "[{name: x}, {name: y}, {name: z}]"]
+)
+def test_classes_of_an_override_are_taken_whole(classes: str) -> None:
+    spec = read(BOTH, f"pool.classes={classes}")
+    assert list(spec.workers) == [each.name for each in spec.size.classes]
+    assert spec.workers["x"].tasks[0].resources.cpus == (7 if "cpus" in classes else 3)
+    assert not spec.workers["x"].tasks[0].resources.gpus
+    with pytest.raises(InvalidRequest, match=r"exclude each other"):
+        read(BOTH, "pool.classes=[{name: x, workers: 2, max_workers: 3}]")
+
+
+def test_a_pool_with_classes_is_one_document() -> None:
+    with pytest.raises(InvalidRequest, match=r"p.yaml:4:1: a pool with classes is one document"):
+        read("execution: serial\npool: {classes: [{name: a, workers: 1}]}\n---\nresources: {cpus: 3}\n")
+
+
+ALTERNATIVES = """\
+pool: {classes: [{name: a, workers: 1, resources: %s}]}
+resources:
+  %s:
+  - {infra: slurm/leo, accelerators: "H100:4"}
+  - {infra: kubernetes/kube, accelerators: "H100:1"}
+"""
+
+
+@pytest.mark.parametrize("listed", ["any_of", "ordered"])
+def test_a_class_says_nothing_that_alternatives_of_the_file_hide(listed: str) -> None:
+    for own, key in (
+        ("{cpus: 2, infra: slurm/leo}", "infra"),
+        ("{gpus: 'H100:2'}", "gpus"),
+        ("{cloud: slurm}", "cloud"),
+    ):
+        with pytest.raises(InvalidRequest, match=f"`{listed}` of the file's resources says {key} too") as caught:
+            read(ALTERNATIVES % (own, listed))
+        assert str(caught.value.place).startswith("p.yaml:1:5") or str(caught.value.place).startswith("p.yaml:1:6")
+        assert f"`{listed}: null`" in caught.value.remedy
+    assert read(ALTERNATIVES % ("{cpus: 2}", listed)).workers["a"].tasks[0].resources.cpus == 2
+    for own in (f"{{infra: slurm/leo, {listed}: null}}", f"{{{listed}: [{{infra: slurm/leo}}]}}"):
+        assert read(ALTERNATIVES % (own, listed)).workers["a"].clusters == ("leo",)

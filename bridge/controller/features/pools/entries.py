@@ -37,7 +37,7 @@ class PoolEntry:
     idle_since: dict[int, float] = field(default_factory=dict)
     waiting_since: float | None = None
     barred: dict[str, float] = field(default_factory=dict)
-    """Until when no workers are expected of a class, since its cluster gives none."""
+    """Until when no workers are expected of a class, since its cluster gives none; then it is tried again."""
 
     @property
     def facts(self) -> PoolFacts:
@@ -148,7 +148,7 @@ def view_pool(
         entry.waiting_since = None
     return PoolView(
         facts.size, facts.classes, found, facts.closed, waiting, entry.waiting_since, bool(facts.ending),
-        entry.list_barred(now),
+        entry.list_barred(now), [name for name, until in entry.barred.items() if until <= now],
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ Waiting = Mapping[tuple[str, ...], int]
 class ClassCounts(NamedTuple):
     """The workers of a class that take jobs: how many were wanted, are there, hold jobs, are ready, idle for too long.
 
-    A `barred` class gives no more workers now, as far as is known.
+    A `barred` class gives no more workers now, as far as is known. One that is `again` tried was barred, and has given
+    none since.
     """
 
     numbers: WorkerClass
@@ -28,6 +29,7 @@ class ClassCounts(NamedTuple):
     ready: int = 0
     idle: int = 0
     barred: bool = False
+    again: bool = False
 
 
 @dataclass
@@ -43,9 +45,18 @@ class _ClassNumber:
     @property
     def free(self) -> int:
         """Workers for further jobs; of a barred class those that are ready."""
-        counts = self.counts
-        known = min(self.number, counts.ready) if counts.barred else self.number
-        return max(0, known - counts.busy - self.taken)
+        known = min(self.number, self.counts.ready) if self.counts.barred else self.number
+        return max(0, known - self.counts.busy - self.taken)
+
+    @property
+    def unclaimed(self) -> int:
+        """Workers for further jobs, those included that a barred class may give at last."""
+        return max(0, self.number - self.counts.busy - self.taken)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has workers, or is to have some; of a barred class those count that are ready."""
+        return bool(self.counts.ready if self.counts.barred else self.counts.there or self.number)
 
     @property
     def spare(self) -> int:
@@ -56,6 +67,12 @@ class _ClassNumber:
     def room(self) -> int:
         """Workers that it may have more."""
         return max(0, self.counts.numbers.high - self.number)
+
+    def take(self, count: int, workers: int) -> int:
+        """Let so many workers have some of the jobs; how many jobs are left."""
+        taken = min(count, workers)
+        self.taken += taken
+        return count - taken
 
 
 def choose_numbers(size: PoolSize, counts: Mapping[str, ClassCounts], waiting: Waiting, *, due: bool) -> dict[str, int]:
@@ -111,22 +128,36 @@ def _serve_queue(size: PoolSize, ordered: Sequence[_ClassNumber], waiting: Waiti
     unserved = []
     for places, count in sorted(groups, key=lambda group: (len(group[0]), group[0])):
         able = [ordered[place] for place in places]
-        begun = any(each.counts.there or each.number for each in able)
+        begun = any(each.begun for each in able)
         for each in able:
             each.needed = True
-            taken = min(count, each.free)
-            each.taken += taken
-            count -= taken
+            count = each.take(count, each.free)
         if due or not begun:
             unserved.append((able, count))
     for able, count in unserved:
+        barred = [each for each in able if each.counts.barred]
         for each in able:
-            more = min(count, each.room)
-            lacking = max(0, more - (size.high - _total(ordered)))
-            more -= lacking - _give_up([other for other in ordered if other is not each], lacking)
-            each.number += more
-            each.taken += more
-            count -= more
+            if not each.counts.barred:
+                count = _add(size, ordered, each, count)
+        # What is on its way there, before more of it.
+        for each in barred:
+            count = each.take(count, each.unclaimed)
+        for each in barred:
+            count = _add(size, ordered, each, count)
+
+
+def _add(size: PoolSize, ordered: Sequence[_ClassNumber], chosen: _ClassNumber, count: int) -> int:
+    """Let a class have more workers for so many jobs, where the pool is full in place of others'; how many are left."""
+    more = min(count, chosen.room)
+    free = min(more, max(0, size.high - _total(ordered)))
+    lacking = more - free
+    if chosen.counts.again:
+        # One is enough to see whether its cluster gives any.
+        lacking = min(lacking, max(0, 1 - chosen.number - free))
+    more = free + _give_up([each for each in ordered if each is not chosen], lacking)
+    chosen.number += more
+    chosen.taken += more
+    return count - more
 
 
 def _end_idle(size: PoolSize, ordered: Sequence[_ClassNumber]) -> None:

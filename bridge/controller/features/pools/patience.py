@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.registry import JobEntry
-from overspan.bridge.controller.features.pools.entries import PoolEntry
+from overspan.bridge.controller.features.pools.entries import PoolEntry, is_current
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.pools import WorkerOf
 
 PATIENCE = 60.0
 """Seconds that a worker may wait for its cluster before others do its work, where its file names no time."""
@@ -23,7 +24,7 @@ def bar_classes(
         return
     for each in workers:
         own = each.job.spec.worker
-        if own is None or own.worker_class not in entry.facts.classes or each.job.granted_at is not None:
+        if own is None or each.job.granted_at is not None or not _is_open(entry, each.job, own):
             continue
         cluster = find_cluster(each.cluster)
         away = cluster is not None and cluster.stale_since is not None
@@ -37,6 +38,11 @@ def find_patience_end(entry: PoolEntry, workers: Iterable[JobEntry], now: float)
         return None
     moments = [_find_late(each.job) for each in workers if each.job.granted_at is None]
     return min((at for at in (*moments, *entry.barred.values()) if at > now), default=None)
+
+
+def _is_open(entry: PoolEntry, worker: Job, own: WorkerOf) -> bool:
+    """Whether a worker is one of its class as the pool's file says now, and is to stay."""
+    return is_current(entry.facts, own) and worker.id not in entry.facts.closed and worker.ending is None
 
 
 def _find_late(worker: Job) -> float:

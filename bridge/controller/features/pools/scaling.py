@@ -35,7 +35,7 @@ class PoolWorker(NamedTuple):
 class PoolView(NamedTuple):
     """A pool at one moment. Its `waiting` jobs, by the classes that they fit, are too many since `waiting_since`.
 
-    `barred` are the classes that give no workers now, as far as that is known.
+    `barred` are the classes that give no workers now, as far as that is known; those that are tried `again` were.
     """
 
     size: PoolSize
@@ -46,6 +46,7 @@ class PoolView(NamedTuple):
     waiting_since: float | None = None
     ending: bool = False
     barred: Collection[str] = ()
+    again: Collection[str] = ()
 
 
 class PoolPlan(NamedTuple):
@@ -112,6 +113,7 @@ def _choose_numbers(
             ready=sum(worker.ready for worker in own),
             idle=sum(worker in idle for worker in own),
             barred=each.name in barred,
+            again=each.name in view.again,
         )
     due = view.waiting_since is not None and now - view.waiting_since >= view.size.up_delay
     return choose_numbers(view.size, counts, view.waiting, due=due)
