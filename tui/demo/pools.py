@@ -65,6 +65,7 @@ class DemoPools:
             "cluster": worker.cluster,
             "node": worker.node,
             "generation": 1,
+            "class": "",
             "jobs": jobs,
             "since": self._begun_at - 3 * HOUR,
             "ends_at": now - now % HOUR + 9 * HOUR if worker.cluster == "leo" else None,
@@ -80,4 +81,4 @@ def _describe_pool(
     name: str, state: str, now: float, sizes: dict[str, Any], waiting: int, running: int
 ) -> dict[str, Any]:
     counts = {"generation": 1, "waiting": waiting, "running": running, "message": "", "created_at": now - 30 * HOUR}
-    return {"name": name, "user": "ana", "state": state, **sizes, **counts}
+    return {"name": name, "user": "ana", "state": state, "classes": [], **sizes, **counts}

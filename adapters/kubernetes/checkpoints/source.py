@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,8 @@ if sys.version_info < (3, 9): sys.exit({_NO_PYTHON})
 there["main"]([requests])
 out.write(base64.b64encode(zlib.compress(sys.stdout.getvalue().encode())).decode() + "\\n")
 """
+_NO_SHELL = re.compile("executable file|no such file|permission denied", re.IGNORECASE)
+"""What runtimes say of an image without a shell (runc, crun, kata)."""
 _SHELL = 'command -v python3 >/dev/null 2>&1 || exit 127; exec python3 -I -S -c "$1"'
 _WORDS = ("/bin/sh", "-c", _SHELL, "overspan", _RUN)
 
@@ -237,6 +240,9 @@ class KubernetesCheckpoints:
             return _PodAnswer(_fail_all(requests, why))
         except CannotRun as error:
             _log.info("%s: %s", place.pod, error)
+            if not _NO_SHELL.search(error.message):
+                # A container that has just ended says nothing of its image.
+                return _PodAnswer(_fail_all(requests, error.message))
             code, output = _NO_PYTHON, error.message
         except Unreachable as error:
             return _PodAnswer({}, error)

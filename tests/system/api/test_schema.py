@@ -31,8 +31,8 @@ from overspan.bridge.store.store import Store
 
 PATIENCE = 120
 """Seconds that a single answer may take on a busy machine."""
-SLOW = ("/v1/events",)
-"""A stream ends when its reader goes away."""
+SLOW = ("/v1/events", "/v1/jobs/{ref}/allocation")
+"""Streams that end when their reader goes away, or a job that is held here."""
 HELD = {"kind": "job_file", "text": "name: held\nrun: 'true'\n", "hold": True, "directory": "/tmp"}
 GROUP = {**HELD, "text": "name: g\n---\nname: a\nrun: 'true'\n---\nname: b\nrun: 'true'\n"}
 

@@ -111,7 +111,23 @@ def test_a_watcher_is_on_the_node_that_alone_has_the_files(folder: Path, volume:
     assert ("node-1" in str(made["spec"].get("affinity"))) is bound
 
 
-@pytest.mark.parametrize("answer", [127, CannotRun("no such file")], ids=["no python3", "no shell"])
+GONE = CannotRun("a command in a pod could not be run: failed to load task: no running task found: not found")
+NO_SHELL = CannotRun('a command in a pod could not be run: exec: "/bin/sh": stat /bin/sh: no such file or directory')
+
+
+def test_a_pod_that_ends_meanwhile_says_nothing_of_its_image(folder: Path) -> None:
+    """A look between the end of the program and the news of it: the last checkpoint is found afterwards."""
+    cluster = make_cluster(folder)
+    cluster.broken[POD] = GONE
+    (first,) = look(cluster, watch(folder, make_writer({})))
+    assert "no running task" in first.unreadable
+    cluster.broken.clear()
+    over = watch(folder, make_writer({}, over=True))
+    look(cluster, over)
+    assert names(look(cluster, over)[0]) == ["step_1"]
+
+
+@pytest.mark.parametrize("answer", [127, NO_SHELL], ids=["no python3", "no shell"])
 def test_a_watcher_is_asked_where_the_image_cannot_look(folder: Path, answer: Any) -> None:
     cluster = make_cluster(folder, checkpoint_image="site/python:3")
     cluster.broken[POD] = answer
