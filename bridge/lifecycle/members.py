@@ -131,7 +131,7 @@ def _scale(job: Job, event: events.Scale) -> Optional[Job]:
     task = find_task(job, event.task)
     if task is None or job.over or job.ending is not None or elastic_of(job, event.task) is None:
         return None
-    return None if task.size == event.size else put_task(job, replace(task, size=event.size))
+    return put_task(job, replace(task, size=event.size, sized_at=event.at))
 
 
 def set_peers(job: Job, event: events.SetPeers) -> Optional[Job]:

@@ -157,6 +157,8 @@ class Task:
     """The wall time in force where an operator changed it, 0 for no limit; None: the spec's holds."""
     size: Optional[int] = None
     """How many members an elastic task is to have (`span scale`); None: what its spec wants, and more with room."""
+    sized_at: Optional[float] = None
+    """When `span scale` last set its size: members that had ended by then are wanted again."""
     unflushed: bool = False
     """Whether an operator cancelled it without waiting for its data."""
 

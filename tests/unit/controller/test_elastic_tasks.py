@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -175,6 +176,36 @@ def test_the_next_daemon_goes_on_and_what_ended_by_itself_stays_away() -> None:
         assert list_members(bench).keys() == {"rollout-2"}
         await scale(bench, 3)
         await settle(bench, "rollout-1", "rollout-2")
+
+    play_group(scene)
+
+
+def test_a_size_that_is_asked_for_brings_back_what_had_ended_whenever_a_daemon_is_killed() -> None:
+    async def scene(bench: Bench) -> None:
+        async def lose() -> None:
+            lost = list_members(bench)["rollout-1"].id
+            bench.cluster.tell(f"{lost}.0", events.NodeEnded(bench.clock.now, "rollout", 0, 0, exit_code=3))
+            await wait(bench, lambda: "rollout-1" not in list_members(bench))
+            bench.clock.advance(1)
+
+        await scale(bench, 3)
+        await settle(bench, "rollout-1", "rollout-2")
+        await lose()
+        await bench.kill()
+        await bench.start()
+        # The new daemon has not looked at the group yet.
+        await scale(bench, 4)
+        await settle(bench, "rollout-1", "rollout-2", "rollout-3")
+
+        await lose()
+        asked = asyncio.create_task(scale(bench, 4))
+        while not asked.done() and bench.repository.jobs[GROUP].job.task("rollout").sized_at != bench.clock.now:
+            await asyncio.sleep(0)
+        # The size is stored, and this daemon submits nothing any more.
+        await bench.kill()
+        assert list_members(bench).keys() == {"rollout-2", "rollout-3"}
+        await bench.start()
+        await settle(bench, "rollout-1", "rollout-2", "rollout-3")
 
     play_group(scene)
 

@@ -89,6 +89,7 @@ def test_an_order_changes_the_size_and_none_gives_it_back_to_the_file() -> None:
     assert (wanted_size(job, "rollout"), may_grow(job, "rollout")) == (3, True)
     scaled = reduce(job, events.Scale(4.0, "rollout", 5, "ana"))
     assert (wanted_size(scaled, "rollout"), may_grow(scaled, "rollout")) == (5, False)
+    assert reduce(scaled, events.Scale(4.5, "rollout", 5)).task("rollout").sized_at == 4.5
     assert scaled.task("trainer") == job.task("trainer") and scaled.state is State.RUNNING
     back = reduce(scaled, events.Scale(5.0, "rollout", None))
     assert (wanted_size(back, "rollout"), may_grow(back, "rollout")) == (3, True)

@@ -32,10 +32,13 @@ class Script:
         self.timeout = 0.0
         self.asked: queue.Queue[tuple[str, float, bool]] = queue.Queue()
         """The version, the wait, and whether a daemon might be started, of each question."""
+        self.timeouts: list[float] = []
+        """How long the answer to each question might take."""
         self.answers: queue.Queue[object] = queue.Queue()
         self.closed = threading.Event()
 
     def queue_changes(self, version: str = "", wanted: JobFilter | None = None, wait: float = 0) -> QueueChanges:
+        self.timeouts.append(self.timeout)
         self.asked.put((version, wait, self.autostart))
         found = self.answers.get(timeout=PATIENCE)
         if isinstance(found, BaseException):
@@ -246,8 +249,8 @@ def test_a_daemon_that_stands_still_is_told_of_soon_and_is_not_said_to_be_gone(f
     follower.hear()
     # An answer that is due is not waited for as long as a whole queue is.
     assert script.tell(Silent("the daemon did not answer within 25 s"))[1] == module.WAIT_SECONDS
-    assert script.timeout == module.SILENCE_SECONDS < module._PATIENCE
+    assert script.timeouts[1] == module.SILENCE_SECONDS < module._PATIENCE
     lost = follower.hear()
     assert isinstance(lost, Lost) and lost.present
     script.tell(GONE)
-    assert script.timeout == module._PATIENCE and not follower.hear().present
+    assert script.timeouts[2] == module._PATIENCE and not follower.hear().present

@@ -218,9 +218,8 @@ class ElasticTasks:
             each.job.spec.member
             for each in stored
             if each.job.spec.member is not None
-            and each.job.over
             and each.job.submitted_at >= since
-            and not _was_sent_away(each.job)
+            and _is_given_up(each.job, entry.job.task(each.job.spec.member.task).sized_at)
         ]
 
     # --- the number of members ----------------------------------------------------------------------------------------
@@ -412,6 +411,11 @@ def _gather(jobs: Iterable[Job]) -> tuple[Peer, ...]:
 
 def _is_elastic(job: Job) -> bool:
     return job.spec.member is None and job.spec.changes_size
+
+
+def _is_given_up(job: Job, sized_at: float | None) -> bool:
+    """Whether a member has ended by itself since the size of its task was last set."""
+    return job.ended_at is not None and job.ended_at > (sized_at or 0.0) and not _was_sent_away(job)
 
 
 def _was_sent_away(job: Job) -> bool:
