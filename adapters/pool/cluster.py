@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 import uuid
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,13 +36,15 @@ from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
+from overspan.adapters.local.queue.addresses import Addresses
 from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece
 from overspan.adapters.pool.requests import (
     WorkerKinds,
+    change_time,
+    find_job_seconds,
     find_refusal,
-    find_seconds,
     measure_worker,
     read_request,
     restore_booking,
@@ -287,8 +290,8 @@ class PoolCluster:
         launch.node = worker.name
         if launch.booking is None:
             found = self._config.find_launch(launch.handle)
-            gpus = found.job.placements[0].gpus if found is not None and found.job.placements else ()
-            launch.booking = restore_booking(launch.request, launch.task, gpus, worker.room.capacity)
+            places = found.job.placements if found is not None else ()
+            launch.booking = restore_booking(launch.request, launch.task, places, worker.room.capacity)
         if launch.handle not in worker.room:
             worker.room.restore(launch.handle, launch.booking)
 
@@ -439,7 +442,7 @@ class PoolCluster:
         if isinstance(event, SetTime):
             found = self._config.find_launch(launch.handle)
             if found is not None:
-                seconds = find_seconds(found.job.spec.tasks[0], event.time)
+                seconds = find_job_seconds(change_time(found.job, event))
                 launch.request = launch.request._replace(seconds=seconds)
         if launch.waits:
             self._queue.add(launch)
@@ -466,8 +469,19 @@ class PoolCluster:
             self._queue.remove(one.handle)
             worker.room.restore(one.handle, one.booking)
             launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
+            if launch.request.groups:
+                launch.addresses = self._draw_addresses(launch)
             self._leases.add(launch)
             self._mark_dirty(launch)
+
+    def _draw_addresses(self, launch: PoolLaunch) -> tuple[str, ...]:
+        """The loopback address of each member, by which the others reach it on the worker's node.
+
+        Nobody keeps those in use: of sixteen millions the same one is hardly drawn for two that live at once.
+        """
+        drawn, salt = Addresses(), zlib.crc32(self._root.encode())
+        members = launch.booking.members if launch.booking is not None else ()
+        return tuple(drawn.draw(launch.job, member.task, member.node, salt) for member in members)
 
     # --- reports ------------------------------------------------------------------------------------------------------
 

@@ -130,8 +130,7 @@ def assign(
 
 def _choose_worker(launch: QueuedLaunch, rooms: Mapping[str, Bookings]) -> str | None:
     """The fullest worker with room for the launch, by its preferred alternative that fits anywhere."""
-    alternatives = 1 if launch.request.whole else len(launch.request.needs)
-    for number in range(alternatives):
+    for number in range(launch.request.alternatives):
         fitting = [
             (_measure_left(room), name)
             for name, room in rooms.items()

@@ -35,6 +35,7 @@ from overspan.bridge.model.ranks import Rank, change_rank
 from overspan.bridge.runtime.pool.exchanges import END_LINE
 
 Line = dict[str, object]
+LOOPBACK = "127.0.0.1"
 
 
 class LeaseCursor(NamedTuple):
@@ -70,6 +71,8 @@ class PoolLaunch:
     """Who holds the lease; empty while it waits."""
     node: str = ""
     booking: Booking | None = None
+    addresses: tuple[str, ...] = ()
+    """That of each member in `booking`, where these have names."""
     granted_at: float = 0.0
     told_grant: bool = False
     """Whether the lease was reported, so that it may be stored by now."""
@@ -210,8 +213,13 @@ def project(launch: PoolLaunch, cursor: str, life: str, now: float) -> tuple[Seq
 
 
 def _grant(launch: PoolLaunch) -> Granted:
-    gpus = launch.booking.gpus[0] if launch.booking is not None else ()
-    return Granted(launch.granted_at, ((launch.task, 0, launch.node, "127.0.0.1", gpus),))
+    booking = launch.booking
+    if booking is None:
+        return Granted(launch.granted_at, ((launch.task, 0, launch.node, LOOPBACK, ()),))
+    addresses = launch.addresses or (LOOPBACK,) * len(booking.members)
+    members = zip(booking.members, booking.gpus, addresses, strict=True)
+    places = tuple((member.task, member.node, launch.node, address, gpus) for member, gpus, address in members)
+    return Granted(launch.granted_at, places)
 
 
 def _project_journal(launch: PoolLaunch, lease: LeaseCursor) -> tuple[Sequence[Event], str]:

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from overspan.adapters.abilities import WorkerKind
-from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity
+from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity, Variant
+from overspan.adapters.local.queue.booking import AFTER_THE_END, list_choices
 from overspan.bridge.model.durations import format_elapsed
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.events import SetTime
+from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.sizes import format_memory
-from overspan.bridge.model.spec import Form, TaskSpec
+from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
 
 UNCOUNTED = 1 << 40
 """MiB of a worker that declares no memory: none is counted there."""
 MOST_REQUESTS = 10_000
 """Requests of which it is remembered what fits them."""
-_ONE_NODE = "a pool runs jobs of one task on one node in this version"
+_SCRIPT_NODES = "a batch script in a pool runs on one node"
+_ELASTIC = "elastic tasks do not run in a pool: all members of a group are on one worker there"
 
 
 class WorkerRequest(NamedTuple):
     """What a launch needs of a worker: alternatives, the preferred one first. `whole`: all of the worker.
 
-    `seconds` is how long it may take, its grace period included; None without a limit.
+    `seconds` is how long it may take, its grace period included; None without a limit. `groups` are the alternatives of
+    a launch of several members, which one worker has all of; `needs` is empty then.
     """
 
     needs: tuple[NodeNeed, ...]
     whole: bool = False
     seconds: int | None = None
+    groups: tuple[Variant, ...] = ()
+
+    @property
+    def alternatives(self) -> int:
+        """How many bookings would satisfy it."""
+        return len(self.groups) or (1 if self.whole else len(self.needs))
 
 
 class WorkerSize(NamedTuple):
@@ -41,9 +52,11 @@ class WorkerSize(NamedTuple):
 def read_request(job: Job) -> WorkerRequest:
     """What a job asks of a worker.
 
-    A job file that names no resources takes a whole worker, as with SkyPilot; a batch script takes one CPU, as with
-    Slurm.
+    A job file of one task that names no resources takes a whole worker, as with SkyPilot; a batch script takes one CPU,
+    as with Slurm, and so does each member of a group.
     """
+    if is_group(job.spec):
+        return WorkerRequest((), seconds=_find_group_seconds(job), groups=list_choices(job))
     task = job.spec.tasks[0]
     resources = task.resources
     cpus = count_cpus(task)
@@ -52,6 +65,37 @@ def read_request(job: Job) -> WorkerRequest:
     if task.form is Form.RUN and not named and resources.memory_mib_per_cpu is None:
         return WorkerRequest((NodeNeed(MILLI),), True, seconds)
     return WorkerRequest(resources.needs(cpus or 1), seconds=seconds)
+
+
+def is_group(spec: JobSpec) -> bool:
+    """Whether a launch has several members."""
+    return len(spec.tasks) > 1 or spec.tasks[0].num_nodes > 1
+
+
+def find_job_seconds(job: Job) -> int | None:
+    """How long a launch may take, its end included; None without a limit."""
+    if is_group(job.spec):
+        return _find_group_seconds(job)
+    task = job.spec.tasks[0]
+    return find_seconds(task, job.time_of(task.name))
+
+
+def change_time(job: Job, event: SetTime) -> Job:
+    """The job with the wall time that an order gives one of its tasks, or all."""
+    tasks = [replace(task, time=event.time or 0) if event.task in ("", task.name) else task for task in job.tasks]
+    return replace(job, tasks=tuple(tasks))
+
+
+def _find_group_seconds(job: Job) -> int | None:
+    """Its primary tasks, at once or one after the other, and then the delay of the others."""
+    tasks = job.spec.tasks
+    limits = [find_seconds(task, job.time_of(task.name)) for task in tasks if task.primary]
+    known = [limit for limit in limits if limit is not None]
+    if len(known) < len(limits):
+        return None
+    in_turn = any(need.kind in AFTER_THE_END for task in tasks for need in task.needs)
+    delays = [task.termination_delay + task.grace_period for task in tasks if not task.primary]
+    return (sum(known) if in_turn else max(known, default=0)) + max(delays, default=0)
 
 
 def find_seconds(task: TaskSpec, limit: int | None) -> int | None:
@@ -83,24 +127,37 @@ def measure_size(task: TaskSpec) -> WorkerSize:
 
 def list_members(request: WorkerRequest, task: str, capacity: Capacity) -> list[tuple[BookedMember, ...]]:
     """The bookings that would satisfy a request on a worker, preferred ones first."""
+    if request.groups:
+        return list(request.groups)
     if request.whole:
         need = NodeNeed(capacity.cpu_milli, 0, len(capacity.gpus) * MILLI)
         return [(BookedMember(task, 0, need),)]
     return [(BookedMember(task, 0, need),) for need in request.needs]
 
 
-def restore_booking(request: WorkerRequest, task: str, gpus: tuple[int, ...], capacity: Capacity) -> Booking:
+def restore_booking(request: WorkerRequest, task: str, places: Sequence[Placement], capacity: Capacity) -> Booking:
     """The booking of a lease that an earlier daemon gave: the first alternative that fits the devices it has."""
-    members = list_members(request, task, capacity)
-    fitting = [each for each in members if -(-each[0].need.gpu_milli // MILLI) == len(gpus)]
-    return Booking((fitting or members)[0], (gpus,))
+    devices = {(place.task, place.index): place.gpus for place in places}
+    bookings = [
+        Booking(members, tuple(devices.get((member.task, member.node), ()) for member in members))
+        for members in list_members(request, task, capacity)
+    ]
+    return next((booking for booking in bookings if _has_devices(booking)), bookings[0])
+
+
+def _has_devices(booking: Booking) -> bool:
+    """Whether each member has as many devices as it needs."""
+    pairs = zip(booking.members, booking.gpus, strict=True)
+    return all(-(-member.need.gpu_milli // MILLI) == len(gpus) for member, gpus in pairs)
 
 
 def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
     """Why no worker of the pool can ever run the job, with what is wanted and what is there; empty where one can."""
     spec = job.spec
-    if len(spec.tasks) > 1 or spec.tasks[0].num_nodes > 1:
-        return _ONE_NODE
+    if spec.changes_size:
+        return _ELASTIC
+    if any(task.form is Form.BATCH and task.num_nodes > 1 for task in spec.tasks):
+        return _SCRIPT_NODES
     request = read_request(job)
     fitting = [each for each in workers if _has_room(each, request)]
     if not workers or any(_lasts(each, request) for each in fitting):
@@ -111,7 +168,7 @@ def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
             f"no worker of the pool can have it: it may take {format_elapsed(request.seconds)} with its grace period; "
             f"a worker lives {format_elapsed(longest)}"
         )
-    wanted = " or ".join(dict.fromkeys(_word_need(need) for need in request.needs))
+    wanted = " or ".join(dict.fromkeys(_word_request(request)))
     there = " or ".join(dict.fromkeys(_word_capacity(each.capacity) for each in workers))
     return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
 
@@ -150,6 +207,29 @@ def _has_room(size: WorkerSize, request: WorkerRequest) -> bool:
 
 def _lasts(size: WorkerSize, request: WorkerRequest) -> bool:
     return size.seconds is None or request.seconds is None or request.seconds <= size.seconds
+
+
+def _word_request(request: WorkerRequest) -> list[str]:
+    """What each alternative asks for; of a group what its members ask for together."""
+    if request.groups:
+        return [f"{_word_members(members)} for its {len(members)} members on one worker" for members in request.groups]
+    return [_word_need(need) for need in request.needs]
+
+
+def _word_members(members: Variant) -> str:
+    """The sum of what members of the largest phase need."""
+    phases = {member.phase for member in members}
+    sums = [
+        [sum(values) for values in zip(*(_measure(each.need) for each in members if each.phase == phase), strict=True)]
+        for phase in phases
+    ]
+    cpus, memory, gpus = (max(values) for values in zip(*sums, strict=True))
+    kinds = " or ".join(sorted({member.need.gpu_kind for member in members if member.need.gpu_kind}))
+    return _word(cpus, memory, gpus / MILLI, kinds)
+
+
+def _measure(need: NodeNeed) -> tuple[int, int, int]:
+    return need.cpu_milli, need.memory_mib or 0, need.gpu_milli
 
 
 def _word_need(need: NodeNeed) -> str:

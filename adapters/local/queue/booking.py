@@ -27,7 +27,7 @@ from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import NeedKind, TaskSpec
 
 _MOST_VARIANTS = 64
-_AFTER_THE_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
+AFTER_THE_END = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
 
 class _Machine(NamedTuple):
@@ -46,10 +46,10 @@ def list_variants(job: Job, capacity: Capacity) -> tuple[Variant, ...]:
     together never ask for more than the rest of the machine.
     """
     fitted = fit_gpu_defaults(job, capacity)
-    variants = _list_variants(fitted, capacity, MILLI)
+    variants = list_choices(fitted)
     if Bookings(capacity).fits(variants):
         return variants
-    return _list_variants(fitted, capacity, _default_cpus(list_own_tasks(fitted), capacity))
+    return list_choices(fitted, _default_cpus(list_own_tasks(fitted), capacity))
 
 
 def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
@@ -57,7 +57,7 @@ def fit_gpu_defaults(job: Job, capacity: Capacity) -> Job:
     if not any(task.resources.gpu_defaults and task.resources.gpus for task in job.spec.tasks):
         return job
     for one in list_scaled(bound_gpu_defaults(job, [_as_node(capacity)])):
-        if Bookings(capacity).fits(_list_variants(one, capacity, MILLI)):
+        if Bookings(capacity).fits(list_choices(one)):
             break
     return one
 
@@ -66,7 +66,8 @@ def _as_node(capacity: Capacity) -> _Machine:
     return _Machine(capacity.cpu_milli / MILLI, capacity.memory_mib, len(capacity.gpus))
 
 
-def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant, ...]:
+def list_choices(job: Job, default: int = MILLI) -> tuple[Variant, ...]:
+    """What the job's members need, for each choice of accelerators; `default`: milli-CPUs of one that names none."""
     tasks = list_own_tasks(job)
     choices = [task.resources.needs(_named_cpus(task) or default / MILLI) for task in tasks]
     variants = itertools.islice(itertools.product(*choices), _MOST_VARIANTS)
@@ -84,7 +85,7 @@ def _list_variants(job: Job, capacity: Capacity, default: int) -> tuple[Variant,
 def _is_pipeline(tasks: Sequence[TaskSpec]) -> bool:
     """Whether each task starts only after the end of the one before it: they never need resources at the same time."""
     return all(
-        any(need.task == before.name and need.kind in _AFTER_THE_END for need in task.needs)
+        any(need.task == before.name and need.kind in AFTER_THE_END for need in task.needs)
         for before, task in itertools.pairwise(tasks)
     )
 

@@ -205,6 +205,15 @@ def enter_isolation(isolation: Isolation) -> None:
         kernel.set_hostname(isolation.hostname)
 
 
+def _unshare_as_root(flags: int) -> bool:
+    """Whether it is allowed without a user namespace: root of a container may not be the machine's."""
+    try:
+        kernel.unshare(flags)
+    except PermissionError:
+        return False
+    return True
+
+
 def _enter_container(pid: int) -> None:
     """Join the namespaces of a process, and stand where it stands."""
     folder = os.open(f"/proc/{pid}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -218,9 +227,7 @@ def _enter_container(pid: int) -> None:
 def _enter_namespaces() -> None:
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS
     uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
-        kernel.unshare(flags)
-    else:
+    if uid != 0 or not _unshare_as_root(flags):
         kernel.set_dumpable()
         kernel.unshare(flags | kernel.CLONE_NEWUSER)
         # Without "deny" an ordinary user may not write gid_map (user_namespaces(7)).

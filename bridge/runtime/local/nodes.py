@@ -20,11 +20,18 @@ from overspan.bridge.runtime.core.allocation_document import describe_allocation
 from overspan.bridge.runtime.core.environment import (
     NodeRunContext,
     build_environment,
+    has_names,
     list_members,
     name_members,
 )
 from overspan.bridge.runtime.core.gated_child import GATE_STEP
-from overspan.bridge.runtime.core.isolation import Isolation, render_machine_hosts, write_hosts
+from overspan.bridge.runtime.core.isolation import (
+    Isolation,
+    IsolationProbe,
+    prepare_isolation,
+    render_machine_hosts,
+    write_hosts,
+)
 from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
 from overspan.bridge.runtime.core.node_runs import (
     mark_setup,
@@ -312,6 +319,15 @@ class LocalNodeRuns:
         document = describe_allocation(job, variables, name_members(job))
         write_allocation(setting.directory.path, document)
         self._described = True
+
+
+def isolate_launch(directory: RunDirectory, job: Job, ask: Callable[[], IsolationProbe]) -> Isolation:
+    """How the members of a launch get their names; `ask` finds out what works on this node. Raises OSError."""
+    if not has_names(job):
+        return Isolation()
+    folder = os.path.join(directory.path, f"names.{directory.launch}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return prepare_isolation(folder, ask(), list_members(job))
 
 
 def _is_started(job: Job, key: NodeKey) -> bool:

@@ -25,9 +25,8 @@ from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
-from overspan.bridge.runtime.core.environment import has_names, list_members
 from overspan.bridge.runtime.core.forker import Forker
-from overspan.bridge.runtime.core.isolation import ENV, Isolation, IsolationProbe, prepare_isolation, probe
+from overspan.bridge.runtime.core.isolation import ENV, Isolation, IsolationProbe, probe
 from overspan.bridge.runtime.core.live_processes import SUPERVISOR
 from overspan.bridge.runtime.core.loss_records import (
     LONG_PATIENCE,
@@ -44,7 +43,7 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory, RunPlan
 from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
 from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
-from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
+from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings, isolate_launch
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
@@ -266,11 +265,9 @@ class Supervisor:
         )
 
     def _isolate(self, directory: RunDirectory, job: Job) -> Isolation:
-        if directory.read_grant().isolation == ENV or not has_names(job):
+        if directory.read_grant().isolation == ENV:
             return Isolation()
-        folder = os.path.join(directory.path, f"names.{directory.launch}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        return prepare_isolation(folder, self._probe_once(), list_members(job))
+        return isolate_launch(directory, job, self._probe_once)
 
     def _probe_once(self) -> IsolationProbe:
         if self._probe is None:

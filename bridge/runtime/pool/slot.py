@@ -25,7 +25,7 @@ from typing import NoReturn
 from overspan.bridge.model.records import prepare
 from overspan.bridge.runtime.core import gated_child, kernel, node_records, shim_control
 from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError
-from overspan.bridge.runtime.core.isolation import Isolation, extend_environment
+from overspan.bridge.runtime.core.isolation import NAMESPACE, Isolation, extend_environment
 from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, PASSED, Tree, detach, finish, record_failure
 
@@ -103,9 +103,13 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             while signal.sigtimedwait(PASSED, 0) is not None:
                 continue
             body, lock, end = descriptors
-            _run(_read_launch(body), subreaper)
+            launch = _read_launch(body)
+            _run(launch, subreaper)
             os.close(lock)
             os.close(end)
+            if launch.isolation.method == NAMESPACE:
+                # There is no way back out of these; its socket tells the worker that it has ended.
+                break
         status = 0
     finally:
         os._exit(status)

@@ -25,14 +25,14 @@ from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.events import Cancel, Granted, LaunchLost, event_to_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.isolation import IsolationProbe, probe
 from overspan.bridge.runtime.core.live_processes import end_live_processes
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
 from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
 from overspan.bridge.runtime.core.shortages import is_shortage
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
-from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings
+from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings, isolate_launch
 from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import END_LINE, Exchanges
 from overspan.bridge.runtime.pool.outputs import OutputCopies
@@ -113,8 +113,11 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder) -> None:
+    def __init__(
+        self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder, probed: IsolationProbe
+    ) -> None:
         self._slots = slots
+        self._probe = probed
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -335,8 +338,9 @@ class Worker:
         return min(waits)
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
+        isolation = isolate_launch(directory, job, lambda: self._probe)
         return LocalNodeRuns(
-            NodeRunSettings(directory, plan.cluster, Isolation(), plan.environment, self._slots.spawn, self._ends.add)
+            NodeRunSettings(directory, plan.cluster, isolation, plan.environment, self._slots.spawn, self._ends.add)
         )
 
     def _end_all(self) -> None:
@@ -414,7 +418,8 @@ def main(words: Sequence[str]) -> int:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
     slots, private = Slots(), PrivateFolder()
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private)
+    # Before there are threads, since it forks.
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private, probe())
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:

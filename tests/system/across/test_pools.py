@@ -165,6 +165,65 @@ def test_allocations_are_workers(pools: Lab) -> None:
     lose_nothing(pools, cancel_natively)
 
 
+GROUP = """
+name: pair
+execution: parallel
+primary_tasks: [trainer]
+---
+name: trainer
+needs: [server]
+max_recoveries: 1
+resources: {cpus: 0.5}
+run: |
+  server=$(getent hosts server-0.pair | cut -d' ' -f1)
+  echo "by name ${server:-none}, by address $OVERSPAN_SERVER_ADDRS"
+  python3 -c "
+  import os, socket
+  address = os.environ['OVERSPAN_SERVER_ADDRS']
+  print(socket.create_connection((address, 8000), 10).recv(100).decode())"
+---
+name: server
+ready: {tcp: 8000}
+resources: {cpus: 0.5}
+run: |
+  python3 -c "
+  import os, socket
+  listening = socket.create_server((os.environ['OVERSPAN_SERVER_ADDRS'], 8000))
+  while True:
+      connection, _ = listening.accept()
+      connection.sendall(b'hello from the server of this group')
+      connection.close()"
+"""
+
+
+def play_groups(lab: Lab) -> list[str]:
+    """Two groups of one name on one worker, each with its own server; what their trainers have printed of names."""
+    groups = [lab.submit(GROUP, "-p", "warm") for _ in range(2)]
+    lines = []
+    for group in groups:
+        lab.until(group, "COMPLETED")
+        first, second = lab.log(group, "trainer").splitlines()
+        assert second == "hello from the server of this group"
+        lines.append(first)
+    assert len({line.rpartition(" ")[2] for line in lines}) == 2
+    assert len({find_worker(lab, group) for group in groups}) == 1
+    return lines
+
+
+def test_groups_run_on_a_worker_in_an_allocation(pools: Lab) -> None:
+    apply(pools, 1, "cluster: leo\nresources: {cpus: 2}")
+    for line in play_groups(pools):
+        words = line.replace(",", "").split()
+        assert words[2] == words[-1] != "none"
+
+
+def test_groups_run_on_a_worker_in_a_pod(pools: Lab) -> None:
+    apply(pools, 1, "cluster: kube\nresources: {cpus: 2}")
+    for line in play_groups(pools):
+        words = line.replace(",", "").split()
+        assert words[2] == words[-1] != "none"
+
+
 def test_an_allocation_is_renewed_before_its_time_limit(pools: Lab) -> None:
     """PL16: a job that the worker's allocation would not outlive is for the next one, which is there in time."""
     apply(pools, 1, "cluster: leo\nresources: {cpus: 1}\ntime: 2m")

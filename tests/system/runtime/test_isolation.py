@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,6 +170,30 @@ def test_env_changes_nothing(nodes: Nodes) -> None:
     assert nodes.run(KEY, "hostname; echo $HOSTNAME", isolation=member).exit_code == 0
     assert "rollout-1" not in nodes.text()
     assert not (nodes.folder / "hosts").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be the root of a container")
+def test_the_root_of_a_container_gives_names_in_a_user_namespace(tmp_path: Path) -> None:
+    """Its bounding set lacks CAP_SYS_ADMIN, as in a pod."""
+    _need(NAMESPACE)
+    (tmp_path / "hosts").write_text("127.81.0.1 trainer-0.rlhf\n")
+    program = f"""
+import os, socket, sys
+from overspan.bridge.runtime.core import isolation
+assert isolation.probe().method == "namespace", isolation.probe()
+isolation.enter_isolation(isolation.Isolation("namespace", {str(tmp_path / "hosts")!r}, "trainer-0"))
+print(os.getuid(), socket.gethostname(), socket.gethostbyname("trainer-0.rlhf"))
+"""
+
+    def lose_administration() -> None:
+        drop, administration = 24, 21  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+        assert ctypes.CDLL(None).prctl(drop, administration, 0, 0, 0) == 0
+
+    told = subprocess.run(
+        [sys.executable, "-c", program], preexec_fn=lose_administration, capture_output=True, text=True, check=False
+    )
+    assert told.stdout.split() == ["0", "trainer-0", "127.81.0.1"], told.stderr
+    assert "rlhf" not in Path("/etc/hosts").read_text()
 
 
 def test_probe_without_user_namespaces(as_nobody: Forked) -> None:

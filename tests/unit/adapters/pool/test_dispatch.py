@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,21 +10,26 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 from hypothesis import given
 
-from overspan.adapters.bookings import Bookings, Capacity
+from overspan.adapters.bookings import BookedMember, Bookings, Capacity
 from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.requests import (
     WorkerRequest,
     WorkerSize,
+    change_time,
+    find_job_seconds,
     find_refusal,
     list_members,
     measure_size,
     read_request,
+    restore_booking,
 )
-from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.elastic import Elastic
+from overspan.bridge.model.events import SetTime
+from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gpus, NodeNeed, Resources
-from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
 
 
 class QueuedLaunch(NamedTuple):
@@ -130,7 +136,7 @@ def test_what_fits_no_worker_is_refused_with_both_sizes() -> None:
     )
     assert "wanted 1 CPU, 1 A100 GPU" in find_refusal(job(Resources(gpus=(Gpus(1, "A100"),))), there)
     assert not find_refusal(job(Resources(cpus=8)), there)
-    assert "one node" in find_refusal(job(Resources(cpus=1), nodes=2), there)
+    assert "one node" in find_refusal(job(Resources(cpus=1), Form.BATCH, nodes=2), there)
 
 
 def test_a_large_job_lets_small_ones_pass_until_it_has_waited_too_long() -> None:
@@ -155,20 +161,23 @@ def test_one_worker_is_kept_and_the_others_go_on() -> None:
     assert len(found) == 3 and len({one.worker for one in found}) == 1
 
 
-requests = st.builds(
-    WorkerRequest,
-    st.lists(
-        st.builds(
-            NodeNeed,
-            cpu_milli=st.sampled_from([500, 1000, 3000, 8000]),
-            memory_mib=st.sampled_from([None, 0, 100, 4000]),
-            gpu_milli=st.sampled_from([0, 0, 500, 1000, 2000]),
-            gpu_kind=st.sampled_from(["", "H100", "A100"]),
-        ),
-        min_size=1,
-        max_size=2,
-    ).map(tuple),
-    st.booleans(),
+needs = st.builds(
+    NodeNeed,
+    cpu_milli=st.sampled_from([500, 1000, 3000, 8000]),
+    memory_mib=st.sampled_from([None, 0, 100, 4000]),
+    gpu_milli=st.sampled_from([0, 0, 500, 1000, 2000]),
+    gpu_kind=st.sampled_from(["", "H100", "A100"]),
+)
+alternatives = st.lists(needs, min_size=1, max_size=2)
+groups = st.lists(alternatives, min_size=2, max_size=3).map(
+    lambda tasks: tuple(
+        tuple(BookedMember(f"t{number}", 0, need) for number, need in enumerate(chosen))
+        for chosen in itertools.product(*tasks)
+    )
+)
+requests = st.one_of(
+    st.tuples(alternatives.map(tuple), st.booleans()).map(lambda found: WorkerRequest(*found)),
+    groups.map(lambda found: WorkerRequest((), groups=found)),
 )
 capacities = st.builds(
     Capacity,
@@ -267,3 +276,52 @@ def test_a_job_that_no_worker_outlives_is_refused_with_both_times() -> None:
     assert find_refusal(long, [*hour, measure_size(TaskSpec("w", resources=Resources(cpus=1)))]) == ""
     untimed = new_job(1, JobSpec("j", (replace(task, time=None),)), 0.0)
     assert find_refusal(untimed, hour) == ""
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def group(*tasks: TaskSpec) -> Job:
+    return new_job(1, JobSpec("rl", tasks, group=True), 0.0)
+
+
+TRAINER = TaskSpec("trainer", resources=Resources(cpus=2, gpus=(Gpus(1, "H100"),)), time=600, grace_period=10)
+SERVER = TaskSpec("server", num_nodes=2, primary=False, termination_delay=5, grace_period=20)
+
+
+def test_one_worker_has_all_members_of_a_group() -> None:
+    launch = queued("1", read_request(group(TRAINER, SERVER)))
+    small, large = Bookings(Capacity(3000, 1 << 40, ("H100",))), Bookings(Capacity(4000, 1 << 40, ("H100",)))
+    assert not play([launch], {"small": small})[0]
+    found, _ = play([launch], {"small": small, "large": large})
+    assert [one.worker for one in found] == ["large"]
+    members = {(each.task, each.node): each.need.cpu_milli for each in found[0].booking.members}
+    assert members == {("trainer", 0): 2000, ("server", 0): 1000, ("server", 1): 1000}
+    assert found[0].booking.gpus == ((0,), (), ())
+
+
+def test_a_group_that_no_worker_has_room_for_is_refused_with_what_its_members_ask_for_together() -> None:
+    there = [measure_size(TaskSpec("w", resources=Resources(cpus=3, memory_mib=1024, gpus=(Gpus(1, "H100"),))))]
+    assert find_refusal(group(TRAINER, SERVER), there) == (
+        "no worker of the pool can have it: wanted 4 CPU, 1 H100 GPU for its 3 members on one worker; "
+        "a worker has 3 CPU, 1G memory, 1 H100 GPU"
+    )
+    assert find_refusal(group(TRAINER, replace(SERVER, num_nodes=1)), there) == ""
+    grown = replace(SERVER, elastic=Elastic(1, 4, 1, None), num_nodes=1)
+    assert "elastic tasks do not run in a pool" in find_refusal(group(TRAINER, grown), there)
+
+
+def test_a_group_takes_as_long_as_its_primary_tasks_and_the_delay_of_the_others() -> None:
+    job = group(TRAINER, replace(TRAINER, name="second", time=100), SERVER)
+    assert find_job_seconds(job) == 610 + 25
+    assert find_job_seconds(change_time(job, SetTime(0.0, 1000, "second"))) == 1010 + 25
+    assert find_job_seconds(change_time(job, SetTime(0.0, None, "trainer"))) is None
+    in_turn = replace(TRAINER, name="second", time=100, needs=(Need("trainer", NeedKind.OK),))
+    assert find_job_seconds(group(TRAINER, in_turn, SERVER)) == 610 + 110 + 25
+
+
+def test_a_group_of_an_earlier_daemon_is_booked_with_the_devices_that_each_member_has() -> None:
+    request = read_request(group(TRAINER, SERVER))
+    places = (Placement("server", 1, "w", ""), Placement("trainer", 0, "w", "", (3,)))
+    booking = restore_booking(request, "trainer", places, Capacity(8000, 1 << 40, ("H100",) * 4))
+    assert booking.gpus == ((3,), (), ()) and [each.task for each in booking.members] == ["trainer", "server", "server"]
