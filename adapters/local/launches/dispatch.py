@@ -47,8 +47,6 @@ _MOST_ROUNDS = 30
 """Rounds after which every journal was checked, at most, however many there are."""
 _TAKEN_AT_ONCE = 500
 """Waiting launches that are taken over before others have their turn."""
-_GIVE_UP_AFTER = 8
-"""Early deaths of a supervisor after which launches that it never began are given up."""
 
 
 class Dispatch:
@@ -353,7 +351,7 @@ class Dispatch:
             if await self._is_over(run):
                 self.reports.mark(run.handle)
                 await self._drop(run)
-            elif self._hosts.count_deaths(name) >= _GIVE_UP_AFTER:
+            elif self._hosts.is_hopeless(name):
                 await self._give_up(run)
             elif self._hosts.find_shortage(name):
                 self.reports.set_reason(run, f"Resources: {self._hosts.find_shortage(name)}")
@@ -520,7 +518,7 @@ class Dispatch:
     async def _judge_host(self, run: LocalLaunch, orders: Sequence[Order]) -> LostLaunch | None:
         """Treat a cancelled launch as lost if no supervisor can be started for it."""
         cancelled = any(isinstance(order.event, Cancel) and not order.event.task for order in orders)
-        if not cancelled or run.booking is None or self._hosts.count_deaths(run.host) < _GIVE_UP_AFTER:
+        if not cancelled or run.booking is None or not self._hosts.is_hopeless(run.host):
             return None
         return await self.lose(run.place, f"no supervisor starts; see {self._root}/hosts/{run.host}/log")
 

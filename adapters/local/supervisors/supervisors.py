@@ -41,6 +41,10 @@ _LONGEST_DELAY = 5.0
 _INBOX_RETRY_DELAY = 1.0
 _SHORT_DELAY = 1.0
 """Seconds between two tries to start a supervisor while the machine lacks a resource."""
+_MOST_DEATHS = 8
+"""Early deaths in a row after which no supervisor of that name is expected to live."""
+_KILLED_SECONDS = 120.0
+"""For how long that is not said of those that were killed: by the kernel for lack of memory, or by somebody."""
 _STEADY_AFTER = 120.0
 """Seconds of life after which a supervisor's earlier deaths no longer count, if it has written nothing before."""
 
@@ -58,6 +62,10 @@ class SupervisorProcess:
     """The socket on which it reports its exit status; None if an earlier daemon started it."""
     started_at: float = 0.0
     deaths: int = 0
+    dying_since: float = 0.0
+    """When the first of these was, by the monotonic clock."""
+    killed: bool = False
+    """Whether the last one was killed, and did not end by itself."""
     short: str = ""
     """What the machine lacked when it could not be started."""
     watched: bool = False
@@ -89,12 +97,15 @@ class Supervisors:
     def __contains__(self, name: str) -> bool:
         return name in self._hosts
 
-    def count_deaths(self, name: str) -> int:
-        """How often in a row a supervisor ended soon after its start, or could not be started.
+    def is_hopeless(self, name: str) -> bool:
+        """Whether supervisors of that name end soon after each start, or cannot be started.
 
         Starts that fail for a temporary shortage do not count.
         """
-        return self._hosts[name].deaths if name in self._hosts else 0
+        host = self._hosts.get(name)
+        if host is None or host.deaths < _MOST_DEATHS:
+            return False
+        return not host.killed or time.monotonic() - host.dying_since > _KILLED_SECONDS
 
     def find_shortage(self, name: str) -> str:
         """The resource that the machine lacks to start a supervisor; empty if no shortage is known."""
@@ -120,7 +131,7 @@ class Supervisors:
                 if is_shortage(error):
                     host.short = word_shortage(getattr(error, "errno", None)) or "memory is short"
                 else:
-                    host.deaths += 1
+                    _count_death(host, killed=False)
                 self._report_end(name)
         self.wake(name)
 
@@ -277,19 +288,26 @@ class Supervisors:
             asyncio.get_running_loop().remove_reader(host.pidfd)
             os.close(host.pidfd)
             host.pidfd = None
-        short = False
+        status = None
         if host.status_socket is not None:
-            short = read_status(host.status_socket) == EX_TEMPFAIL
+            status = read_status(host.status_socket)
             host.status_socket.close()
             host.status_socket = None
         host.pid, host.watched = 0, False
-        if short:
+        if status == EX_TEMPFAIL:
             host.short = "the machine is short of processes, memory or open files"
             _log.warning("supervisor %s: %s", host.name, host.short)
         else:
-            steady = time.monotonic() - host.started_at > _STEADY_AFTER
-            host.deaths = 1 if steady else host.deaths + 1
+            if time.monotonic() - host.started_at > _STEADY_AFTER:
+                host.deaths = 0
+            _count_death(host, killed=status is None)
         self._report_end(host.name)
+
+
+def _count_death(host: SupervisorProcess, killed: bool) -> None:
+    if host.deaths == 0:
+        host.dying_since = time.monotonic()
+    host.deaths, host.killed = host.deaths + 1, killed
 
 
 def _hold(pid: int, start_time: int) -> int | None:

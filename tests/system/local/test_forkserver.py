@@ -145,7 +145,7 @@ def test_a_supervisor_that_was_forked_when_it_died_is_the_only_one(root: Path) -
         assert list_fork_servers(root) == []
         (supervisor,) = list_pids(root)
         assert cluster._dispatch._hosts._hosts["groups-0"].pid == supervisor
-        assert cluster._dispatch._hosts.count_deaths("1.0") == 0
+        assert cluster._dispatch._hosts._host("1.0").deaths == 0
         (root.parent / "go").touch()
         await follower.until_state("1.0", State.FAILED)
 

@@ -128,6 +128,16 @@ def test_marks_of_launches_that_nobody_follows_are_dropped(tmp_path: Path) -> No
     asyncio.run(scene())
 
 
+class FakeTime:
+    """The module `time`, whose monotonic clock a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class Scene:
     """Supervisors that are started and end on paper."""
 
@@ -202,6 +212,33 @@ def test_the_next_supervisor_comes_at_once_however_often_working_ones_were_kille
         for _ in range(12):
             scene.hosts._note_end(await scene.start())
         assert 1 < await scene.delay() <= 5.0
+
+    asyncio.run(play())
+
+
+def test_supervisors_that_are_killed_are_started_again_for_longer_than_those_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        scene, clock = Scene(tmp_path, monkeypatch), FakeTime()
+        monkeypatch.setattr(supervisors, "time", clock)
+        for _ in range(7):
+            scene.status = 1
+            scene.hosts._note_end(await scene.start())
+        assert not scene.hosts.is_hopeless("7.0")
+        scene.hosts._note_end(await scene.start())
+        assert scene.hosts.is_hopeless("7.0")
+        # A kernel that is short of memory kills whatever it finds, for a while.
+        scene.status = None
+        scene.hosts._note_end(await scene.start())
+        assert not scene.hosts.is_hopeless("7.0")
+        clock.now += 121
+        scene.hosts._note_end(await scene.start())
+        assert scene.hosts.is_hopeless("7.0")
+        host = await scene.start()
+        scene.hosts.note_work("7.0")
+        scene.hosts._note_end(host)
+        assert not scene.hosts.is_hopeless("7.0")
 
     asyncio.run(play())
 
