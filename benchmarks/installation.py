@@ -24,8 +24,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 class Installation:
     """A daemon in a temporary folder; ended with everything it started at the end of the `with` block."""
 
-    def __init__(self, config: str = CONFIG) -> None:
+    def __init__(self, config: str = CONFIG, python: str = sys.executable) -> None:
         self._config = config
+        self.python = python
+        """The interpreter of the environment whose `span` is measured."""
         self.abandoned = False
         """Whether its jobs are left to whoever takes their cluster away."""
 
@@ -38,7 +40,7 @@ class Installation:
         # Installed programs have their bytecode beside them.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment.update(SPAN_STATE_DIR=str(self.folder / "state"), SPAN_CONFIG=str(self.folder / "config.yaml"))
-        self.program = str(Path(sys.executable).with_name("span"))
+        self.program = str(Path(self.python).with_name("span"))
         self.run("ping")
         return self
 
