@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one launch, of whatever installation, has on a cluster: `objects` in the cluster's words.
+    """What one launch, of this installation or another, has on a cluster: `objects` in the cluster's words.
 
     `running` is how many of them may still run work; `stuck` has a sentence for each that cannot be removed now.
     `resumes`: a later launch of the same job may continue this one.
@@ -248,7 +248,7 @@ class StartGates(Protocol):
     """Start gate: the cluster can hold back launches of jobs with several candidates; the daemon decides about them.
 
     No user code runs before the daemon's first `Launch`. The adapter is a `Cleanup` too: releasing an unwanted launch
-    ends it, whatever it waits for. Jobs that race (`Job.racers`) wait at the gate, and so do all jobs with several
+    ends it, also at the gate. Jobs that race (`Job.racers`) wait at the gate, and so do all jobs with several
     candidates, unless an `Expire` can take them back.
     """
 
@@ -432,7 +432,7 @@ class DataCache(Protocol):
         ...
 
     async def clean_cache(self, seconds: float) -> CleanedCache:
-        """Remove what no job uses, and nobody has used for so many seconds."""
+        """Remove contents that no job uses or has used for so many seconds."""
         ...
 
 

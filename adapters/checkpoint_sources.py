@@ -48,7 +48,7 @@ class FolderCheck(Protocol):
     """A source that knows of a job that waits whether its folder can be looked at."""
 
     def check_folder(self, job: Job, task: str, path: str) -> None:
-        """Raise InvalidRequest for a folder that nobody could look at."""
+        """Raise InvalidRequest for a folder that this source could not look at."""
         ...
 
 

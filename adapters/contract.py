@@ -202,7 +202,7 @@ class LogPart:
     """Bytes of a log from `offset`; `size` is the log's present size, `gap` the bytes that are lost before it.
 
     `marks`, where `times` were asked for: (time, size) pairs, rising, of when the log had at least so many bytes; None
-    where no times were recorded. `partial`: the cluster has not shown all that was printed, whatever has ended.
+    where no times were recorded. `partial`: the cluster has not shown all that was printed, even if the job has ended.
     """
 
     data: bytes

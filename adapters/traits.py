@@ -142,7 +142,7 @@ class Traits:
     remote_python: Callable[[Sequence[str], str], Awaitable[Sequence[str]]] | None = None
     """What to run here so that python3 runs with these words where jobs connect to when they take that HOST:PORT.
 
-    Its streams are that program's. Asks nobody for a password; raises OverspanError. None where it cannot be.
+    Its streams are that program's. Asks for no password; raises OverspanError. None where it cannot be.
     """
     login: Callable[[], Awaitable[Invitation]] | None = None
     """What to run on a terminal to log in, where that may ask for passwords and codes."""

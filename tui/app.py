@@ -111,7 +111,7 @@ class TopApp(App[int], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield Head()
-        # The other places are made when somebody goes there: their styles would cost half of a start.
+        # The other places are made when the user first goes there: their styles would cost half of a start.
         with ContentSwitcher(initial="place-queue"):
             yield QueuePlace()
         yield KeyHints(self.options.ascii)
@@ -274,7 +274,7 @@ class TopApp(App[int], inherit_bindings=False):
 
     async def _hand_on(self, event: events.Event) -> None:
         if isinstance(event, (events.InputEvent, events.Paste)) and not self.screen_stack:
-            # It ends: what was typed behind the key that ended it is for nobody.
+            # The application ends: keys typed behind the one that ended it are dropped.
             return
         if isinstance(event, (events.Key, events.MouseDown)) and not event.is_forwarded:
             self.acted_at = event.time

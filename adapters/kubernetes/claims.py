@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 
 KIND = "PersistentVolumeClaim"
 CLAIM, FOREIGN = "claim", "foreign claim"
-"""A claim that `span volume` has made, and one that somebody else has: jobs mount both."""
+"""A claim that `span volume` has made, and one that was made by other means: jobs mount both."""
 DEFAULT_MODE = "ReadWriteOnce"
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _MIB = 1 << 20
@@ -74,7 +74,7 @@ class ClaimKeeper:
         if not is_own(found):
             raise Conflict(
                 f"the claim {name} was not made by `span volume apply`",
-                remedy=f"if nobody else needs it: kubectl -n {calls.namespace} delete pvc {name}",
+                remedy=f"if no other work needs it: kubectl -n {calls.namespace} delete pvc {name}",
             )
         await calls.delete(KIND, name, str(found["metadata"]["uid"]))
 
@@ -93,7 +93,7 @@ class ClaimKeeper:
             "POST", path_of({"kind": KIND}, calls.namespace), body=render_claim(request)
         )
         if answer.status == 409:
-            raise Conflict(f"the claim {request.name} was made by somebody else just now", remedy="apply it again")
+            raise Conflict(f"the claim {request.name} was made by another client just now", remedy="apply it again")
         if not answer.works:
             raise explain_refusal(answer, f"make the claim {request.name}")
         return AppliedVolume(await self._describe(calls, answer.document), "made")

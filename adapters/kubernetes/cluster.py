@@ -176,7 +176,7 @@ class KubernetesCluster:
         return answers
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
-        """Events of the launches in `since`, from one watch whatever their number."""
+        """Events of the launches in `since`, from one watch, however many they are."""
         self._check_open()
         self._start_housekeeping()
         return await self._observer.observe(since, timeout)

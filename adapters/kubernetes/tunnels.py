@@ -80,7 +80,7 @@ async def _await_pod(document: Mapping[str, Any], calls: Calls) -> PodRecord:
         else:
             pod = read_pod(found)
             if pod.ended or pod.deleting_at is not None:
-                # Its week is over, or somebody has ended it.
+                # Its week is over, or it was deleted from outside.
                 await calls.discard(found, document)
                 why = "the one before it is being removed"
             elif pod.started_at is not None:

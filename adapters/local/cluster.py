@@ -97,7 +97,7 @@ class LocalCluster:
         self._closed = False
 
     def place(self) -> str:
-        """The root as a real path, so that one folder has one name, whatever links lead there."""
+        """The root as a real path, so that one folder has one name, whichever links lead there."""
         return os.path.realpath(self._root)
 
     def find_last_number(self) -> int:

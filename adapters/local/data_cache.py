@@ -25,7 +25,7 @@ class LocalCache:
         return await _look(self._cache.describe)
 
     async def clean_cache(self, seconds: float) -> CleanedCache:
-        """Remove what no job uses, and nobody has used for so many seconds."""
+        """Remove contents that no job uses or has used for so many seconds."""
         return await _look(lambda: self._cache.clean(seconds))
 
 

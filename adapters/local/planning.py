@@ -72,7 +72,7 @@ def _render_storage(task: TaskSpec) -> list[str]:
     """What is mounted of object stores, and what the end means for data that is written there."""
     lines = [
         f"storage: {mount.target} is {mount.mode.value} of {mount.url}, by the store {mount.store}"
-        + ("; each file for itself but for checkpoints with a marker" if mount.mode is MountMode.MOUNT_CACHED else "")
+        + ("; each file for itself, except checkpoints with a marker" if mount.mode is MountMode.MOUNT_CACHED else "")
         for mount in task.storage
     ]
     if task.flushes:

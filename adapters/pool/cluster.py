@@ -430,7 +430,7 @@ class PoolCluster:
             _remove_left(parse_handle(self._root, launch.handle))
 
     def _note_waiting(self, launch: PoolLaunch, order: Order) -> None:
-        """Carry out an order on a launch that waits, or whose lease nobody knows of yet."""
+        """Carry out an order on a launch that waits, or whose lease was not told yet."""
         event: Event | None = interpret_order(order.event, launch.number)
         if event is None or order.token in launch.tokens:
             return

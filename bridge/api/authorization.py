@@ -64,7 +64,7 @@ class JobAuthenticator(Authenticator):
         self._controller = controller
 
     async def identify(self, state: dict[str, Any]) -> Requester:
-        """The requester. Raises Denied for a token that is nobody's, or of a job that is over."""
+        """The requester. Raises Denied for a token that no job has, or whose job is over."""
         token = state.get(JOB_TOKEN)
         if token is None:
             return await self._users.identify(state)
@@ -146,11 +146,11 @@ async def _identify_operator(requester: Annotated[Requester, Depends(_identify)]
 
 
 Anyone = Annotated[Requester, Depends(_identify_user)]
-"""Everybody who has an account; no job."""
+"""Every user who has an account; no job."""
 AnyoneOrJob = Annotated[Requester, Depends(_identify)]
-"""Everybody who has an account, and jobs by their tokens: the route itself keeps a job to what is its own."""
+"""Every user who has an account, and jobs by their tokens: the route itself keeps a job to what is its own."""
 Viewer = Annotated[Requester, Depends(_identify_viewer)]
-"""Everybody while the queue has the job of the path, its owner and operators afterwards."""
+"""Every user while the queue has the job of the path; afterwards its owner and operators."""
 Owner = Annotated[Requester, Depends(_identify_owner)]
 """The owner of the job in the path, and operators."""
 Reader = Annotated[Requester, Depends(_identify_reader)]

@@ -23,7 +23,7 @@ class CachePlaceBody(RequestBody):
 
 
 class CacheCleanBody(CachePlaceBody):
-    """What is to be removed: what nobody has used for so many seconds."""
+    """Which contents are removed: those that no job has used for so many seconds."""
 
     seconds: Annotated[float, Field(ge=0, le=_MOST_SECONDS)] = 0
 

@@ -97,7 +97,7 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
             "a shared daemon does each user's work in that user's name, which only root can",
             remedy="let a service of root's start it; `span daemon` alone is your own daemon",
         )
-    # Whatever is started in a user's name starts there, never in another user's folder.
+    # Processes that are started in a user's name inherit this directory; none may start in another user's folder.
     os.chdir("/")
     make_shared_folders(paths)
     _run(paths, foreground, shared=True)
@@ -131,7 +131,7 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
 
 @dataclass(frozen=True)
 class _Deployment:
-    """Where the daemon is, how it is set, and whether it is everybody's."""
+    """Where the daemon is, its settings, and whether all users share it."""
 
     paths: Paths
     settings: Settings

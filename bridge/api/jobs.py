@@ -109,7 +109,7 @@ def _accept(done: Submitted) -> Response:
 
 
 def read_submission_body(body: SubmissionBody, by: Requester) -> Submission:
-    """The submission; whose it is the client may say only where there is but one user."""
+    """The submission. Its user is the requester; only a daemon of one user takes the name that the client sends."""
     user, uid = (body.user or by.name, body.uid) if by.alone else (by.name, by.uid)
     return Submission(
         kind=body.kind,

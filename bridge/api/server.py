@@ -1,4 +1,4 @@
-"""uvicorn on a unix socket: only the owner can reach it, or everybody and the kernel says who it is."""
+"""uvicorn on a unix socket: only the owner can connect, or all users can and the kernel tells which one has."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Client(DaemonTransport):
         """
         from overspan.bridge.client.messages import SentForm
 
-        # A text of many lines: whoever shows it on a terminal cleans each of them.
+        # A text of many lines: the caller that shows it on a terminal cleans each of them.
         document = self._read(self._request("GET", f"/v1/jobs/{quote_part(ref)}/sent"))
         return SentForm(str(document["text"]), bool(document["was_sent"]), str(document["source"]))
 

@@ -8,7 +8,7 @@
     DIR/failed.jsonl    {"line", "input", "code", "error"} for each line that failed
 
 A job is not put back into the queue where its worker is lost: the lines that it has told are done, and another job has
-the rest. So whoever runs the map may be killed and started again at any time.
+the rest. So the process that runs the map may be killed and started again at any time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_LOST = 3
 MOST_PROGRAM = 4_000_000
 """Characters of a job's program; the daemon takes 4 MiB."""
 MOST_LINES, MOST_BYTES = 1000, 512 << 10
-"""Of a chunk, where nobody says otherwise."""
+"""Of a chunk, by default."""
 CHUNKS_A_WORKER = 8
 OUTSTANDING_A_WORKER = 4
 _FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
@@ -109,7 +109,7 @@ class _Chunk:
 class LineMap:
     """One map, which is to be closed.
 
-    Raises InvalidRequest where its folder has another one, Conflict where somebody else is at it.
+    Raises InvalidRequest where its folder has another one, Conflict where another process runs it.
     """
 
     def __init__(self, client: Client, order: MapOrder) -> None:
@@ -220,13 +220,13 @@ class LineMap:
         kept = [record for record in chunk.records.values() if record[1] is not None]
         if chunk.job or len(kept) == len(chunk.records):
             return
-        # First: whoever goes on after an end in between asks no job for them that has told of their failure.
+        # Noted first: a process that resumes after a crash in between then asks no job that has reported their failure.
         self._note({"chunk": chunk.number, "try": chunk.tries - 1, "again": True})
         _replace(self._path(chunk), "".join(json.dumps(record) + "\n" for record in kept))
         chunk.records = {record[0]: record for record in kept}
 
     def _forgive(self, active: Mapping[int, _Chunk]) -> None:
-        """Note which jobs are cancelled already: whoever gives the command again knows of it."""
+        """Note which jobs are cancelled already: the user who gives the command again knows of it."""
         if active:
             for row in self._client.history(JobFilter(ids=tuple(map(str, active)))).rows:
                 if row.state == State.CANCELLED.value:

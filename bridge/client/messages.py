@@ -154,7 +154,7 @@ class Stream(NamedTuple):
     `job` is the job that it is asked of, where that is another one: an element of the array that is read, or a further
     member of an elastic task of the group.
 
-    `marks` are (time, size) pairs: it had at least so many bytes then. None where nobody noted that, or was asked.
+    `marks` are (time, size) pairs: it had at least so many bytes then. None where that was not recorded or asked for.
     `trouble` is why it cannot be read now; empty where it can.
     """
 

@@ -155,8 +155,8 @@ class DaemonTransport:
         connection = autostart.connect(self.paths, self.timeout)
         if connection is None:
             raise Unreachable(
-                f"the shared daemon does not run: nobody listens on {self.server}",
-                remedy="whoever looks after this machine starts it; SPAN_SERVER= before a command uses your own",
+                f"the shared daemon does not run: no process listens on {self.server}",
+                remedy="the administrator of this machine starts it; SPAN_SERVER= before a command uses your own",
             )
         return connection
 

@@ -116,7 +116,7 @@ def make_shared_folders(paths: Paths) -> None:
         facts = os.lstat(paths.runtime)
         if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode) or stat.S_IMODE(facts.st_mode) & 0o022:
             raise Denied(
-                f"others may write to {paths.runtime}, so anybody could stand in for the daemon",
+                f"others may write to {paths.runtime}, so any user could pose as the daemon",
                 remedy="give it to root with mode 0755, or name another folder with SPAN_RUNTIME_DIR",
             )
         # The daemon's umask leaves others out.
@@ -136,7 +136,7 @@ def make_folders(paths: Paths) -> None:
 def make_private_folder(folder: str) -> None:
     """Make a folder that only its owner can enter, or close an own one that others can enter.
 
-    Raises Denied when it is another user's, a link of another user's, or everybody's; OverspanError when it cannot be
+    Raises Denied when it is another user's, a link of another user's, or open to all; OverspanError when it cannot be
     made.
     """
     try:
@@ -151,7 +151,7 @@ def make_private_folder(folder: str) -> None:
         if facts.st_mode & stat.S_ISVTX and facts.st_mode & stat.S_IWOTH:
             # One that is meant for all, such as /tmp: closing it would lock them out.
             raise Denied(
-                f"the folder {folder} is everybody's",
+                f"the folder {folder} is open to all users",
                 remedy="name a folder in it, or another one, with SPAN_STATE_DIR and SPAN_RUNTIME_DIR",
             )
         if stat.S_IMODE(facts.st_mode) & 0o077:

@@ -58,7 +58,7 @@ class CredentialSettings(DocumentModel):
 
 
 class StoreSettings(DocumentModel):
-    """One object store. Of `buckets` it is the store whatever the scheme of their URLs is."""
+    """One object store. It has the buckets named in `buckets`, under any URL scheme."""
 
     endpoint: Annotated[str, Field(max_length=4096), AfterValidator(_check_endpoint)] = ""
     region: str = Field(default="us-east-1", pattern=r"^[A-Za-z0-9-]{1,63}$")

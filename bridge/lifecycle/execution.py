@@ -1,4 +1,4 @@
-"""What an event makes of a task's attempts, whoever decided it. Pure.
+"""What an event makes of a task's attempts; the same for events of a supervisor and of the daemon. Pure.
 
 `reduce` uses these functions and adds the consequences: budgets, needs, the end of the job. `execute` is for a
 supervisor that carries out what the daemon decides: it has no consequences, and keeps the newest attempt of each task.
@@ -86,7 +86,7 @@ def place_members(job: Job, members: Iterable[Placement]) -> Job:
 
 
 def execute(job: Job, event: Event) -> Job:
-    """The job after an event that somebody else decided about; what makes no sense changes nothing."""
+    """The job after an event that the daemon decided; one that does not apply to the job's state changes nothing."""
     if isinstance(event, events.Granted):
         return place_members(job, [Placement(*member) for member in event.members])
     if isinstance(event, (events.Suspend, events.Resume)):

@@ -1,6 +1,6 @@
 """Flushes: an attempt with MOUNT_CACHED folders has ended when its programs have, and its data is in the store. Pure.
 
-Until then it is COMPLETING. The time for that is bounded by `flush.timeout`, whatever those do that send the data.
+Until then it is COMPLETING. `flush.timeout` bounds the time for that, also where the data mover hangs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from overspan.bridge.model.records import NamedTuple, dataclass, replace
 from overspan.bridge.model.states import State
 
 _TOLD = (State.CONFIGURING, State.RUNNING, State.SUSPENDED, State.COMPLETING)
-"""Members in other states have no place, so nobody can reach them."""
+"""Members in other states have no node and address, so no member can reach them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def elastic_of(job: Job, name: str) -> Optional[Elastic]:
 
 
 def wanted_size(job: Job, name: str) -> int:
-    """How many members somebody asked for: an operator, or the file."""
+    """How many members `span scale`, else the file, asks for."""
     elastic, size = elastic_of(job, name), job.task(name).size
     if elastic is None:
         return job.spec_of(name).num_nodes

@@ -35,7 +35,7 @@ class DecisionRules(NamedTuple):
 
 
 def decide_release(job: Job, now: float) -> Decisions:
-    """What a supervisor decides by itself about a launch of the daemon's: its end, once nobody wants the launch.
+    """What a supervisor decides about a launch that the daemon decides: its end, once the daemon gave the launch up.
 
     TERM and, after the grace period, KILL for what runs of it.
     """

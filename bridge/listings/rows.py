@@ -110,7 +110,7 @@ class StepRow(NamedTuple):
     """A step that srun ran in a job, or one component of it: the job's `task_offset`, the step's `component`.
 
     Times are epoch seconds. `cpus` 0 is all that the job has on the step's nodes. Neither running nor with an end: it
-    was killed, and nobody saw when.
+    was killed at an unknown time.
     """
 
     job_id: int = 0

@@ -11,7 +11,7 @@ from typing import Optional
 from overspan.bridge.model.records import dataclass
 
 DEFAULT_ROOM = 60.0
-"""Seconds for which the cluster has had room before a member is added that nobody asked for."""
+"""Seconds for which the cluster has had room before a member is added without an order."""
 SCALED = "ScaledDown"
 """The reason of a member that ended because its task has fewer members now."""
 SCALED_NOTICE = "scaled_down"

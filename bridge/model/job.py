@@ -77,7 +77,7 @@ class Stop:
 class Flush:
     """Data of an attempt whose programs have ended is on its way to its stores, at most until `until`.
 
-    `left` is the bytes that are not there yet, None while nobody has told, and `trouble` what keeps them from it.
+    `left` is the bytes that are not there yet, None before the first report, and `trouble` what keeps them from it.
     """
 
     at: float
@@ -362,7 +362,7 @@ class Job:
     unstarted: int = 0
     """How many launch numbers up to the present one put nothing back: bids that never started, and later stages."""
     backs_off: bool = False
-    """Whether `begin` is the end of a back-off, and no time that anybody named by the calendar."""
+    """Whether `begin` is the end of a back-off, and not a calendar time that a user named."""
     stage: Optional[Stage] = None
     """Which tasks the present launch carries, where they take turns; None: all of them."""
     ended_stages: tuple[EndedStage, ...] = ()

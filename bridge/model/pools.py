@@ -87,7 +87,7 @@ class WorkerLife(NamedTuple):
 
 
 UNKNOWN_LIFE = WorkerLife(float("-inf"), float("-inf"))
-"""Of a worker that may end at any moment, as far as anybody knows: it holds no job."""
+"""Of a worker whose end is not known, so it may end at any moment: it is given no job."""
 RENEWED_PART, MOST_RENEWED = 0.2, 1800.0
 """The last part of a worker's time, and the most seconds of it, in which another one is started."""
 

@@ -103,7 +103,7 @@ class Resources:
     """What one node of a task needs; None is the cluster's default.
 
     `memory_mib` of 0 is all memory of the node. `gpus` are alternatives, the preferred one first; `gres` is
-    needed besides, whatever the alternative.
+    needed besides each of them.
     """
 
     cpus: Optional[float] = None

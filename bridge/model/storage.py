@@ -92,7 +92,7 @@ class StoreAccess:
     session_token: str = ""
 
     def __repr__(self) -> str:
-        # Whatever prints a record shows no secret.
+        # A record that is printed or logged must show no secret.
         return f"StoreAccess({self.name!r}, {self.endpoint!r})"
 
     @property

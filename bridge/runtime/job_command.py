@@ -126,7 +126,7 @@ def _word_refusal(data: bytes) -> str:
 
 
 def _find_folder(run: str) -> str:
-    """A folder that nobody else can write to; a new one where the run directory has no room for it."""
+    """A folder that no other user can write to; a new one where the run directory has no room for it."""
     folder = os.path.join(run, "client") if run else ""
     if folder:
         try:

@@ -25,7 +25,7 @@ UPDATE = (
 )
 """Compare-and-set: writes a schedule's next facts if it has the expected version; see `changed_values`."""
 
-CHANGED = "the schedule was changed by somebody else at the same time"
+CHANGED = "the schedule was changed by another request at the same time"
 
 # As in `rows`: escapes non-ASCII, so that undecodable bytes survive.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

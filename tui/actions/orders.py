@@ -88,7 +88,7 @@ SIGNALS = (
 
 def _send_cancel(source: Source, refs: Sequence[str], signal: Any) -> Sequence[OrderAnswer]:
     """One request for all; each id that could not be cancelled has an answer of its own."""
-    # Without --full Slurm signals the steps alone: of a script that has none, nobody.
+    # Without --full Slurm signals the steps alone, so a script without steps would get nothing.
     outcome = source.cancel(CancelOrder(refs=tuple(refs), signal=signal or "", full=bool(signal)))
     done = f"signal {signal} sent" if signal else "cancelled"
     text = f"{done}; {outcome.note}" if outcome.note else done

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ASK_SECONDS = 15.0
 """How often the daemon is asked for watched jobs that the queue does not tell of."""
 TOLD_SECONDS = 600.0
-"""How long a note stands: whoever watches a job is doing something else."""
+"""How long a note stands: long, because a user who watches a job is doing something else."""
 MOST_NOTES = 3
 """Of more ends at once one note tells all."""
 _VERB = "Watch"
@@ -86,7 +86,7 @@ class WatchList(Collection[LineKey]):
         return [WatchedEnd(self._targets.pop(key), node) for key, node in nodes.items()]
 
     def drop(self, target: Target) -> WatchedEnd:
-        """Watch a job no more of which nobody knows."""
+        """Stop watching a job that the daemon no longer knows."""
         return WatchedEnd(self._targets.pop(target.key))
 
 

@@ -59,8 +59,8 @@ def choose_retry(failures: int) -> float:
 class QueueFeed:
     """Calls `take` with every answer, and `lose` when there is none; both in the application's thread.
 
-    The first question may start a daemon, unless this is not the first feed: `may_start`. One that ends later was ended
-    by somebody: then only `retry` starts another.
+    The first question may start a daemon, unless this is not the first feed: `may_start`. One that ends later was
+    ended on purpose: then only `retry` starts another.
     """
 
     def __init__(

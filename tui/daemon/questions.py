@@ -46,7 +46,7 @@ class _Asker:
         self._waiting: list[_Question] = []
         self._newest = 0
         self._closed = False
-        # The process does not end before an order was given: nobody would know of it.
+        # The process does not end before an order was given: it would be lost without a word.
         threading.Thread(target=self._run, daemon=not keep_all).start()
 
     def put(
@@ -67,7 +67,7 @@ class _Asker:
         if self._may_ask is not None:
             self._may_ask.wait()
         source = self._open_source()
-        # A daemon that somebody ended stays so: only the feed starts one.
+        # A daemon that was ended stays so: only the feed starts one.
         source.autostart = False
         while (question := self._next()) is not None:
             self._answer(question, source)

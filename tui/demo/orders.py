@@ -18,7 +18,7 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class LabOrders:
-    """What users can do; `me` is who does it. In the demonstration everybody's jobs can be ordered about."""
+    """What users can do; `me` is who does it. In the demonstration `me` may give orders to all users' jobs."""
 
     def __init__(self, lab: DemoLab, me: str) -> None:
         self._lab = lab

@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 class Habit(NamedTuple):
-    """A kind of job that somebody submits again and again; the runs last about `hours`, and some fail."""
+    """A kind of job that a person submits again and again; the runs last about `hours`, and some fail."""
 
     name: str
     user: str
@@ -109,7 +109,7 @@ _SIGNALS = {"memory": 9, "signal": 11}
 
 
 def draw_wish(chance: Random, cluster: str, taken: Container[str]) -> JobWish | None:
-    """What somebody submits to a cluster next; None where all that is usual there is on its way."""
+    """What a person submits to a cluster next; None where all that is usual there is on its way."""
     usual = [
         (habit, habit.name + variant) for habit in HABITS if habit.cluster == cluster for variant in habit.variants
     ]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from overspan.tui.demo.machines import GIB
 
 ME = "ana"
-"""Whoever looks at the lab is this person in it."""
+"""The person in the lab that the viewer is."""
 
 
 class Life(NamedTuple):

@@ -13,9 +13,9 @@ SEED = 7
 PAST_SECONDS = 36 * HOUR
 """How much of the past is played before the first look; the history has it."""
 EVERY_SECONDS = 120.0
-"""How often somebody thinks of submitting something."""
+"""How often one of the people looks whether to submit something."""
 BUSY = {"leo": 7, "alps": 4, "orbit": 3, "local": 1}
-"""By cluster, how many jobs wait before nobody submits more."""
+"""By cluster, how many jobs wait before no more are submitted."""
 
 EAGERNESS = {"local": 0.03}
 
@@ -39,7 +39,7 @@ def open_lab(now: float, seed: int = SEED, me: str = ME) -> DemoLab:
 
 
 def _go_on(lab: DemoLab) -> None:
-    """Somebody submits something where little waits; then again, for ever."""
+    """Have a person submit something where little waits; then again, for ever."""
     for cluster, most in BUSY.items():
         waiting = sum(job.state == "PENDING" and job.wish.cluster == cluster for job in lab.live.values())
         if waiting < most and lab.random.random() < EAGERNESS.get(cluster, 1.0):

@@ -210,7 +210,7 @@ class DemoSource:
             return [contact, machines]
 
     def login(self, cluster: str) -> dict[str, Any]:
-        """As the client: nobody has to log in to a lab that is not there."""
+        """As the client: a simulated lab needs no login."""
         name = self._find_cluster(cluster).name
         return {"format": 1, "message": f"{name} needs no login", "words": [], "check": []}
 

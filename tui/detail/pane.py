@@ -185,7 +185,7 @@ class DetailPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def _in_view(self) -> bool:
-        """Whether somebody sees the pane, and wants news."""
+        """Whether the pane is on the screen, and its updates are not paused."""
         top = self._top
         return self.screen.is_active and self in top.place.query(DetailPane) and top.paused_since is None
 

@@ -62,7 +62,7 @@ def ask_jobs(order: JobOrder, choice: TargetChoice, hidden: int = 0) -> OrderQue
 
 
 class OrderDialog(SeenDialog[GivenOrder | None]):
-    """Asks whether to give an order. The targets are those of its beginning, whatever the list does meanwhile."""
+    """Asks whether to give an order. The targets are those of its beginning, also where the list changes meanwhile."""
 
     DEFAULT_CSS = """
     OrderDialog { align: center middle; }

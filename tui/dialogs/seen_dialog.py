@@ -29,5 +29,5 @@ class SeenDialog(ModalScreen[T]):
 
     @property
     def was_answered(self) -> bool:
-        """Whether the key or click that is being obeyed was given by somebody who saw the dialog."""
+        """Whether the key or click that is being handled was given when the dialog was visible."""
         return self._seen and getattr(self.app, "acted_at", inf) >= self._seen_at

@@ -18,7 +18,7 @@ from overspan.tui.keyboard.keys import KEYS
 _FIRST = ("detail", "job")
 """The scopes whose hints come first: what is open, then what can be done about the line under the cursor."""
 _LAST = ("app.palette", "app.help")
-"""They stand at the right end, whatever else fits."""
+"""They stand at the right end, and others give way to them."""
 
 _TYPING = (("enter", "input.take", "take it"), ("escape", "input.close", "close"))
 """In a line that has no hints of its own."""

@@ -130,7 +130,7 @@ def _rank(text: str, typed: str) -> float:
 
 
 def _read_own(typed: str) -> PaletteCommand | None:
-    """A command with a word that nobody knows: a user without jobs, a filter."""
+    """A command with a word that is in no list: a user without jobs, a filter."""
     head, _, rest = typed.partition(" ")
     head = head.lower()
     if not rest or head not in _TAKING or head == "theme":

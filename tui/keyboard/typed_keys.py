@@ -19,7 +19,7 @@ from textual.timer import Timer
 LAPS = 3
 """A key is an action's call, an action may be a message, and a message's answer may be a call again."""
 PATIENCE = 0.5
-"""Seconds after which the next key is handed on, whatever the one before still does."""
+"""Seconds after which the next key is handed on, even if the one before is still at work."""
 
 MOST_WAITING = 256
 """Keys that wait at most, as many as a long path has; of more, the first are handed on as they are."""

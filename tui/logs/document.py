@@ -16,7 +16,7 @@ from overspan.bridge.client.messages import LogPart, Stream, StreamKey
 from overspan.tui.logs.window import KEPT, PART, LogLine, LogWindow, Wanted
 
 UNKNOWN = -inf
-"""The time of what was there before anybody looked."""
+"""The time of what was there before the first look."""
 LEAST_PART = 16 * 1024
 LEAST_KEPT = 64 * 1024
 MERGED_KEPT = 2 * 1024 * 1024

@@ -104,7 +104,7 @@ class LogReader:
                 self._copy(source, streams, file.write, stopped, most)
                 return file.tell()
         except (OSError, OverspanError) as error:
-            # Half a log is no log: nobody would know which half.
+            # Half a log is worse than none: its reader would take it for the whole.
             os.unlink(path)
             why = error.message if isinstance(error, OverspanError) else error.strerror
             raise OverspanError(f"{path} was not saved: {why}") from None

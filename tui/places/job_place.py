@@ -57,7 +57,7 @@ class JobPlace(TopPlace):
             pane.set_class(event.size.width >= BESIDE_FROM, "-beside")
 
     def _open_pane(self) -> DetailPane:
-        """The pane; without one that is open, the key is for somebody else."""
+        """The pane; without one that is open, another widget handles the key."""
         if not self.pane.display:
             raise SkipAction
         return self.pane
@@ -116,7 +116,7 @@ class JobPlace(TopPlace):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The details have keys while they are open, orders where they may be given.
 
-        None counts while somebody types: inputs leave some keys to others.
+        None counts while the user types: inputs leave some keys to others.
         """
         if action.startswith("detail_"):
             return bool(self.pane.display)

@@ -1,4 +1,4 @@
-"""The texts of fields, of whatever a cluster says: what cannot be read is shown as such and ends nothing."""
+"""The texts of fields. Values come from clusters: one that cannot be read is shown as `?` and raises nothing."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class QueueTree:
     def lines(self, view: View) -> list[Line]:
         """The lines of a view; a family stays when one of its members matches, and shows those that do.
 
-        While none of them changes it is the same list, which nobody else may change.
+        While none of them changes it is the same list, which callers must not change.
         """
         shown = self._shown
         if shown.view is None or not view.sorts_like(shown.view) or len(self._touched) * 4 > len(self._nodes):

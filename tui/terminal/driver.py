@@ -33,7 +33,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class CellParser(XTermParser):
-    """Reads the mouse's place in cells, whatever sizes a terminal reports.
+    """Reads the mouse's place in cells, also where a terminal reports sizes in pixels.
 
     Textual turns to pixels at any report of a window's size in pixels; multiplexers send those unasked, and cells.
     """
@@ -94,7 +94,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
         super().suspend_application_mode()
 
     def close(self) -> None:
-        """Write what is left, and leave the signals to whoever had them."""
+        """Write what is left, and restore the former signal handlers."""
         super().close()
         if not self._suspended:
             while self._former:
@@ -103,7 +103,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def _end_by_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         if not self._suspended:
-            # Whoever has borrowed the terminal ends first.
+            # A program that has borrowed the terminal ends first.
             self._limit_end(128 + number)
         # The loop may have ended just now.
         with contextlib.suppress(RuntimeError):

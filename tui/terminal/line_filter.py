@@ -1,7 +1,7 @@
 """The last thing that happens to a line before it is written: no control character, no colour, no character too much.
 
 Texts are cleaned where they come in. This is the second fence, for every widget, Textual's own too: what a terminal
-would obey is taken out of each line whatever wrote it.
+would obey is taken out of each line.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class WrittenScreen:
         self._lines: dict[int, CellLine] = {}
 
     def forget(self) -> None:
-        """Somebody else has used the terminal: nothing is known of what it shows."""
+        """Another program has used the terminal: what it shows is unknown."""
         self._lines.clear()
 
     def shorten(self, update: object) -> object:

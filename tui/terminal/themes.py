@@ -117,7 +117,7 @@ TERMINAL = Theme(
     | {
         "ansi-background": "ansi_default",
         "ansi-foreground": "ansi_default",
-        # Reverse is readable whatever the sixteen colours are.
+        # Reverse is readable with any sixteen colours.
         "block-cursor-background": "ansi_default",
         "block-cursor-foreground": "ansi_default",
         "block-cursor-text-style": "reverse",

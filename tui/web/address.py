@@ -21,7 +21,7 @@ class WebAddress(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody else's machine reaches it."""
+        """Whether only this machine reaches it."""
         if self.host == "localhost":
             return True
         address = _read_ip(self.host)

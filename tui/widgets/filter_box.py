@@ -70,7 +70,7 @@ class FilterInput(TextInput):
 
 
 class FilterBox(Vertical):
-    """The line, out of sight while nobody types, and a sentence about what of the filter could not be read."""
+    """The line, hidden except while the user types, and a sentence about what of the filter could not be read."""
 
     DEFAULT_CSS = """
     FilterBox { height: auto; }
@@ -88,7 +88,7 @@ class FilterBox(Vertical):
             super().__init__()
 
     class Closed(Message):
-        """Nobody types any more."""
+        """The user has left the line."""
 
     def __init__(
         self,

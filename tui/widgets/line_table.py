@@ -1,8 +1,8 @@
 """A table painted line by line: ten thousand rows cost what the visible ones cost.
 
-Textual's DataTable measures and lays out every cell, and parses texts as markup. This widget holds a list of lines
-that somebody else has put in order, and paints those in sight, each again only when it reads otherwise. Cursor and
-marks are kept by the lines' keys, so that they stay with their job whatever happens to the order.
+Textual's DataTable measures and lays out every cell, and parses texts as markup. This widget is given a list of
+sorted lines and paints those in sight, each again only when it reads otherwise. Cursor and marks are kept by the
+lines' keys, so that they stay with their job when the order changes.
 """
 
 from __future__ import annotations
@@ -500,7 +500,7 @@ def _find_key(lines: Sequence[TableLine], key: Hashable, near: int) -> int | Non
 def fit_text(text: str, width: int, right: bool = False, cut: str = "…") -> str:
     """The text in so many cells; what is cut ends in a mark."""
     if not text.isprintable():
-        # Whoever makes cells has cleaned them; a terminal must not depend on that.
+        # Makers of cells clean them; the terminal must not depend on that.
         text = clean_text(text)
     size = cell_len(text)
     if size > width:

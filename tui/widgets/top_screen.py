@@ -1,8 +1,8 @@
 """A screen whose widgets are told of every change of their sizes.
 
-Textual compares a new layout with the last one that was computed, and computes one also where somebody asks where a
-widget is, as the mouse does: what changed between the two is told to nobody. A list would keep the columns of the width
-that it had before.
+Textual compares a new layout with the last one that was computed, and computes one also where code asks where a
+widget is, as the mouse does: what changed between the two is told to no widget. A list would keep the columns of its
+former width.
 """
 
 from __future__ import annotations

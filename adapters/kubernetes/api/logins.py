@@ -210,7 +210,7 @@ def write_words(error: BaseException) -> str:
 
 T = TypeVar("T")
 
-_LATE = "the login to the cluster takes too long: its plug-in may wait for somebody"
+_LATE = "the login to the cluster takes too long: its plug-in may wait for a user's input"
 _REMEDY = "log in by hand where it runs, and try `kubectl cluster-info`"
 
 

@@ -14,7 +14,7 @@ from overspan.adapters.kubernetes.api.answers import ApiAnswer, is_quota
 RIGHTS = "`span check` lists the rights that are missing, and what grants them"
 _QUOTA = "it is tried again when the quota has room: `kubectl describe quota` shows what it has; or ask for less"
 AS_SOMEBODY = "kubernetes: {spec: {securityContext: {runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000}}}"
-"""The overlay for a namespace that lets nobody be root, as it stands in a cluster's settings."""
+"""The overlay for a namespace that refuses containers that run as root, as it stands in a cluster's settings."""
 _CONTEXT = (
     "give pods what the policy asks for by `kubernetes` of this cluster; docs/kubernetes-admins.md has an example"
 )

@@ -12,7 +12,7 @@ class OwnedSocket(ssl.SSLSocket):
 
     `SSLContext.wrap_socket` takes the descriptor over from the plain socket and asks for its peer. Where that has reset
     the connection by then, it raises and leaves the new socket to the collector (CPython 3.11, ssl.py, `_create`),
-    which finds it much later, in whatever runs then.
+    which finds it much later, in the middle of other code.
     """
 
     def getpeername(self) -> Any:

@@ -1,4 +1,4 @@
-"""The pods of one namespace, kept up to date by one list and one watch whatever their number.
+"""The pods of one namespace, kept up to date by one list and one watch, however many they are.
 
 Facts: Kubernetes API concepts, "Efficient detection of changes"; KEP-956 (bookmarks). A resource version is an opaque
 text; 410 comes inside the stream, as an ERROR event, and what happened meanwhile is known by a new list alone.
@@ -203,7 +203,7 @@ class PodWatch:
                 break
         version = str(metadata.get("resourceVersion") or "")
         if not version:
-            raise Unreachable("the cluster's list of pods has no version: whatever answered is no Kubernetes API")
+            raise Unreachable("the cluster's list of pods has no version: the server that answered is not Kubernetes")
         with self._lock:
             lost = [record for uid, record in self._pods.items() if uid not in seen]
         for record in lost:
@@ -278,7 +278,7 @@ class PodWatch:
         self._remove([end or record])
 
     def _take_back(self, record: PodRecord) -> PodRecord:
-        """The pod under the launch that created it, whatever its label says now."""
+        """The pod under the launch that created it, also if its label was changed."""
         known = self._find(record.uid)
         if known is None or known.token == record.token:
             return record

@@ -69,7 +69,7 @@ class _Place(NamedTuple):
 
 
 class _PodAnswer(NamedTuple):
-    """Listings by their keys, or what hindered the cluster from answering: nobody may be there to take an exception."""
+    """Listings by their keys, or why the cluster did not answer: a value, since the caller may have stopped waiting."""
 
     listings: Mapping[str, FolderListing]
     unreachable: Unreachable | None = None
@@ -116,7 +116,7 @@ class KubernetesCheckpoints:
         ]
 
     async def sweep(self, namespace: str) -> None:
-        """Delete watcher pods that nobody uses; what hinders that is logged."""
+        """Delete watcher pods that no watch uses; what hinders that is logged."""
         pods = self._pods_in(namespace)
         try:
             if pods is not None:
@@ -222,7 +222,7 @@ class KubernetesCheckpoints:
         return answers
 
     def _forget_others(self, wanted: Mapping[_Place, Sequence[ListingRequest]]) -> None:
-        """Ask no more in pods for which nobody asks."""
+        """Cancel the questions to pods about which no watch asks any more."""
         self._silent = {place: silent for place, silent in self._silent.items() if place in wanted}
         for place in [place for place in self._asking if place not in wanted]:
             self._asking.pop(place).cancel()
@@ -255,7 +255,7 @@ class KubernetesCheckpoints:
             return _PodAnswer(_fail_all(requests, why))
         return _PodAnswer(_read_answer(requests, code, output))
 
-    # --- watcher pods that nobody needs -------------------------------------------------------------------------------
+    # --- unused watcher pods ------------------------------------------------------------------------------------------
 
     def _begin_sweeping(self) -> None:
         used = any(pods.used for pods in self._watchers.values())
@@ -263,7 +263,7 @@ class KubernetesCheckpoints:
             self._sweeping = asyncio.create_task(self._sweep_unused())
 
     async def _sweep_unused(self) -> None:
-        """Until none is left: nobody may look any more when the last one is over."""
+        """Until none is left: when the last one is unused, no further look may come to start this again."""
         while any(pods.used for pods in self._watchers.values()):
             await asyncio.sleep(UNUSED_SECONDS / 2)
             for pods in list(self._watchers.values()):

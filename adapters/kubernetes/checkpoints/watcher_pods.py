@@ -1,7 +1,7 @@
 """Watcher pods: small ones that mount a volume, so that its checkpoints can be looked at when no pod of the job can.
 
 A watcher's name follows from what it mounts, where it is and whose it is, so a later daemon finds it. It does nothing,
-lives an hour at most, and is deleted when nobody has asked for it for a while.
+lives an hour at most, and is deleted when no watch has used it for a while.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WatcherPods:
             return "the pod that looks for checkpoints is being started"
         pod = read_pod(found)
         if pod.ended or pod.deleting_at is not None:
-            # Its hour is over, or somebody has ended it: the next look makes another one.
+            # Its hour is over, or it was deleted from outside: the next look makes another one.
             await self._calls.discard(found, document)
             return "the pod that looks for checkpoints is started again"
         if pod.started_at is None:

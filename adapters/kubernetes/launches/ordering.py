@@ -143,7 +143,7 @@ class Orderer:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._working.discard(task)
-        # One that nobody waits for any more is made again, and fails again where the cluster does.
+        # The dispatcher no longer waits for it and sends the order again, which fails again where the cluster does.
         if not task.cancelled() and task.exception() is not None:
             _log.debug("orders of a launch: %s", task.exception())
 

@@ -105,7 +105,7 @@ class PeerObjects:
     def _remove(self, token: str, place: PeerBucket) -> None:
         access = self._stores.get(place.store)
         if access is None:
-            # Nobody can reach it any more.
+            # The store is configured no longer, so it cannot be reached.
             return
         store = S3Store(access, place.bucket, patience=_ANSWER_SECONDS)
         try:

@@ -55,7 +55,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class GiveUpData:
-    """End a pod whose data nobody waits for any more."""
+    """End a pod whose job no longer waits for its data."""
 
     pod: PodRecord
 

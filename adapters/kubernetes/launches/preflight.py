@@ -75,7 +75,7 @@ class Preflight:
         missing = [right for right, given in zip(FOLLOWING, held, strict=True) if not given]
         if not missing:
             return None
-        message = f"this login may not {name_rights(missing)} in {namespace}, so nobody would know how the job is"
+        message = f"this login may not {name_rights(missing)} in {namespace}, so the job could not be followed"
         return Obstacle(message, RIGHTS)
 
     async def find_name_conflict(self, job: Job, calls: Calls, installations: Collection[str]) -> Obstacle | None:

@@ -64,7 +64,7 @@ def keep(connection: Connection, path: str, known: PodRecord) -> PodRecord | Non
         if answer.status in _GONE:
             return None
         document = _read(answer, f"label pod {known.name}")
-        _log.warning("somebody has changed the labels of pod %s; they are as they were", known.name)
+        _log.warning("another client has changed the labels of pod %s; they are as they were", known.name)
     return read_pod(document)
 
 
@@ -80,7 +80,7 @@ async def label_again(calls: Calls, found: Iterable[tuple[Mapping[str, Any], str
     for metadata, token in astray:
         member = "" if metadata.get("deletionTimestamp") else token
         await calls.patch("Pod", metadata["name"], _relabel(metadata["uid"], token, member)["metadata"])
-        _log.warning("somebody has changed the labels of pod %s; they are as they were", metadata["name"])
+        _log.warning("another client has changed the labels of pod %s; they are as they were", metadata["name"])
     return len(astray)
 
 

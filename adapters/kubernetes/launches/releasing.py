@@ -101,7 +101,7 @@ class Releaser:
         await free_abandoned(calls, installation, time.time())
 
     async def remove(self, handle: Handle, *, wait: bool = True) -> None:
-        """Remove a launch: first its Service, which frees the name, then the pods, whatever they do, then the rest.
+        """Remove a launch: first its Service, which frees the name, then the pods, also those that run, then the rest.
 
         With `wait`, Conflict is raised for logs that cannot be read yet; only the Service has gone then.
         """
@@ -131,7 +131,7 @@ class Releaser:
         self._launches.forget(handle.token)
 
     async def _note_peers(self, calls: Calls, handle: Handle, watched: WatchedLaunch | None) -> None:
-        """Have what the movers may leave in buckets removed later; without the anchor nobody knows of it."""
+        """Have what the movers may leave in buckets removed later; only the anchor, which goes now, records it."""
         if watched is not None:
             buckets = watched.summary.peer_buckets
         else:
@@ -187,7 +187,7 @@ class Releaser:
     async def _drop(self, calls: Calls, pod: PodRecord) -> None:
         """Delete a pod and take the finalizer off.
 
-        One that is given time to send its data, which nobody waits for any more, is given none.
+        One that still has a grace period to send its data is given none: the job no longer waits for that.
         """
         if not pod.ended and pod.deleting_at is not None and pod.deleting_at > time.time() + _SOON:
             await give_up_data(self._launches.connection, calls, pod)

@@ -133,7 +133,7 @@ class Submitter:
         if found is None or is_going(found):
             return Problem(f"what was left of {token} is being removed", True, "Resources")
         if (found["metadata"].get("labels") or {}).get(LAUNCH) != token:
-            return Problem(f"the ConfigMap {name_anchor(token)} belongs to somebody else", False)
+            return Problem(f"the ConfigMap {name_anchor(token)} belongs to another owner", False)
         return found
 
     async def _make_rest(self, calls: Calls, objects: Objects, uid: str, watched: WatchedLaunch) -> Problem | None:

@@ -1,4 +1,4 @@
-"""Has pods end whose data nobody waits for any more. A kubelet does not shorten a grace that it waits for already."""
+"""Ends pods whose jobs no longer wait for their data: a kubelet never shortens a grace period that has begun."""
 
 from __future__ import annotations
 

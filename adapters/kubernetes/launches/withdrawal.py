@@ -37,7 +37,7 @@ async def give_back(launches: Launches, watched: WatchedLaunch, again_at: float)
 
 
 async def _withdraw(calls: Calls, pod: PodRecord) -> None:
-    """End a pod now, whatever its grace period, and take the finalizer off."""
+    """End a pod now, without a grace period, and take the finalizer off."""
     await calls.strip_pod(pod, await calls.delete_pod(pod, MIN_GRACE))
 
 

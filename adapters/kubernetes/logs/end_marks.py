@@ -44,7 +44,7 @@ def leave_out(data: bytes, mark: str) -> bytes:
 
 
 class EndMarkScanner:
-    """Finds the end in a log that is followed, whatever pieces it comes in and however long its lines are."""
+    """Finds the end mark in a log that is followed: in pieces of any size, behind lines of any length."""
 
     def __init__(self, mark: str) -> None:
         self._pattern = re.compile(re.escape(_BEGIN) + f" {mark} ".encode() + rb"([0-9]+)$")

@@ -16,7 +16,7 @@ LOST = b"[overspan: lines are missing here, the node rotated its log]\n"
 
 _DISORDER = timedelta(seconds=1)
 """How much later a line may be written than its time says."""
-CUT = b"[overspan: what was printed after this is not known: nobody read it before the node removed it]\n"
+CUT = b"[overspan: what was printed after this is not known: the node removed it before it was read]\n"
 
 
 class LogPosition(NamedTuple):

@@ -260,7 +260,7 @@ class Logs:
         return index.whole
 
     def _copy(self, path: str, pod: PodRecord) -> None:
-        """Add what is new to the file that the submitter looks for; the log itself is kept whatever comes of it."""
+        """Add what is new to the file that the submitter looks for; the log itself is kept also where that fails."""
         files = self._files.find(pod.token)
         if files is None or not files.outputs.kept or not files.has(pod.task, pod.index) or pod.started_at is None:
             return

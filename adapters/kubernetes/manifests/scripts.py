@@ -109,7 +109,7 @@ LOG = "-"
 """In the place of the path of an error file: the container's log."""
 
 PREPARE_SCRIPT = (
-    "# Where a batch script works, reads and writes. What cannot be had is said in words.\n"
+    "# Where a batch script works, reads and writes. A folder or file that cannot be opened is said in words.\n"
     "refuse() {\n"
     f"  {{ echo '{NOT_STARTED}'\"$1\" >/dev/termination-log; }} 2>/dev/null\n"
     '  echo "span: error: $1" >&2; exit 1\n'

@@ -212,7 +212,7 @@ def _mount_cache(settings: Settings) -> Document:
 
 
 def _encode_mount(mount: StorageMount) -> Any:
-    """A mount as its movers read it: where its files came from is nobody's business there."""
+    """A mount as its movers read it: without the origin of its files, which they do not need."""
     return encode(replace(mount, sources=(), named=False, persistent=True))
 
 

@@ -52,7 +52,7 @@ _OWN_START = re.compile(
 )
 """How runc and crun word a start that fails for what the pod asks for; all other words are about the node."""
 _DEADLINE = re.compile(r"deadline ?exceeded|timed? ?out|context canceled", re.IGNORECASE)
-"""How a runtime words that it took too long, whatever else it says."""
+"""How a runtime words that it took too long; found anywhere in its message."""
 _FORGOTTEN = frozenset({"ContainerStatusUnknown", "Unknown"})
 """Reasons of a container whose end went unseen: the kubelet's, and containerd's after a reboot of the node."""
 _OWN_LIMIT = re.compile(r"exceeds? the (total )?limit|exceeded its .*limit", re.IGNORECASE)

@@ -265,7 +265,7 @@ def end_by_log(record: PodRecord, at: float) -> PodRecord:
 
 
 def end_by_mover(record: PodRecord, at: float) -> PodRecord:
-    """The record of a pod whose program has ended, with what exit code nobody knows yet."""
+    """The record of a pod whose program has ended, with an exit code that is not known yet."""
     return record if record.ended else record._replace(finished_at=at)
 
 

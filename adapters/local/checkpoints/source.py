@@ -57,7 +57,7 @@ class LocalCheckpoints:
             return True
         outcome = await self._call(instance.watch, wanted)
         if outcome.fresh:
-            # What changed there between the listing and now woke nobody.
+            # A change between the listing and the watch's beginning raised no event.
             return True
         if not outcome.complete or await self._call(_are_elsewhere, wanted):
             timeout = min(timeout, POLL_SECONDS)

@@ -98,7 +98,7 @@ def forget_runs(root: str, before: float, jobs: Collection[int]) -> int:
         path = os.path.join(runs, name)
         if name not in live and _last_change(path) < before:
             shutil.rmtree(path, ignore_errors=True)
-            # Data that nobody has rescued until then goes with all else that is known of the job.
+            # Data that was not rescued until then goes with all else that is known of the job.
             shutil.rmtree(name_folder(root, int(name)), ignore_errors=True)
             for loss in _list(os.path.join(root, FOLDER)):
                 if loss.partition(".")[0] == name:

@@ -18,7 +18,7 @@ FIELD_END = "\x1f"
 RECORD_END = "\x1e"
 
 ENVIRONMENT = ("SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0", "LC_ALL=C")
-"""Variables of every query: times as seconds since 1970 whatever the site's time zone, array indices in full."""
+"""Variables of every query: times as seconds since 1970 in place of the site's local time, array indices in full."""
 UNWANTED = (
     "SQUEUE_STATES",
     "SQUEUE_PARTITION",

@@ -29,7 +29,7 @@ class SlurmCache:
         return CacheListing(str(path), int(limit), tuple(CachedContent(*content) for content in contents))
 
     async def clean_cache(self, seconds: float) -> CleanedCache:
-        """Remove what no job uses, and nobody has used for so many seconds."""
+        """Remove contents that no job uses or has used for so many seconds."""
         return CleanedCache(**await self._run("clean", seconds))
 
     async def _run(self, verb: str, seconds: float) -> Any:

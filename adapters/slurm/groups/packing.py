@@ -137,7 +137,7 @@ def _bounds(sizes: Sequence[NodeSize]) -> list[list[NodeSize]]:
 
 
 class _By(Enum):
-    """Sort orders: largest first, then most members; most members first; largest first, whatever the members."""
+    """Sort orders: largest first, then most members; most members first; largest first, members ignored."""
 
     SIZE = auto()
     WIDTH = auto()
@@ -227,7 +227,7 @@ def _pack_widest(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list
 
 
 def _pack_by_size(units: Sequence[PackedUnit], sizes: Sequence[NodeSize]) -> list[_Open] | None:
-    """First fit, with the largest units first, whatever the number of a task's nodes."""
+    """First fit, with the largest units first, however many nodes their tasks have."""
     return _pack_first_fit(units, sizes, _By.SIZE_ALONE)
 
 

@@ -417,7 +417,7 @@ def _describe_loss(end: NativeEnd) -> tuple[str, str]:
         return Cause.NODE.value, end.gone
     cause = end.outcome.cause or Cause.NODE
     if cause in _OUTSIDE:
-        return Cause.NODE.value, "the job of this task was ended by somebody on the cluster"
+        return Cause.NODE.value, "the job of this task was cancelled on the cluster, outside of Overspan"
     if cause in _BY_JOURNAL:
         return Cause.NODE.value, "the supervisor of this task ended before the task did"
     return cause.value, end.outcome.detail

@@ -31,7 +31,7 @@ class Future(StrEnum):
     UNCLEAR = "unclear"
     """A run is ending, and Slurm does not show yet whether there will be another."""
     OVER = "over"
-    """It never runs again unless somebody requeues it by hand."""
+    """It never runs again unless a user or an operator requeues it by hand."""
 
 
 def foresee(state: NativeState, has_nodes: bool = False) -> Future:
@@ -51,7 +51,7 @@ def foresee(state: NativeState, has_nodes: bool = False) -> Future:
 
 
 def is_held(reason: str) -> bool:
-    """Whether a reason to wait is a hold, which lasts until somebody releases the job."""
+    """Whether a reason to wait is a hold, which lasts until a user or an operator releases the job."""
     return reason.startswith(_HOLDS)
 
 

@@ -38,7 +38,7 @@ class SingleFlight:
         return None if reported else self.trouble
 
     def forget(self) -> None:
-        """Drop the error, since nobody waits for that question any more."""
+        """Drop the error: the caller has given the question up."""
         self.trouble = None
 
     async def close(self) -> None:

@@ -82,7 +82,7 @@ class QueueSnapshot:
         return None if view is None or (self.is_taken(handle) and view.outcome.phase not in OVER) else view
 
     def is_taken(self, handle: Handle | NativeJob) -> bool:
-        """Whether its id belongs to another job now: then Slurm has dropped this one, whatever its records show."""
+        """Whether its id belongs to another job now: then Slurm has dropped this one, even if a record is left."""
         found = self.queue.find(handle.native, handle.index)
         return found is not None and is_another(handle, found.comment)
 

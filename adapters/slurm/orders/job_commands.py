@@ -39,6 +39,6 @@ async def _run(transport: Transport, words: Sequence[str], timeout: float) -> No
 
 
 def read_failures(stderr: str, code: int) -> list[SlurmFailure]:
-    """What a failed command says, but for jobs that have ended: it has a line for each job."""
+    """What a failed command says, a line for each job, without the lines about jobs that have ended."""
     lines = clean(stderr).splitlines() or [stderr]
     return [failure for failure in (read_failure(line, code) for line in lines) if failure.kind not in _OVER]

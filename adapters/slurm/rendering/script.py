@@ -248,7 +248,7 @@ def _send_secrets(task: TaskSpec, options: Options) -> dict[str, str]:
     if len(text.encode("utf-8", "surrogateescape")) > MAX_TEXT:
         raise InvalidRequest(
             f"`secrets:` of the task {task.name!r} are longer than {MAX_TEXT // 1024} KiB, which a variable may have",
-            remedy="put large ones into files on the nodes, which nobody else can read",
+            remedy="put large ones into files on the nodes that only you can read",
         )
     return {SECRETS: text}
 

@@ -69,7 +69,7 @@ def find_problem(job: Job, needs: Sequence[Unmet], rules: SiteRules) -> str:
 
 
 def find_trouble(needs: Sequence[Unmet], rules: SiteRules) -> str:
-    """Why Slurm cannot wait for all of these, whatever the dependent job is; empty if it can."""
+    """Why Slurm cannot wait for all of these, for any dependent job; empty if it can."""
     if needs and not rules.remembers:
         return "Slurm forgets ended jobs soon here"
     return next((trouble for unmet in needs if (trouble := _judge_need(unmet, rules))), "")

@@ -1,7 +1,7 @@
 """Joins commands into one program for sh(1), and splits its output. Pure.
 
 The program travels on standard input, so neither scripts nor variables show in the process list, and the user's text is
-quoted exactly once, whatever the login shell is. Marks around each command's output separate it from what login
+quoted exactly once, for any login shell. Marks around each command's output separate it from what login
 profiles print, and show whether the command ended or the connection broke.
 """
 

@@ -112,7 +112,7 @@ class SharedCluster:
     def as_user(self, user: str) -> SlurmCluster:
         """The cluster as that user reaches it."""
         if not user:
-            raise InvalidRequest("the job has no owner, so it cannot be sent in anybody's name")
+            raise InvalidRequest("the job has no owner, so there is no user in whose name to send it")
         if user not in self._clusters:
             config = replace(self._config, root=self._config.root.replace(USER, user))
             self._clusters[user] = self._open(config, user)

@@ -17,7 +17,7 @@ from overspan.bridge.model.sizes import format_bytes
 _EXAMPLES = """\
   span cache ls                        what is kept, by cluster
   span cache clean                     remove what no job uses
-  span cache clean --unused-for 7d     only what nobody has used for a week
+  span cache clean --unused-for 7d     only what no job has used for a week
 """
 _HEAD = ("CLUSTER", "SIZE", "LAST USE", "USED BY", "CONTENT")
 _NAME_LENGTH = 1024

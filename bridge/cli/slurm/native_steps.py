@@ -98,7 +98,7 @@ def _write(data: bytes) -> None:
         while data:
             data = data[os.write(2, data) :]
     except OSError:
-        # Nobody reads it; the step goes on.
+        # The reader of stderr has closed it; the step goes on.
         pass
 
 

@@ -37,7 +37,7 @@ class KnownReach:
             log.warning("what is known of the ways between clusters cannot be read: %s", error)
 
     def list_findings(self, user: str) -> Sequence[ReachFinding]:
-        """What is known, by the trials of a user: a finding of another user's refuses nobody's group."""
+        """What is known, by the trials of a user: no group is refused by the findings of another user."""
         since = self._clock() - KEPT_SECONDS
         return tuple(each for each in self._found.get(user, ()) if each.at > since)
 

@@ -236,7 +236,7 @@ class Recorder:
         lost = [unit.job.id for unit, good in zip(units, written, strict=True) if not good]
         if lost:
             await self._reload(lost)
-            raise Conflict(f"job {lost[0]} was changed by somebody else at the same time", remedy="try again")
+            raise Conflict(f"job {lost[0]} was changed by another request at the same time", remedy="try again")
 
     def _go_ahead(self, pairs: list[tuple[UnitOfWork, Change]], error: StoreFailed) -> None:
         """Publish changes that could not be written; each is stored with the job's next change."""
@@ -285,7 +285,7 @@ class Recorder:
             change = head.to_change()
             if not await self.repository.draw([_new_job(unit) for unit in units], change):
                 await self._reload([array_id])
-                raise Conflict(f"job {array_id} was changed by somebody else at the same time", remedy="try again")
+                raise Conflict(f"job {array_id} was changed by another request at the same time", remedy="try again")
             entry.unwritten = None
             self._publish(replace(head, job=change.job))
             self._take_in(units)

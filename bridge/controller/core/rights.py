@@ -33,7 +33,7 @@ class Requester:
 
     @property
     def within(self) -> str:
-        """Whose jobs this user may order about; empty for everybody's."""
+        """Whose jobs this user may give orders to; empty for all users'."""
         return "" if self.operator or self.alone else self.name
 
     def check_order(self, owner: str) -> None:
@@ -69,7 +69,7 @@ class Requester:
 
 
 def is_within(job: Job, inside: int) -> bool:
-    """Whether a job is within reach of the commands inside another, or of everybody's (0)."""
+    """Whether commands inside the job `inside` may act on a job; 0 is a command outside of jobs, which always may."""
     origin = job.spec.origin.job
     return not inside or inside in (job.id, job.spec.parent, origin)
 
@@ -77,7 +77,7 @@ def is_within(job: Job, inside: int) -> bool:
 def split_allowed(
     chosen: Iterable[tuple[str, JobTarget]], within: str, inside: int = 0
 ) -> tuple[list[tuple[str, JobTarget]], list[tuple[str, OverspanError]]]:
-    """What is chosen of one user's jobs (empty: of anybody's), and a refusal for each id of another's.
+    """Of the chosen jobs those of one user (empty: of all), and a refusal for each id of another user's.
 
     `inside` is the job whose commands choose.
     """

@@ -35,7 +35,7 @@ async def run_call(store: S3Store, call: Callable[[], R]) -> R:
 async def follow_transfer(
     store: S3Store, progress: TransferProgress, call: Callable[[], None]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Do a transfer, and tell how far it is twice a second; it ends where nobody reads of that any more."""
+    """Do a transfer, and report its progress twice a second; it ends when the reader of these reports goes away."""
     task = asyncio.ensure_future(run_call(store, call))
     try:
         while not task.done():

@@ -34,7 +34,7 @@ class DataCaches:
         return await self._ask(name, ask)
 
     async def clean(self, name: str, seconds: float) -> CacheAnswers:
-        """Remove what no job uses, and nobody has used for so long: {cluster, removed, size, kept}. Raises the same."""
+        """Remove contents that no job uses or has used for so long: {cluster, removed, size, kept}. Raises the same."""
 
         async def ask(cache: DataCache) -> dict[str, Any]:
             return (await cache.clean_cache(seconds))._asdict()

@@ -90,7 +90,7 @@ class JoinedJobs:
         self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
 
     def _ends_with(self, member: int, group: int) -> bool:
-        """Whether a joined job ends with its group. An evaluation outlives it, unless somebody cancelled the group."""
+        """Whether a joined job ends with its group. An evaluation outlives it, unless the group was cancelled."""
         entry, parent = self.recorder.registry.get(member), self.recorder.registry.get(group)
         if entry is None or entry.job.spec.evaluation is None:
             return True

@@ -1,6 +1,6 @@
 """Schedules: submissions that are made again and again.
 
-A run's job and the schedule's `last_due` are written in one transaction, so a run is made once whatever crashes. What
+A run's job and the schedule's `last_due` are written in one transaction, so a crash repeats no run. What
 was due while no daemon was there is found at the start and handled by the schedule's policy.
 """
 
@@ -321,7 +321,7 @@ class Schedules:
     async def _change(self, kept: ScheduleEntry, facts: ScheduleFacts) -> None:
         changed = replace(kept.stored, version=kept.stored.version + 1, facts=facts)
         if not await self.recorder.repository.change_schedule(changed):
-            raise Conflict(f"the schedule c{changed.id} was changed by somebody else at the same time")
+            raise Conflict(f"the schedule c{changed.id} was changed by another request at the same time")
         kept.stored = changed
 
     async def _reload(self, kept: ScheduleEntry) -> None:

@@ -52,7 +52,7 @@ class CancelRequest:
     by: str = ""
     full: bool = False
     within: str = ""
-    """Whose jobs may be meant; empty for everybody's."""
+    """Whose jobs may be meant; empty for all users'."""
     inside: int = 0
     """The job whose commands ask; 0 for a user's."""
     flush: bool = True

@@ -1,4 +1,4 @@
-"""Checks of a job's evaluations at its submission: that somebody can look, and that what is found can be evaluated."""
+"""Checks of a job's evaluations at its submission: that a cluster can see the folder, and run what is found there."""
 
 from __future__ import annotations
 

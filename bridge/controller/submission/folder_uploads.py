@@ -110,7 +110,7 @@ class FolderUploads:
                 pass
 
     async def _make(self, upload: FolderUpload, access: StoreAccess) -> bool:
-        """Have the bucket be there; False where nobody can tell, which the job's start will. Raises OverspanError."""
+        """Make the bucket if need be; False where that fails, which the job's start shows. Raises OverspanError."""
 
         def open_bucket() -> S3Store:
             return S3Store(access, upload.bucket)

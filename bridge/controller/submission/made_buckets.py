@@ -2,8 +2,8 @@
 
 STATE/buckets.json    [{"store", "bucket", "made", "used", "touched"}, ...]
 
-Only a bucket that was made here is ever removed. It goes when no live job mounts it any more; without a job that ever
-did, when nobody has sent files to it for a while. A job that mounts it without that wish makes it stay.
+Only a bucket that was made here is ever removed: when the last live job that mounts it is over, or, if no job ever did,
+when no files were sent to it for a while. A job that mounts it without `persistent: false` makes it stay.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class MadeBuckets:
             await asyncio.sleep(LOOK_SECONDS)
 
     def list_due(self) -> list[MadeBucket]:
-        """The buckets that nobody needs any more."""
+        """The buckets to remove now."""
         if not self._known:
             return []
         mounted, now = list_buckets(self._live()), self._clock()
@@ -145,7 +145,7 @@ class MadeBuckets:
     async def _remove(self, record: MadeBucket) -> None:
         name, settings = f"{record.bucket} in the store {record.store}", self._stores.get(record.store)
         if not record.made or settings is None:
-            # Nobody can tell who made it, or reach it.
+            # Unknown who made it, or no settings to reach it by.
             _log.warning("the bucket %s stays: it is not known to be made here, or its store is not", name)
             self.forget(record.key)
             return

@@ -1,6 +1,6 @@
 """Node capacity: whether any node could ever hold each task, for clusters that accept jobs that never start. Pure.
 
-All nodes count, whatever their state. Where nothing is known of them, everything fits.
+Nodes in all states count. Where nothing is known of them, everything fits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searches a log from its end: some blocks of it for each request, in a process that can be killed.
 
-The caller goes on where an answer ended, until `begin` is where it wants to be. So each request is short whatever the
-size of the log, and a search ends when nobody asks for more.
+The caller goes on where an answer ended, until `begin` is where it wants to be. So a request takes no longer in a
+large log than in a small one, and a search ends when its caller asks for no more.
 """
 
 from __future__ import annotations

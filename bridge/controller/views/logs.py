@@ -116,7 +116,7 @@ class Logs:
     async def list(self, ref: str, times: bool = False) -> list[dict[str, Any]]:
         """Every stream that can be read, by task, attempt and node. Raises why where none can.
 
-        Those of a group's further members are there too: whoever reads one asks for it by its `job`.
+        Those of a group's further members are there too, and are read under the id in their `job`.
         With `times` each has its `marks`, of `LogPart`, the last of them behind all that is there now. A node whose
         logs cannot be read has a row with the `trouble`.
         """
@@ -181,7 +181,7 @@ class Logs:
 
 
 def _describe(job: Job, request: LogRequest, asked: str) -> dict[str, Any]:
-    """The row of a stream, without what is in it. Whoever reads it asks the job `asked`, where there is one."""
+    """The row of a stream, without what is in it; `asked` is the job under whose id it is read, if another."""
     member = job.spec.member
     node = member.index if asked and member is not None else request.node
     row = {"task": request.task, "node": node, "attempt": request.attempt, "stream": request.stream}

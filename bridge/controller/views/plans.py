@@ -48,7 +48,7 @@ def _join(names: Sequence[str]) -> str:
 def describe_conditions(job: Job) -> str:
     """Comment lines, one for each thing that the submission says and the cluster's form need not show."""
     lines = [*_describe_job(job), *(f"{task.name}: {line}" for task in job.spec.tasks for line in _describe_task(task))]
-    # Texts of the user's: one line each, whatever is in them.
+    # Texts of the user's may have line breaks; each becomes one comment line.
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 

@@ -37,8 +37,8 @@ class NodeLaunch(NamedTuple):
 
     `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
     descriptor. `append` keeps what output files hold. `folders_awaited` gives the folders of output files a few seconds
-    to appear. `umask` None keeps the supervisor's. `recorded` False writes no record: somebody who outlives the program
-    knows of it.
+    to appear. `umask` None keeps the supervisor's. `recorded` False writes no record: the caller outlives the program
+    and knows of it.
     """
 
     directory: str

@@ -14,7 +14,7 @@ Begin = Callable[[Job, NodeKey, float], list[Event]]
 
 
 class NodeData(Protocol):
-    """Whoever moves it. Times are of time.time()."""
+    """Moves the data of node runs: before they start, and after they have ended. Times are of time.time()."""
 
     def start(self, job: Job, key: NodeKey, begin: Begin, now: float) -> list[Event]:
         """Begin a node run when its data has come; the reports of what could be begun at once, or not at all."""
@@ -32,7 +32,7 @@ class NodeData(Protocol):
         """Have the data of attempts whose programs have ended sent; the news of that."""
 
     def send_all(self, job: Job, now: float) -> bool:
-        """Have all that was written sent, whatever has ended; whether that is answered, or nobody moves any."""
+        """Have all that was written sent, also while programs run; whether it was, or there is no data mover."""
 
     def abandon(self, task: str, attempt: int) -> None:
         """Have nothing more of an attempt sent."""
@@ -80,7 +80,7 @@ class NoData:
         """Nothing is to be sent."""
 
     def end(self, now: float) -> bool:
-        """Nobody moves anything."""
+        """Nothing is being sent."""
         return True
 
     def move_clock(self, seconds: float) -> None:

@@ -133,7 +133,7 @@ class ReadinessProbes:
             self._next[name] = now + max(1.0, self._targets[name].ready.period)
 
     def news(self, now: float) -> list[ProbeAnswer]:
-        """The answers to report now: rate-limited, whatever the number of tries."""
+        """The answers to report now: rate-limited, however many tries there are."""
         found = []
         for (task, attempt), tries in self._tries.items():
             if tries.is_news(now):

@@ -5,8 +5,9 @@ supervisor that is started again finds it by its record; it never needs its pare
 
     forker -- fork --> shim (session of its own, subreaper) -- fork --> gated child -- exec --> the user's program
 
-A shim's own memory is what it touches, and Python touches whatever it names. Until its program ends it does next to
-nothing: the child reads what to start, prepares it and writes the start's record, and that memory is gone with exec.
+A shim's own memory is the pages that it touches, and Python touches each object that it names. Until its program ends
+it does next to nothing: the child reads what to start, prepares it and writes the start's record, and that memory is
+gone with exec.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _take_over(launch: NodeLaunch, lock: int) -> NoReturn:
 
 
 def detach(kept: int) -> None:
-    """Leave the parent's folder and all its descriptors but one, so that nothing holds them."""
+    """Close all of the parent's descriptors except `kept`, and leave its folder, so that nothing holds them."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         if null != number:
@@ -234,7 +235,7 @@ def _complete(directory: str, key: str, tree: Tree) -> tuple[int, NodeRecord]:
     """The start's record, with the end in it, and its open file."""
     record = node_records.read_record(directory, key)
     if record is None:
-        # Somebody removed it; what is known now is better than nothing.
+        # Its file was removed; a record of what is known now is better than none.
         record = node_records.make_record(os.getpid(), 0, True)
         return node_records.begin_record(directory, key, record), tree.conclude(record)
     return node_records.open_record(directory, key), tree.conclude(record)

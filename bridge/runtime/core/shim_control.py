@@ -285,7 +285,7 @@ def _explain_loss(same_boot: bool) -> str:
 
 
 def _list_rest(directory: str, key: str, record: NodeRecord) -> set[kernel.Process]:
-    """List whatever of a node lives without its shim."""
+    """List the processes of a node run that outlive its shim."""
     rest = set(find_marked(name_node(directory, key)))
     leader = _find_leader(record)
     if leader is not None:

@@ -3,7 +3,7 @@
 CACHE/DIGEST         a content; files of jobs are links to it
 CACHE/DIGEST.state   what it is, its size, last write and etag; the file's own time is that of the last use
 CACHE/DIGEST.part    what has come of one that is being fetched
-CACHE/DIGEST.lock    held by whoever fetches or removes it
+CACHE/DIGEST.lock    held by the process that fetches or removes it
 
 ROOT/data/cache is the cache of a folder of jobs, unless ROOT/data/cache.json says {"path", "limit"}: another place, and
 how many bytes it may have (None: a part of its disk).
@@ -35,12 +35,12 @@ _SPARE = 64 << 20
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
 _LINKING_SECONDS = 3600.0
-"""How long ago a content was used that is removed where there are no locks: nobody can tell who is about to link it."""
+"""Without locks, a content is removed only this long after its last use: another process may be about to link it."""
 _FOLDER, _CACHE, _SETTINGS = "data", "cache", "cache.json"
 
 
 class LockState(Enum):
-    """Whether a lock is held; by somebody else; or cannot be, since the file system has none."""
+    """Whether a lock is held by us, by another process, or by none because the file system has no locks."""
 
     HELD = "held"
     BUSY = "busy"
@@ -106,7 +106,7 @@ class ContentCache:
             if not self._is_intact(kept, name):
                 _remove(kept)
                 _remove(f"{kept}.state")
-                # Without locks somebody else may fetch the same.
+                # Without locks another process may fetch the same.
                 part = f"{kept}.part" if state is LockState.HELD else f"{kept}.{os.urandom(8).hex()}.part"
                 fetch(part)
                 os.chmod(part, 0o444)
@@ -118,7 +118,7 @@ class ContentCache:
             _link_or_copy(kept, path)
 
     def make_room(self, size: int) -> None:
-        """Remove what nobody uses until so much fits on the disk. Raises OSError where it does not."""
+        """Remove contents that no job uses until so much fits on the disk. Raises OSError where it does not."""
         found: Optional[list[CachedContent]] = None
         while size > _measure_free(self.path):
             found = self._list_unused() if found is None else found
@@ -128,7 +128,7 @@ class ContentCache:
             self._discard(found.pop(0).name)
 
     def trim(self) -> None:
-        """Remove what was used longest ago, and by nobody now, down to the limit."""
+        """Remove contents that no job uses, the longest unused first, down to the limit."""
         try:
             over = sum(content.size for content in self._scan().values()) - self.limit
             for content in self._list_unused() if over > 0 else ():
@@ -147,7 +147,7 @@ class ContentCache:
         return CacheListing(self.path, self.limit, tuple(sorted(contents)))
 
     def clean(self, seconds: float) -> CleanedCache:
-        """Remove what no job uses, and nobody has used for so many seconds. Raises OSError."""
+        """Remove contents that no job uses or has used for so many seconds. Raises OSError."""
         if not os.path.isdir(self.path):
             return CleanedCache(0, 0, 0)
         until, removed, size = time.time() - seconds, 0, 0
@@ -183,7 +183,7 @@ class ContentCache:
                 elif ending.endswith("part") and digest not in found:
                     found[digest] = CachedContent(digest, status.st_size, status.st_mtime, 0, whole=False)
             except OSError:
-                # Somebody removes it meanwhile.
+                # Another process removes it meanwhile.
                 continue
         return found
 
@@ -192,7 +192,7 @@ class ContentCache:
         return sorted((each for each in self._scan().values() if not each.links), key=lambda each: each.used_at)
 
     def _discard(self, digest: str) -> bool:
-        """Remove a content, unless somebody fetches it or has just linked it; whether it is gone."""
+        """Remove a content, unless a process fetches it or has just linked it; whether it is gone."""
         kept = os.path.join(self.path, digest)
         with _lock(f"{kept}.lock", wait=False) as state:
             if state is LockState.BUSY or _count_links(kept) > 1:
@@ -254,7 +254,7 @@ def write_cache_settings(root: str, path: str, limit: Optional[int]) -> None:
 
 
 def open_usual_cache(root: str) -> ContentCache:
-    """The cache below a folder of jobs, whatever its settings say."""
+    """The cache below a folder of jobs, where it is without settings."""
     return ContentCache(os.path.join(root, _FOLDER, _CACHE))
 
 
@@ -282,7 +282,7 @@ def _lock(path: str, *, wait: bool = True) -> Iterator[LockState]:
                     raise
                 yield LockState.NONE if error.errno in _NO_LOCKS else LockState.BUSY
                 return
-            # Whoever had it may have removed it.
+            # The process that held it before may have removed the file.
             if _is_same(lock.fileno(), path):
                 yield LockState.HELD
                 return

@@ -1,7 +1,7 @@
 """A folder on the node's own disk whose files are sent to a store while work writes there: the uploader of one mount.
 
-A file is sent when it has been quiet for a moment and nobody has it open for writing, in the order of last writes
-(`publication.py`). What fails is tried again, for as long as somebody waits: nothing here gives up.
+A file is sent when it has been quiet for a moment and no process has it open for writing, in the order of last writes
+(`publication.py`). What fails is tried again until the caller stops: nothing here gives up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUIET = 1.0
 PART_ENDING = ".overspan-part"
 """The end of the names of files that are being fetched."""
 PATIENCE = 10.0
-"""Seconds without a write after which a file is sent although somebody has it open, such as a log."""
+"""Seconds without a write after which a file is sent although a process has it open, such as a log."""
 
 
 SKEW = 5.0
@@ -102,7 +102,7 @@ class CachedFolder:
     ) -> None:
         """Send what is settled, in order, and remove from the store what was removed here.
 
-        `ended`: whoever wrote has ended, so what nobody has open is settled. Raises ObjectStoreError, OSError and
+        `ended`: the programs have ended, so a file that is not open is settled. Raises ObjectStoreError, OSError and
         PeersLost; what went before stays sent. A file that cannot be sent keeps a marker that comes after, and the last
         of its series.
         """
@@ -228,7 +228,7 @@ def count_bytes(files: Mapping[str, SeenFile]) -> int:
 
 
 def is_open_for_writing(path: str) -> bool:
-    """Whether anybody has the file open for writing, or mapped so: a read lease is refused then (fcntl(2)).
+    """Whether any process has the file open for writing, or mapped so: a read lease is refused then (fcntl(2)).
 
     False where leases do not work: on network file systems, and for other users' files.
     """

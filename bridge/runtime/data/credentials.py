@@ -12,7 +12,7 @@ from overspan.bridge.runtime.data.signature import Credentials
 
 
 class CredentialsReader(Protocol):
-    """Whoever knows the credentials of one store."""
+    """Reads the credentials of one store."""
 
     def load(self) -> Optional[Credentials]:
         """The credentials as they are now; None for a store that wants none. Raises ObjectStoreError."""

@@ -43,7 +43,7 @@ class FetchPlace(NamedTuple):
 
 
 def fetch(store: ReadableStore, prefix: str, place: FetchPlace, executor: Executor, identity: str) -> None:
-    """Make the folder hold what the store has, but for files that were changed here and are not sent yet.
+    """Make the folder hold what the store has; files that were changed here and are not sent yet stay as they are.
 
     `identity` names the store and its bucket. An object of just that key becomes the file `folder` in place of a
     folder. Raises ObjectStoreError, DataRefused and OSError; what was fetched until then counts at the next try.

@@ -77,7 +77,7 @@ class MovedData:
         return self._mover.flush(job, now)
 
     def send_all(self, job: Job, now: float) -> bool:
-        """Have all that was written sent, whatever has ended; whether that is answered, or nobody moves any."""
+        """Have all that was written sent, also while programs run; whether it was, or there is no data mover."""
         return self._mover.send_all(job, now)
 
     def abandon(self, task: str, attempt: int) -> None:

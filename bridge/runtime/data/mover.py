@@ -85,7 +85,7 @@ class Mover:
         self._files = MoverFiles(directory)
         self._root = root
         self._private = root == directory.path
-        """Whether nobody else uses the root: then nothing is kept there after the end."""
+        """Whether the root is this launch's alone: then nothing is kept there after the end."""
         self._shared = self._private and (len(job.spec.tasks) > 1 or job.spec.tasks[0].num_nodes > 1)
         """Whether programs of several machines write the folders."""
         self._job = job
@@ -291,7 +291,7 @@ class Mover:
         cache, own = open_cache(self._root), open_usual_cache(self._root)
         if self._private:
             remove_stores(self._root)
-            # Nobody else has it.
+            # No other launch uses it.
             shutil.rmtree(own.path, ignore_errors=True)
         if cache.path != own.path or not self._private:
             cache.trim()
@@ -320,7 +320,7 @@ class Mover:
         threading.Thread(target=guarded, daemon=True).start()
 
     def log(self, text: str) -> None:
-        """Write a line for whoever looks for what went wrong."""
+        """Write a line into the mover's log, where one looks for what went wrong."""
         print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}", flush=True)
 
 

@@ -63,7 +63,7 @@ class DataMover:
         self._look_at: Optional[float] = None
         self._kill_at: Optional[float] = None
         self.ended = not os.path.isdir(self._files.folder)
-        """Whether there is no mover, because nobody needs one yet or any more."""
+        """Whether there is no mover, because no task needs one yet or any more."""
 
     def fetch(self, task: str, attempt: int, now: float) -> Optional[DataAnswer]:
         """Have a task's data brought here; None while that goes on. Raises OSError."""
@@ -90,7 +90,7 @@ class DataMover:
         return news
 
     def send_all(self, job: Job, now: float) -> bool:
-        """Have all that was written sent, whatever has ended; whether that is answered, or there is no mover."""
+        """Have all that was written sent, also while programs run; whether it was, or there is no mover."""
         if self.ended:
             return True
         waits = False
@@ -135,7 +135,7 @@ class DataMover:
 
     @property
     def wake_at(self) -> Optional[float]:
-        """When to look for answers again; None while nobody waits for one."""
+        """When to look for answers again; None while no request is open."""
         waits = self._asked - self._answers.keys()
         return self._look_at if waits and not self.ended else None
 

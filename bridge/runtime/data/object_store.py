@@ -57,7 +57,7 @@ class ObjectReader(Protocol):
 
     stored: StoredObject
     part_size: int
-    """Bytes of each part of its upload but the last; 0 where it came in one, or nobody says."""
+    """Bytes of each part of its upload but the last; 0 where it came in one, or the store does not tell."""
     etag_is_hash: bool
     """Whether the etag is made of MD5 sums of the content."""
 

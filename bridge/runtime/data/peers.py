@@ -7,8 +7,8 @@
 
 A marker is written when the nodes have agreed that all of them are done with what it speaks of, so what a node has when
 it sees the question is enough. A session is one attempt, LAUNCH-ATTEMPT; the last node to be over removes its objects,
-and those of attempts before it. Where a node was killed nobody is last: whoever ends the launch calls
-`remove_sessions`.
+and those of attempts before it. Where a node was killed there is no last one: the side that ends the launch
+calls `remove_sessions`.
 """
 
 from __future__ import annotations

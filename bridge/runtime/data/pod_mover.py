@@ -141,13 +141,13 @@ class PodMover:
 
     def _give_up(self, request: DataRequest) -> DataAnswer:
         progress = self._files.read_progress(self._task, 0)
-        return DataAnswer(request, "nobody waits for it any more", 0 if progress is None else progress.left)
+        return DataAnswer(request, "the job no longer waits for it", 0 if progress is None else progress.left)
 
     def _read_answer(self, request: DataRequest) -> Optional[DataAnswer]:
         return next((answer for answer in self._files.read_answers() if answer.request == request), None)
 
     def _tell_progress(self) -> None:
-        """Say how far the flush is, for whoever reads the container's log."""
+        """Print the flush's progress: the daemon reads it in the container's log."""
         progress = self._files.read_progress(self._task, 0)
         if progress is not None:
             print(json.dumps({"left": progress.left, "trouble": progress.trouble}), flush=True)

@@ -5,7 +5,7 @@ last, so that file is sent when all that was written before it, in the same fold
 such markers: those that training libraries write last (`checkpoint_readiness.py`), `.overspan-atomic`, and those that
 the job file names. Where there is none, each file is sent by itself, in the order in which they were completed.
 
-But for small files of one series: what a request costs a store is mostly its wait, so these go several at once. They
+Small files of one series are the exception, and go several at once, since a request is mostly waiting. They
 are new in the store, so that none is a pointer which is written again and again; their names are alike, so that none is
 a list of the others; and they were written within a second. The last of them is sent when the rest is there. A name
 that is one whole hash says nothing of what is in the file, as where an OCI layout has manifests and layers side by
@@ -37,7 +37,7 @@ _HASH = re.compile("[0-9a-f]{30,}", re.IGNORECASE)
 
 
 class UnsentFile(NamedTuple):
-    """A file that is not in the store as it is now. `settled`: nobody writes to it."""
+    """A file that is not in the store as it is now. `settled`: no process writes to it."""
 
     name: str
     size: int

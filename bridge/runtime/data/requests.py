@@ -5,7 +5,7 @@
     data.R/progress.json    how much the flushes that are under way still have to send
     data.R/log              what went wrong
 
-Both sides may die at any time: whoever comes next reads the files and goes on. Nothing in them is secret.
+Both sides may die at any time: their successors read the files and go on. Nothing in them is secret.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FETCH = "fetch"
 FLUSH = "flush"
 """The attempt's programs have ended: send all that they wrote."""
 ABANDON = "abandon"
-"""Nobody waits for the attempt's data any more."""
+"""The attempt no longer waits for its data: send no more of it."""
 END = "end"
 """The launch is over: end, and remove what is in the store."""
 
 END_FILE = "end"
 """In the root of a pod's mover: its pod ends."""
 ABANDON_FILE = "abandon"
-"""There too: nobody waits for its data any more."""
+"""There too: the attempt no longer waits for its data."""
 PLACE_VARIABLES = ("OVERSPAN_SESSION", "OVERSPAN_ATTEMPT", "OVERSPAN_NODE_INDEX", "OVERSPAN_NUM_NODES")
 """What a pod's mover is told where several pods write the same folders: attempts of a launch are sessions."""
 PASSES = 75
@@ -105,7 +105,7 @@ class MoverFiles:
             pass
 
     def read_progress(self, task: str, attempt: int) -> Optional[FlushProgress]:
-        """How far a flush is; None where nobody has said."""
+        """How far a flush is; None where the mover has not reported it."""
         try:
             with open(self._progress, encoding="utf-8") as file:
                 rows = json.load(file)

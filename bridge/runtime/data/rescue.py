@@ -75,8 +75,8 @@ def _hold_alone(root: str, job: int) -> Iterator[None]:
     """Keep other processes from rescuing a job: one that an earlier daemon has started may still send.
 
     The locks end with their process: that of a file beside the data, which other nodes see, and that of the folder,
-    for a disk that has no room for a file: a rescue may be to free it. Where the file system has none, nobody is kept.
-    Raises OSError where another process has one.
+    for a disk that has no room for a file: a rescue may be to free it. Where the file system has none, nothing keeps
+    others off.    Raises OSError where another process has one.
     """
     folder = name_folder(root, job)
     path = os.path.join(folder, _LOCK)
@@ -187,7 +187,7 @@ def main(words: Sequence[str]) -> int:
         for each in roots:
             found.append(rescue_job(each, int(job), stores))
             if pattern and not list_folders(each, int(job)):
-                # Its pod is gone: nobody wants the rest.
+                # Its pod is gone, and all of its data is sent.
                 shutil.rmtree(each, ignore_errors=True)
         sent = add_rescued([each for each in found if each is not None])
     except (ObjectStoreError, OSError) as error:

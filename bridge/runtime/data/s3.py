@@ -161,7 +161,7 @@ class S3Store:
     # --- the bucket itself -------------------------------------------------------------------------------------------
 
     def has_bucket(self) -> bool:
-        """Whether it is there. DENIED for another owner's, and where nobody may ask."""
+        """Whether it is there. DENIED for another owner's, and where these credentials may not ask."""
         try:
             self._ask(_StoreRequest("HEAD"))
         except ObjectStoreError as error:

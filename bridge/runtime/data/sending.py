@@ -72,7 +72,7 @@ def _send_parts(store: ObjectStore, fd: int, key: str, executor: Executor) -> st
             job.cancel()
         for job in jobs:
             if not job.cancelled():
-                # The file must stay open until nobody reads it.
+                # The file must stay open until no thread reads it.
                 job.exception()
         try:
             store.abandon_upload(key, upload)

@@ -34,7 +34,7 @@ class TransferProgress:
         self.total_files, self.total_size = files, size
 
     def add(self, size: int) -> None:
-        """A file is done. Raises InterruptedError where nobody wants the rest."""
+        """A file is done. Raises InterruptedError where the transfer was cancelled."""
         self.files, self.size = self.files + 1, self.size + size
         if self.cancelled:
             raise InterruptedError(errno.EINTR, "cancelled")
@@ -76,7 +76,7 @@ def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progre
 
 
 def _send_settled(store: ObjectStore, path: str, key: str, executor: Executor) -> None:
-    """Send a file that nobody should write to. Raises OSError where it changes meanwhile."""
+    """Send a file that should not be written to meanwhile. Raises OSError where it is."""
     try:
         send_file(store, path, key, executor)
     except FileChanged:

@@ -18,7 +18,7 @@ from overspan.bridge.runtime.data.requests import DataAnswer, DataRequest, Flush
 
 LOOK_SECONDS = 1.0
 _WAITED = 0.05
-"""Seconds between two looks while somebody waits."""
+"""Seconds between two looks while a flush waits."""
 _LOAD = 20
 """A look is followed by a pause of so many times what it took."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
@@ -29,7 +29,7 @@ SECRET_SECONDS = 180.0
 
 
 class _Ticket(NamedTuple):
-    """A flush that somebody waits for: the files that were not in the store when it was asked for."""
+    """A flush that is not answered: the files that were not in the store when it was asked for."""
 
     request: DataRequest
     files: Mapping[str, SeenFile]
@@ -164,7 +164,7 @@ class Uploader:
             tickets, self._tickets = self._tickets, []
         kept = []
         for ticket in tickets:
-            # What has changed since is somebody else's, or sent as it is now.
+            # A file that has changed since was written by another program, or is sent as it is now.
             left = {name: file for name, file in ticket.files.items() if unsent.get(name) == file}
             if final:
                 self._answer(DataAnswer(ticket.request, str(failure), count_bytes(left)))

@@ -116,7 +116,7 @@ class _EmptyFile(Exception):
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to where anybody could change the file on its way."""
+    """Follows no redirect from https to http, where the file could be changed on its way."""
 
     def redirect_request(
         self,

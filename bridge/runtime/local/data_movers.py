@@ -25,7 +25,7 @@ class ShimMover:
         self._number = 0
 
     def lives(self) -> bool:
-        """Whether it lives, whoever has started it."""
+        """Whether one runs, started by this supervisor or by one before it."""
         while is_claimed(self._nodes, self._key(1)):
             self._number += 1
         return shim_alive(self._nodes, self._key())

@@ -189,7 +189,7 @@ class Supervisor:
 
     def _open(self, name: tuple[str, int], now: float) -> None:
         if os.path.lexists(self._name_loss(name)):
-            # The daemon ends this launch, whatever its files say now.
+            # The daemon ends this launch; its files count no longer.
             self._failing.pop(name, None)
             return
         try:

@@ -1,6 +1,6 @@
 """The worker's exchanges with the daemon, in two threads: one waits for what is new, the other tells what is new here.
 
-Both say how far the worker is, so whatever is lost on the way is said again. What the main thread gives and takes is
+Both say how far the worker is, so what is lost on the way is sent again. What the main thread gives and takes is
 under one lock.
 """
 

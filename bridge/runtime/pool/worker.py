@@ -383,7 +383,7 @@ def _link_steps(directory: RunDirectory) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file that nobody reads before this ends. Raises OSError."""
+    """Write a file in place: no reader opens it before this returns. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         data = memoryview(text.encode())

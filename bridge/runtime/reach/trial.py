@@ -53,7 +53,7 @@ class Trial:
         return True
 
     def serve(self, server: socket.socket, port: int) -> None:
-        """Answer whoever says the word with the same."""
+        """Answer each connection that sends the word with the word."""
         while True:
             visitor, _ = server.accept()
             with visitor:

@@ -4,7 +4,7 @@ What listens stands in a cluster, what connects stands beside the daemon, and ss
 with the stdin of the other. It imports nothing of Overspan, so that its text alone is the program of the far end, for
 Python 3.9 or newer. A frame is the number of a connection, a kind, a length, and data. Each direction of a connection
 has a window, so a slow reader holds up no other. `connect` writes `open` to stderr when the far end listens, and ends
-with whoever has the other end of the pipe FD.
+with the process that has the other end of the pipe FD.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ async def open_pipes() -> "tuple[StreamReader, StreamWriter]":
 
 
 async def serve(words: Sequence[str]) -> int:
-    """Be one end until the other is gone: 0, or 1 with a sentence on stderr where the port cannot be had."""
+    """Be one end until the other is gone: 0, or 1 with a sentence on stderr where the port is taken."""
     role, port = words[0], int(words[1])
     reader, writer = await open_pipes()
     tunnel = Tunnel(reader, writer)

@@ -56,7 +56,7 @@ def fill_words(image: Sequence[str], home: str, hosts: str, folder: str) -> tupl
 
 
 def carry_variables(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The environment for Apptainer: what is in APPTAINERENV_NAME is NAME in there, whatever the image says."""
+    """The environment for Apptainer: what is in APPTAINERENV_NAME is NAME in there, in place of the image's own."""
     carried = {f"APPTAINERENV_{name}": environment[name] for name in names if name in environment}
     return {**environment, **carried}
 

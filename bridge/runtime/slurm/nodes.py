@@ -155,7 +155,7 @@ class RemoteNodes:
         return self._data.flush(job, now)
 
     def flush_terminated(self, job: Job, now: float) -> bool:
-        """Have all data sent before Slurm ends the allocation; whether it has been, or nobody moves any."""
+        """Have all data sent before Slurm ends the allocation; whether it has been, or there is no data mover."""
         sent = self._data.send_all(job, now)
         if sent:
             self._context.files.remove_links()

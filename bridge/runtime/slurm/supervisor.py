@@ -199,7 +199,7 @@ class Supervisor:
         return _TERMINATED
 
     def _send_data(self, nodes: RemoteNodes, job: Job) -> None:
-        """Have data sent until Slurm kills this process, or nobody waits for it any longer."""
+        """Have data sent until Slurm kills this process, or the longest `flush.timeout` is over."""
         until = time.monotonic() + max(spec.flush.timeout for spec in job.spec.tasks)
         try:
             while not nodes.flush_terminated(job, time.time()) and time.monotonic() < until:

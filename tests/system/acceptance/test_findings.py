@@ -102,7 +102,9 @@ FILES: dict[str, Row] = {
 }
 
 FOLDERS: dict[str, Row] = {
-    f"R12-{name}": Row("ping", 5, ("is everybody's", "SPAN_STATE_DIR and SPAN_RUNTIME_DIR"), variables={name: "{open}"})
+    f"R12-{name}": Row(
+        "ping", 5, ("is open to all users", "SPAN_STATE_DIR and SPAN_RUNTIME_DIR"), variables={name: "{open}"}
+    )
     for name in ("SPAN_STATE_DIR", "SPAN_RUNTIME_DIR")
 }
 
@@ -141,7 +143,7 @@ _MAKERS: dict[str, Callable[[Span], int]] = {
 
 
 def _make_open(span: Span) -> str:
-    """A folder that is everybody's, as /tmp is."""
+    """A folder that is open to all users, as /tmp is."""
     folder = span.folder / "open"
     folder.mkdir(exist_ok=True)
     os.chmod(folder, 0o1777)

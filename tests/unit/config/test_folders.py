@@ -29,7 +29,7 @@ def test_everybodys_folder_is_refused_and_stays_open(tmp_path: Path, mode: int) 
     folder = tmp_path / "everybody"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(Denied, match="is everybody's") as refusal:
+    with pytest.raises(Denied, match="is open to all users") as refusal:
         make_private_folder(str(folder))
     assert "name a folder in it" in (refusal.value.remedy or "")
     assert mode_of(folder) == mode

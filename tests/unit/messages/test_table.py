@@ -152,7 +152,7 @@ ROWS = [
     Row(
         "a node removes the end of a log that nobody read",
         pods.lose_an_end,
-        {"log": r"^first\n\[overspan: what was printed after this is not known: nobody read it before the node"},
+        {"log": r"^first\n\[overspan: what was printed after this is not known: the node removed it before it was"},
     ),
     Row(
         "a pod is lost, and the next one runs elsewhere",

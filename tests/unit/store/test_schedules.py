@@ -40,7 +40,7 @@ def test_a_run_and_its_schedule_are_written_together_or_not(store: Store, make_j
         kept = replace(NEW, id=await store.add_schedule(NEW))
         await store.insert([start_of(make_job(1))], following(kept, 10.0))
         # Whoever believes the old record has made this run before.
-        with pytest.raises(Conflict, match="changed by somebody else"):
+        with pytest.raises(Conflict, match="changed by another request"):
             await store.insert([start_of(make_job(2))], following(kept, 11.0))
         with pytest.raises(Conflict):
             await store.insert([start_of(make_job(1))], following(following(kept, 10.0), 12.0))

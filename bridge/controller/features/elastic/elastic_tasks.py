@@ -54,7 +54,7 @@ RETRY_SECONDS = 15.0
 LOOK_SECONDS = 5.0
 """How often a cluster is asked for room, at most."""
 DEMAND_SECONDS = 5.0
-"""How long a job has waited before members that nobody asked for are given back to it."""
+"""How long a job has waited before members that were added for room are given back to it."""
 
 
 @dataclass
@@ -267,7 +267,7 @@ class ElasticTasks:
         ]
 
     def _list_lost(self, group: int, name: str, watch: _TaskWatch) -> set[int]:
-        """The numbers of members that ended by themselves, and of those that somebody else is ending."""
+        """The numbers of members that ended by themselves, and of those that an order or another rule is ending."""
         ours = (None, BY, BY_GROUP)
         entries = self._list_entries(group, name)
         return watch.given_up | {member.index for entry, member in entries if self._find_leaver(entry.job) not in ours}

@@ -118,7 +118,7 @@ class Evaluations:
         self._of_job.setdefault(stored.job_id, set()).add(stored.id)
         entry = self.recorder.registry.get(stored.job_id)
         if entry is not None:
-            # It may have ended while the store was asked, when nobody knew of the watch.
+            # It may have ended while the store was asked: its end found no watch to close then.
             watch.job, watch.handle = entry.job, entry.handle if entry.watched else ""
         self._note_end(watch)
         for evaluation in list(watch.live.values()):
@@ -558,7 +558,7 @@ def _linger(watch: CheckpointWatch) -> float:
 
 
 def _is_unwanted(watch: CheckpointWatch) -> bool:
-    """Whether nothing more is to be evaluated: somebody cancelled the job, or it failed and asks for that."""
+    """Whether nothing more is to be evaluated: the job was cancelled, or failed and its file asks for that."""
     job = watch.job
     if job.ending is not None and job.ending.cause is Cause.CANCEL:
         return True

@@ -1,6 +1,6 @@
 """How many workers each class of a pool is to have: within its own numbers, and all together within the pool's. Pure.
 
-The numbers that were wanted before stay, but for what the numbers of the file, the queue and idle workers change.
+The numbers that were wanted before stay, except where the file's numbers, the queue or idle workers change them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _ClassNumber:
 
     @property
     def spare(self) -> int:
-        """Workers that another class may have in its place: nobody needs them."""
+        """Workers that another class may have in its place: beyond its lowest number, and without a job."""
         return max(0, self.number - max(self.counts.numbers.low, self.counts.busy + self.taken))
 
     @property

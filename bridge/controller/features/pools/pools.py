@@ -62,7 +62,7 @@ _AGAIN_SECONDS = 5.0
 """Seconds after which a worker that failed is replaced."""
 _ASK_SECONDS = 2.0
 """Seconds after which a cluster that has not said when it will end a worker is asked again."""
-_CHANGED = "the pool was changed by somebody else at the same time"
+_CHANGED = "the pool was changed by another request at the same time"
 TASK = "worker"
 
 
@@ -162,7 +162,7 @@ class Pools:
         return entry
 
     async def _make(self, name: str, spec: PoolSpec, submission: Submission) -> PoolEntry:
-        """Make a pool. Raises Conflict where somebody else has made it meanwhile."""
+        """Make a pool. Raises Conflict where another request has made it meanwhile."""
         facts = resize(PoolFacts(spec.size, self.recorder.clock()), spec.size)
         stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
         entry = self._open(stored, spec)
@@ -437,7 +437,7 @@ class Pools:
             log.warning("pool %s: %s; trying again", name, error)
             wake_at = self.recorder.clock() + RETRY_SECONDS
         except Exception:
-            # Whatever it is, the pool is not left alone for ever.
+            # A fault of ours must not stop the pool: it is looked at again.
             log.exception("pool %s: trying again", name)
             wake_at = self.recorder.clock() + RETRY_SECONDS
         if wake_at is not None:

@@ -117,7 +117,7 @@ class AutomaticTrials:
             submission = Submission(JOB_FILE, file.text, command=command, **places)  # type: ignore[arg-type]
             number = self._under_way[ways] = (await self._submitter.submit(submission)).id
             if self._is_over(number):
-                # It was over before anybody knew its number.
+                # It was over before its number was in `_under_way`, so its end concluded nothing.
                 await self._conclude(ways, number)
                 return
             await asyncio.sleep(START_SECONDS)

@@ -18,7 +18,7 @@ LISTEN_SECONDS = 15
 """How long each side tries; both begin within seconds of each other."""
 TASK_SECONDS = 120
 SLACK_SECONDS = 300
-"""By which the job's own deadline comes after that of whoever waits for it.
+"""By which the job's own deadline comes after the waiting command's.
 
 On Slurm the job's time limit has some minutes more than its task's, and Slurm ends at once what cannot keep a deadline.
 """
@@ -45,7 +45,7 @@ def write_trial(request: TrialRequest, pod_clusters: Collection[str]) -> str:
     header = {
         "name": "reach-{id}",
         "execution": "parallel",
-        # Whoever waits for it may be killed, and otherwise cancels it first.
+        # The command that waits for it cancels it first, unless it was killed.
         "deadline": f"now+{request.seconds + TASK_SECONDS + SLACK_SECONDS}seconds",
     }
     tasks = []

@@ -112,7 +112,7 @@ def test_what_nobody_waits_for_is_given_up(pod: Pod, whole: TestStore) -> None:
     pod.end()
     (pod.root / "abandon").touch()
     assert finish(sender)[0] == 1
-    assert json.loads(pod.message.read_text())["error"] == "nobody waits for it any more"
+    assert json.loads(pod.message.read_text())["error"] == "the job no longer waits for it"
 
 
 def test_a_bucket_that_is_not_there(pod: Pod) -> None:
