@@ -541,7 +541,7 @@ class Controller:
                 count = await self.parts.repository.forget(before)
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
-                await self.parts.repository.forget_watches()
+                await self.parts.repository.evaluations.forget()
                 await self.clusters.forget(before)
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)

@@ -1,9 +1,10 @@
-"""Watches and evaluations in the store: rows, statements, and the store's methods for them."""
+"""Watches and evaluations in the store: rows, statements, and the port that the controller uses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, or_, select, update
@@ -18,6 +19,7 @@ from overspan.bridge.store.evaluation_records import (
     WatchFacts,
 )
 from overspan.bridge.store.records import Damage
+from overspan.bridge.store.requests import StoreRequests
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.sqlite_errors import unreadable
 from overspan.bridge.store.tables import evaluation, job, watch
@@ -180,64 +182,52 @@ def _evaluation_values(one: StoredEvaluation) -> dict[str, Any]:
     }
 
 
-class EvaluationMethods:
-    """The store's methods for evaluations; `_call` and `_read` run a function in the writer's thread."""
+@dataclass(frozen=True)
+class EvaluationStore:
+    """The store's port for watches and evaluations."""
 
-    async def _call(self, call: Any) -> Any:
-        raise NotImplementedError
-
-    async def _read(self, call: Any) -> Any:
-        raise NotImplementedError
-
-    def _set_aside(self, damages: Iterable[Damage]) -> None:
-        raise NotImplementedError
+    requests: StoreRequests
 
     async def keep_watch(self, new: StoredWatch) -> int:
         """Write a watch unless its job has one of that name; the id of the one that there is."""
-        return await self._call(lambda connection: keep_watch(connection, new))  # type: ignore[no-any-return]
+        return await self.requests.call(lambda connection: keep_watch(connection, new))
 
     async def change_watch(self, changed: StoredWatch) -> None:
         """Write what is known of a watch."""
-        await self._call(lambda connection: change_watch(connection, changed))
+        await self.requests.call(lambda connection: change_watch(connection, changed))
 
-    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+    async def find_watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
         """The watches of jobs, or of these ids; with None all that are open."""
-        found, damages = await self._read(lambda connection: read_watches(connection, jobs, ids))
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+        return await self.requests.read_intact(lambda connection: read_watches(connection, jobs, ids))
 
-    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+    async def find_newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
         """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
-        found, damages = await self._read(lambda connection: read_newest_watches(connection, limit, user, jobs))
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+        return await self.requests.read_intact(lambda connection: read_newest_watches(connection, limit, user, jobs))
 
-    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
+    async def count_ended(self, watches: Sequence[int]) -> list[EvaluationTally]:
         """The evaluations of watches that are over, counted by state."""
-        return await self._read(lambda connection: read_tallies(connection, watches))  # type: ignore[no-any-return]
+        return await self.requests.read(lambda connection: read_tallies(connection, watches))
 
-    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+    async def label_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
         """Name and state of jobs, by id."""
-        return await self._read(lambda connection: read_watched_jobs(connection, jobs))  # type: ignore[no-any-return]
+        return await self.requests.read(lambda connection: read_watched_jobs(connection, jobs))
 
-    async def keep_evaluation(self, new: StoredEvaluation) -> int:
+    async def keep(self, new: StoredEvaluation) -> int:
         """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""
-        return await self._call(lambda connection: keep_evaluation(connection, new))  # type: ignore[no-any-return]
+        return await self.requests.call(lambda connection: keep_evaluation(connection, new))
 
-    async def change_evaluation(self, changed: StoredEvaluation) -> None:
+    async def change(self, changed: StoredEvaluation) -> None:
         """Write what is known of an evaluation."""
-        await self._call(lambda connection: change_evaluation(connection, changed))
+        await self.requests.call(lambda connection: change_evaluation(connection, changed))
 
-    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
-        """The evaluations of watches, oldest first."""
-        found, damages = await self._read(lambda connection: read_evaluations(connection, watches, live_only))
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+    async def find(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        """The evaluations of watches, oldest first; with `live_only` those that are not over."""
+        return await self.requests.read_intact(lambda connection: read_evaluations(connection, watches, live_only))
 
-    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
+    async def list_names(self, watch_id: int) -> list[tuple[str, str]]:
         """Checkpoint and content of all evaluations of a watch."""
-        return await self._read(lambda connection: read_names(connection, watch_id))  # type: ignore[no-any-return]
+        return await self.requests.read(lambda connection: read_names(connection, watch_id))
 
-    async def forget_watches(self) -> int:
-        """Delete the closed watches of jobs that were dropped."""
-        return await self._call(forget)  # type: ignore[no-any-return]
+    async def forget(self) -> int:
+        """Delete the closed watches of jobs that were dropped; how many."""
+        return await self.requests.call(forget)

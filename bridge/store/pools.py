@@ -1,9 +1,9 @@
-"""Pools in the store: rows, statements, and the store's methods for them."""
+"""Pools in the store: rows, statements, and the port that the controller uses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.store.pool_records import PoolFacts, StoredPool
 from overspan.bridge.store.records import Damage
+from overspan.bridge.store.requests import StoreRequests
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.sqlite_errors import unreadable
 from overspan.bridge.store.tables import pool
@@ -60,28 +61,20 @@ def _name_class(facts: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "classes": {"": {"since": facts.get("generation", 1), **own}}}
 
 
-class PoolMethods:
-    """The store's methods for pools; `_call` and `_read` run a function in the writer's thread."""
+@dataclass(frozen=True)
+class PoolStore:
+    """The store's port for pools."""
 
-    async def _call(self, call: Any) -> Any:
-        raise NotImplementedError
+    requests: StoreRequests
 
-    async def _read(self, call: Any) -> Any:
-        raise NotImplementedError
-
-    def _set_aside(self, damages: Iterable[Damage]) -> None:
-        raise NotImplementedError
-
-    async def pools(self) -> list[StoredPool]:
+    async def load(self) -> list[StoredPool]:
         """Every pool that can be read, by name."""
-        found, damages = await self._read(read_pools)
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+        return await self.requests.read_intact(read_pools)
 
-    async def keep_pool(self, kept: StoredPool) -> bool:
+    async def keep(self, kept: StoredPool) -> bool:
         """Write a pool, new (version 1) or changed; False if the stored version is not the one before."""
-        return bool(await self._call(lambda connection: keep_pool(connection, kept)))
+        return bool(await self.requests.call(lambda connection: keep_pool(connection, kept)))
 
-    async def remove_pool(self, name: str) -> None:
+    async def remove(self, name: str) -> None:
         """Delete a pool."""
-        await self._call(lambda connection: remove_pool(connection, name))
+        await self.requests.call(lambda connection: remove_pool(connection, name))

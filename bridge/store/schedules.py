@@ -1,9 +1,9 @@
-"""Schedules and crontabs in the store: rows, statements, and the store's methods for them."""
+"""Schedules and crontabs in the store: rows, statements, and the port that the controller uses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import Connection, CursorResult, bindparam, delete, insert, select, update
@@ -12,6 +12,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import Damage, Receipt
+from overspan.bridge.store.requests import StoreRequests
 from overspan.bridge.store.rows import read_json
 from overspan.bridge.store.schedule_records import Crontab, ScheduleFacts, StoredSchedule
 from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
@@ -114,43 +115,35 @@ def _stored(row: Any) -> StoredSchedule:
         raise unreadable(f"the schedule c{row.id}", error) from None
 
 
-class ScheduleMethods:
-    """The store's methods for schedules; `_call` and `_read` run a function in the writer's thread."""
+@dataclass(frozen=True)
+class ScheduleStore:
+    """The store's port for schedules and crontabs."""
 
-    async def _call(self, call: Any) -> Any:
-        raise NotImplementedError
+    requests: StoreRequests
 
-    async def _read(self, call: Any) -> Any:
-        raise NotImplementedError
-
-    def _set_aside(self, damages: Iterable[Damage]) -> None:
-        raise NotImplementedError
-
-    async def schedules(self) -> list[StoredSchedule]:
+    async def load(self) -> list[StoredSchedule]:
         """Every schedule that can be read, by id."""
-        found, damages = await self._read(read_all)
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+        return await self.requests.read_intact(read_all)
 
-    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+    async def add(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
         """Write a new schedule and the receipt of its submission; returns its id, which is never used again."""
-        return await self._call(lambda connection: add(connection, new, receipt))  # type: ignore[no-any-return]
+        return await self.requests.call(lambda connection: add(connection, new, receipt))
 
-    async def change_schedule(self, changed: StoredSchedule) -> bool:
+    async def change(self, changed: StoredSchedule) -> bool:
         """Write a schedule's next facts; False if the stored version is not the one before."""
-        return bool(await self._call(lambda connection: int(change(connection, changed))))
+        return bool(await self.requests.call(lambda connection: int(change(connection, changed))))
 
-    async def remove_schedule(self, schedule_id: int) -> bool:
+    async def remove(self, schedule_id: int) -> bool:
         """Delete a schedule; False if there was none."""
-        return bool(await self._call(lambda connection: int(remove(connection, schedule_id))))
+        return bool(await self.requests.call(lambda connection: int(remove(connection, schedule_id))))
 
-    async def crontab(self, user: str) -> str | None:
+    async def read_crontab(self, user: str) -> str | None:
         """The text of a user's crontab; None if there is none."""
-        return await self._read(lambda connection: read_crontab(connection, user))  # type: ignore[no-any-return]
+        return await self.requests.read(lambda connection: read_crontab(connection, user))
 
     async def replace_crontab(self, new: Crontab) -> list[int]:
         """Replace a user's crontab and its entries atomically; returns the entries' ids.
 
         Raises Conflict if an entry that should stay was changed meanwhile.
         """
-        return await self._call(lambda connection: replace_crontab(connection, new))  # type: ignore[no-any-return]
+        return await self.requests.call(lambda connection: replace_crontab(connection, new))

@@ -7,16 +7,15 @@ has taken it over; then nothing of the call is written. Cancelling the caller do
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.store import receipts, statements
 from overspan.bridge.store.connection import parse_target
-from overspan.bridge.store.evaluations import EvaluationMethods
-from overspan.bridge.store.pools import PoolMethods
+from overspan.bridge.store.evaluations import EvaluationStore
+from overspan.bridge.store.pools import PoolStore
 from overspan.bridge.store.records import (
     Change,
     Damage,
@@ -28,13 +27,12 @@ from overspan.bridge.store.records import (
     StoredJob,
     TimelineRow,
 )
-from overspan.bridge.store.rows import RowBatch, alteration, clean, drawing, insertion, read_jobs
+from overspan.bridge.store.requests import StoreRequests
+from overspan.bridge.store.rows import alteration, clean, drawing, insertion, read_jobs
 from overspan.bridge.store.schedule_records import StoredSchedule
-from overspan.bridge.store.schedules import CHANGED, ScheduleMethods, changed_values
+from overspan.bridge.store.schedules import CHANGED, ScheduleStore, changed_values
 from overspan.bridge.store.sqlite_errors import LEFT, Unreadable
-from overspan.bridge.store.writer import Call, StoreRequest, Writer
-
-log = logging.getLogger(__name__)
+from overspan.bridge.store.writer import Writer
 
 _FORGET_AT_ONCE = 200
 """Jobs that one transaction deletes."""
@@ -42,12 +40,15 @@ _DECODE_HERE = 20
 """Rows that are decoded on the event loop; more of them would delay other requests."""
 
 
-class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
-    """Jobs, outbox, timeline, schedules, evaluations and single values in one database, behind one writer thread."""
+class Store:
+    """One database behind one writer thread: jobs, outbox, timeline and single values; all else by its ports."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, requests: StoreRequests | None = None) -> None:
         self._writer = writer
-        self._damages: dict[str, Damage] = {}
+        self._requests = requests or StoreRequests(writer.put)
+        self.schedules = ScheduleStore(self._requests)
+        self.evaluations = EvaluationStore(self._requests)
+        self.pools = PoolStore(self._requests)
 
     @classmethod
     def open(cls, target: str | os.PathLike[str], *, exclusive: bool = True, wait: float = 5.0) -> Store:
@@ -77,13 +78,7 @@ class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
     @property
     def damages(self) -> list[Damage]:
         """The rows that could not be read since the store was opened; they are left as they are."""
-        return list(self._damages.values())
-
-    def _set_aside(self, damages: Iterable[Damage]) -> None:
-        for damage in damages:
-            if damage.text not in self._damages:
-                log.error("%s; it is left as it is", damage.text)
-            self._damages[damage.text] = damage
+        return list(self._requests.damages.values())
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -111,7 +106,7 @@ class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
         batch.schedules += [] if schedule is None else [changed_values(schedule)]
         batch.receipts += [] if receipt is None else [receipt._asdict()]
         self._writer.reserve_ids(max(new.job.id + max(1, len(new.job.tasks)) for new in jobs))
-        if not all(await self._write((batch,))):
+        if not all(await self._requests.write((batch,))):
             raise Conflict(CHANGED, remedy="try again")
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
@@ -121,50 +116,42 @@ class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
         """
         if not changes:
             return []
-        result: list[bool] = await self._write(tuple(map(alteration, changes)))
-        return result
+        return await self._requests.write(tuple(map(alteration, changes)))
 
     async def draw(self, elements: Sequence[NewJob], change: Change) -> bool:
         """Write an array's new elements, and the array without them, atomically; False for another version."""
         self._writer.reserve_ids(max(new.job.id + 1 for new in elements))
-        result: list[bool] = await self._write((drawing(elements, change),))
-        return result[0]
+        return (await self._requests.write((drawing(elements, change),)))[0]
 
     async def load_live(self) -> list[StoredJob]:
         """Every live job that can be read, by id."""
-        found, damages = await _decode(await self._read(statements.read_live))
-        self._set_aside(damages)
+        found, damages = await _decode(await self._requests.read(statements.read_live))
+        self._requests.note(damages)
         return found
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
         """Ended and live jobs that match, newest last. Raises Unreadable if all jobs of a query by ids are damaged."""
-        found, damages = await _decode(await self._read(lambda connection: statements.find(connection, query)))
-        self._set_aside(damages)
+        found, damages = await _decode(await self._requests.read(lambda connection: statements.find(connection, query)))
+        self._requests.note(damages)
         if query.ids and damages and not found:
             raise Unreadable(damages[0].text, remedy=LEFT)
         return found
 
     async def find_ids(self, query: JobQuery) -> list[int]:
         """The jobs that match, in the order of listings: newest last, an array's elements together and before it."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.find_ids(connection, query)
-        )
+        return await self._requests.read(lambda connection: statements.find_ids(connection, query))
 
     async def history_rows(self, ids: Sequence[int]) -> list[HistoryRows]:
         """The history rows of these jobs, up to 30,000, in the order of listings."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_history_rows(connection, ids)
-        )
+        return await self._requests.read(lambda connection: statements.read_history_rows(connection, ids))
 
     async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
         """Write history rows of ended jobs, each as (id, version, rows); a job with another version is skipped."""
-        await self._call(lambda connection: statements.keep_history_rows(connection, accounts))
+        await self._requests.call(lambda connection: statements.keep_history_rows(connection, accounts))
 
     async def find_receipt(self, token: str, user: str) -> Receipt | None:
         """The receipt of a user's submission; None if it was never accepted."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: receipts.find(connection, token, user)
-        )
+        return await self._requests.read(lambda connection: receipts.find(connection, token, user))
 
     async def forget(self, before: float) -> int:
         """Delete receipts older than a time, and jobs that ended before it without a call in the outbox.
@@ -174,76 +161,56 @@ class Store(ScheduleMethods, EvaluationMethods, PoolMethods):
         total = 0
         while True:
             # In small transactions, so that submissions do not wait.
-            count: int = await self._call(lambda connection: statements.forget(connection, before, _FORGET_AT_ONCE))
+            count: int = await self._requests.call(
+                lambda connection: statements.forget(connection, before, _FORGET_AT_ONCE)
+            )
             total += count
             if count < _FORGET_AT_ONCE:
                 return total
 
     async def withdraw(self, job_id: int) -> bool:
         """Delete an ended job without a call in the outbox, with its receipt; False for any other."""
-        return bool(await self._call(lambda connection: int(statements.withdraw(connection, job_id))))
+        return bool(await self._requests.call(lambda connection: int(statements.withdraw(connection, job_id))))
 
     # --- outbox -------------------------------------------------------------------------------------------------------
 
     async def outbox(self, cluster: str | None = None) -> list[OutboxRow]:
         """The outbox of a cluster, or of all, oldest first, with the calls whose next try is not due yet."""
-        found, damages = await self._read(lambda connection: statements.read_outbox(connection, cluster))
-        self._set_aside(damages)
-        return found  # type: ignore[no-any-return]
+        found, damages = await self._requests.read(lambda connection: statements.read_outbox(connection, cluster))
+        self._requests.note(damages)
+        return found
 
     async def defer(self, token: str, next_try_at: float, error: str) -> bool:
         """Count a failed try of a call; False if it is no longer in the outbox."""
         text = clean(error)
-        done: int = await self._call(lambda connection: int(statements.defer(connection, token, next_try_at, text)))
+        done: int = await self._requests.call(
+            lambda connection: int(statements.defer(connection, token, next_try_at, text))
+        )
         return bool(done)
 
     async def settle(self, tokens: Sequence[str]) -> int:
         """Remove answered calls that changed no job from the outbox; returns how many there were."""
-        return await self._call(lambda connection: statements.settle(connection, tokens))  # type: ignore[no-any-return]
+        return await self._requests.call(lambda connection: statements.settle(connection, tokens))
 
     # --- timeline and events ------------------------------------------------------------------------------------------
 
     async def timeline(self, job_id: int) -> list[TimelineRow]:
         """A job's transitions, oldest first."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_timeline(connection, job_id)
-        )
+        return await self._requests.read(lambda connection: statements.read_timeline(connection, job_id))
 
     async def events(self, since: int, limit: int = 1000) -> list[TimelineRow]:
         """Transitions of all jobs after position `since`, oldest first, at most `limit`."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.read_events(connection, since, limit)
-        )
+        return await self._requests.read(lambda connection: statements.read_events(connection, since, limit))
 
     # --- single values ------------------------------------------------------------------------------------------------
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon; None if it was never set."""
-        return await self._read(  # type: ignore[no-any-return]
-            lambda connection: statements.get_meta(connection, f"user.{key}")
-        )
+        return await self._requests.read(lambda connection: statements.get_meta(connection, f"user.{key}"))
 
     async def set_meta(self, key: str, value: str) -> None:
         """Write a single value of the daemon."""
-        await self._call(lambda connection: statements.set_meta(connection, f"user.{key}", value))
-
-    # --- requests to the writer thread --------------------------------------------------------------------------------
-
-    async def _write(self, batches: tuple[RowBatch, ...]) -> Any:
-        loop = asyncio.get_running_loop()
-        return await self._queue(StoreRequest(loop, loop.create_future(), batches=batches))
-
-    async def _call(self, call: Call) -> Any:
-        loop = asyncio.get_running_loop()
-        return await self._queue(StoreRequest(loop, loop.create_future(), call=call))
-
-    async def _read(self, call: Call) -> Any:
-        loop = asyncio.get_running_loop()
-        return await self._queue(StoreRequest(loop, loop.create_future(), call=call, reads=True))
-
-    async def _queue(self, request: StoreRequest) -> Any:
-        self._writer.put(request)
-        return await request.answer
+        await self._requests.call(lambda connection: statements.set_meta(connection, f"user.{key}", value))
 
 
 async def _decode(rows: Sequence[Any]) -> tuple[list[StoredJob], list[Damage]]:

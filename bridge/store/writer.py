@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -21,26 +20,12 @@ from sqlalchemy import Connection
 from overspan.bridge.model.errors import OverspanError, StoreFailed
 from overspan.bridge.store import statements
 from overspan.bridge.store.connection import DatabaseTarget, Session, connect
+from overspan.bridge.store.requests import Call, StoreRequest
 from overspan.bridge.store.rows import RowBatch, merge
 from overspan.bridge.store.sqlite_errors import is_fatal, translate
 
 GROUP = 512
 """Requests in one transaction at most, so that the first one does not wait long."""
-
-Call = Callable[[Connection], Any]
-
-
-@dataclass(eq=False, slots=True)
-class StoreRequest:
-    """One caller's request: batches of rows to write, a call that writes, or a call that reads."""
-
-    loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[Any]
-    batches: tuple[RowBatch, ...] = ()
-    call: Call | None = None
-    reads: bool = False
-    result: Any = None
-    error: OverspanError | None = None
 
 
 class Writer:

@@ -12,8 +12,9 @@ from typing import Any
 
 from overspan.bridge.controller.core import timers
 from overspan.bridge.store.connection import parse_target
+from overspan.bridge.store.requests import StoreRequest, StoreRequests
 from overspan.bridge.store.store import Store
-from overspan.bridge.store.writer import StoreRequest, Writer
+from overspan.bridge.store.writer import Writer
 
 START = 1_700_000_000.0
 
@@ -131,22 +132,24 @@ class _Mailbox:
 class SteppedStore(Store):
     """The real store; each call is one step with a crash point before it and one between commit and answer."""
 
-    chaos: Chaos
-
     @classmethod
     def open_within(cls, chaos: Chaos) -> SteppedStore:
         """A database in memory."""
         writer = Writer(parse_target(":memory:", exclusive=True, wait=5.0))
         writer.start()
-        store = cls(writer)
-        store.chaos = chaos
-        return store
+        return cls(writer, _SteppedRequests(writer.put, chaos))
 
-    async def _queue(self, request: StoreRequest) -> Any:
-        await self.chaos.pause()
+
+class _SteppedRequests(StoreRequests):
+    def __init__(self, put: Callable[[StoreRequest], None], chaos: Chaos) -> None:
+        super().__init__(put)
+        self._chaos = chaos
+
+    async def send(self, request: StoreRequest) -> Any:
+        await self._chaos.pause()
         mailbox = _Mailbox()
         request.loop = mailbox  # type: ignore[assignment]
-        self._writer.put(request)
+        self._put(request)
         mailbox.open()
-        await self.chaos.pause()
+        await self._chaos.pause()
         return await request.answer

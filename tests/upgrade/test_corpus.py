@@ -53,7 +53,7 @@ class Opened:
             self.live = {stored.job.id for stored in await store.load_live()}
             self.outbox: list[OutboxRow] = await store.outbox()
             self.timeline: list[TimelineRow] = await store.events(0)
-            self.schedules: list[StoredSchedule] = await store.schedules()
+            self.schedules: list[StoredSchedule] = await store.schedules.load()
             self.next_id = await store.next_ids(1)
             self.damages = store.damages
         finally:

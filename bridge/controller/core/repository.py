@@ -22,8 +22,80 @@ from overspan.bridge.store.records import (
 from overspan.bridge.store.schedule_records import Crontab, StoredSchedule
 
 
+class ScheduleRepository(Protocol):
+    """The store's port for schedules and crontabs."""
+
+    async def load(self) -> list[StoredSchedule]:
+        """Every schedule, by id."""
+
+    async def add(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        """Write a new schedule and its receipt; its id."""
+
+    async def change(self, changed: StoredSchedule) -> bool:
+        """Write a schedule's next facts; False when the stored version is not the one before."""
+
+    async def remove(self, schedule_id: int) -> bool:
+        """Delete a schedule; False when there was none."""
+
+    async def read_crontab(self, user: str) -> str | None:
+        """The text of a user's crontab."""
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        """Write a crontab and its entries in place of the user's former one; the entries' ids."""
+
+
+class EvaluationRepository(Protocol):
+    """The store's port for watches and evaluations."""
+
+    async def keep_watch(self, new: StoredWatch) -> int:
+        """Write a watch unless its job has one of that name; the id of the one that there is."""
+
+    async def change_watch(self, changed: StoredWatch) -> None:
+        """Write what is known of a watch."""
+
+    async def find_watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+        """The watches of jobs, or of these ids; with None all that are open."""
+
+    async def find_newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+        """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
+
+    async def count_ended(self, watches: Sequence[int]) -> list[EvaluationTally]:
+        """The evaluations of watches that are over, counted by state."""
+
+    async def label_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+        """Name and state of jobs, by id."""
+
+    async def keep(self, new: StoredEvaluation) -> int:
+        """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""
+
+    async def change(self, changed: StoredEvaluation) -> None:
+        """Write what is known of an evaluation."""
+
+    async def find(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        """The evaluations of watches, oldest first; with `live_only` those that are not over."""
+
+    async def list_names(self, watch_id: int) -> list[tuple[str, str]]:
+        """Checkpoint and content of all evaluations of a watch."""
+
+    async def forget(self) -> int:
+        """Delete the closed watches of jobs that were dropped; how many."""
+
+
+class PoolRepository(Protocol):
+    """The store's port for pools."""
+
+    async def load(self) -> list[StoredPool]:
+        """Every pool, by name."""
+
+    async def keep(self, kept: StoredPool) -> bool:
+        """Write a pool, new (version 1) or changed; False when the stored version is not the one before."""
+
+    async def remove(self, name: str) -> None:
+        """Delete a pool."""
+
+
 class Repository(Protocol):
-    """The store's port. Every write raises StoreFailed when nothing was written."""
+    """The store's port, with those of what is beside jobs. Every write raises StoreFailed when nothing was written."""
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -96,65 +168,17 @@ class Repository(Protocol):
     async def withdraw(self, job_id: int) -> bool:
         """Delete a job that is over and owes no call, with its receipt; False if it is not such a job."""
 
-    async def schedules(self) -> list[StoredSchedule]:
-        """Every schedule, by id."""
+    @property
+    def schedules(self) -> ScheduleRepository:
+        """Schedules and crontabs."""
 
-    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
-        """Write a new schedule and its receipt; its id."""
+    @property
+    def evaluations(self) -> EvaluationRepository:
+        """Watches and evaluations."""
 
-    async def change_schedule(self, changed: StoredSchedule) -> bool:
-        """Write a schedule's next facts; False when the stored version is not the one before."""
-
-    async def remove_schedule(self, schedule_id: int) -> bool:
-        """Delete a schedule; False when there was none."""
-
-    async def crontab(self, user: str) -> str | None:
-        """The text of a user's crontab."""
-
-    async def replace_crontab(self, new: Crontab) -> list[int]:
-        """Write a crontab and its entries in place of the user's former one; the entries' ids."""
-
-    async def keep_watch(self, new: StoredWatch) -> int:
-        """Write a watch unless its job has one of that name; the id of the one that there is."""
-
-    async def change_watch(self, changed: StoredWatch) -> None:
-        """Write what is known of a watch."""
-
-    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
-        """The watches of jobs, or of these ids; with None all that are open."""
-
-    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
-        """The newest watches and all open ones, oldest first; with a user the own ones, and those of these jobs."""
-
-    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
-        """The evaluations of watches that are over, counted by state."""
-
-    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
-        """Name and state of jobs, by id."""
-
-    async def keep_evaluation(self, new: StoredEvaluation) -> int:
-        """Write an evaluation; its id, or 0 where this checkpoint, content and run has one."""
-
-    async def change_evaluation(self, changed: StoredEvaluation) -> None:
-        """Write what is known of an evaluation."""
-
-    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
-        """The evaluations of watches, oldest first; with `live_only` those that are not over."""
-
-    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
-        """Checkpoint and content of all evaluations of a watch."""
-
-    async def forget_watches(self) -> int:
-        """Delete the closed watches of jobs that were dropped; how many."""
-
-    async def pools(self) -> list[StoredPool]:
-        """Every pool, by name."""
-
-    async def keep_pool(self, kept: StoredPool) -> bool:
-        """Write a pool, new (version 1) or changed; False when the stored version is not the one before."""
-
-    async def remove_pool(self, name: str) -> None:
-        """Delete a pool."""
+    @property
+    def pools(self) -> PoolRepository:
+        """Pools."""
 
     async def meta(self, key: str) -> str | None:
         """A single value of the daemon's own."""

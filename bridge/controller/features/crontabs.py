@@ -32,7 +32,7 @@ class Crontabs:
 
     async def show(self, user: str) -> str:
         """The user's crontab, with the lines of paused entries disabled. Raises NotFound."""
-        text = await self.repository.crontab(user)
+        text = await self.repository.schedules.read_crontab(user)
         if text is None:
             raise NotFound(f"no crontab for {user}", remedy="`span cron -e` makes one")
         lines = text.splitlines(keepends=True)
@@ -62,7 +62,7 @@ class Crontabs:
             for entry in entries:
                 same = marks.get(_mark(entry))
                 records.append(await self._record(entry, base, same.pop(0) if same else None, file))
-            ids = await self.repository.replace_crontab(Crontab(base.user, text, tuple(records)))
+            ids = await self.repository.schedules.replace_crontab(Crontab(base.user, text, tuple(records)))
             await self._take_in(former, [replace(record, id=key) for record, key in zip(records, ids, strict=True)])
         return ids
 
@@ -72,7 +72,7 @@ class Crontabs:
             former = self._entries(user)
             for kept in former:
                 await stack.enter_async_context(kept.lock)
-            await self.repository.replace_crontab(Crontab(user, None))
+            await self.repository.schedules.replace_crontab(Crontab(user, None))
             await self._take_in(former, [])
 
     def _entries(self, user: str) -> list[ScheduleEntry]:

@@ -94,7 +94,7 @@ class Schedules:
 
     async def start(self) -> None:
         """Load every stored schedule. Raises StoreFailed."""
-        for stored in await self.recorder.repository.schedules():
+        for stored in await self.recorder.repository.schedules.load():
             try:
                 await self.keep(stored)
             except InvalidRequest as error:
@@ -121,7 +121,7 @@ class Schedules:
             return replace(answer, schedule=taken.schedule_id)
         if len(self._kept) >= MAX_SCHEDULES:
             raise Rejected(f"there are {len(self._kept)} schedules already, which is the limit")
-        schedule_id = await self.recorder.repository.add_schedule(new, make_receipt(submission, new.facts.created_at))
+        schedule_id = await self.recorder.repository.schedules.add(new, make_receipt(submission, new.facts.created_at))
         await self.keep(replace(new, id=schedule_id))
         return replace(answer, schedule=schedule_id)
 
@@ -200,7 +200,7 @@ class Schedules:
                 remedy="remove its line with `span cron -e`, or `span cron pause` it",
             )
         async with kept.lock:
-            await self.recorder.repository.remove_schedule(schedule_id)
+            await self.recorder.repository.schedules.remove(schedule_id)
             self.drop(schedule_id)
 
     # --- what is due --------------------------------------------------------------------------------------------------
@@ -320,14 +320,14 @@ class Schedules:
 
     async def _change(self, kept: ScheduleEntry, facts: ScheduleFacts) -> None:
         changed = replace(kept.stored, version=kept.stored.version + 1, facts=facts)
-        if not await self.recorder.repository.change_schedule(changed):
+        if not await self.recorder.repository.schedules.change(changed):
             raise Conflict(f"the schedule c{changed.id} was changed by another request at the same time")
         kept.stored = changed
 
     async def _reload(self, kept: ScheduleEntry) -> None:
         """Reload a schedule from the store, after a failed compare-and-set."""
         try:
-            found = {stored.id: stored for stored in await self.recorder.repository.schedules()}
+            found = {stored.id: stored for stored in await self.recorder.repository.schedules.load()}
         except OverspanError:
             return
         if kept.stored.id in found:

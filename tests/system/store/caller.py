@@ -49,11 +49,11 @@ async def insert(path: str) -> None:
 async def run_schedule(path: str) -> None:
     """Make a schedule's runs for ever, each due 1 s after the one before; print each once it is acknowledged."""
     store = Store.open(path)
-    rows = await store.schedules()
+    rows = await store.schedules.load()
     if not rows:
         facts = ScheduleFacts("job", "local", Schedule("* * * * *", "UTC"), 0.0, 0.0)
-        await store.add_schedule(StoredSchedule(0, 1, "ada", facts))
-        rows = await store.schedules()
+        await store.schedules.add(StoredSchedule(0, 1, "ada", facts))
+        rows = await store.schedules.load()
     row = rows[0]
     while True:
         due = row.facts.last_due + 1

@@ -85,7 +85,7 @@ def test_runs_of_a_schedule_survive_kill_9_once_each(tmp_path: Path) -> None:
         answered += kill(start("schedule", tmp_path / "span.db"), chance.randint(1, 60))
     store = Store.open(tmp_path / "span.db")
     jobs = asyncio.run(store.find(JobQuery()))
-    (row,) = asyncio.run(store.schedules())
+    (row,) = asyncio.run(store.schedules.load())
     store.close()
     made = [stored.job.spec.cron.due for stored in jobs if stored.job.spec.cron is not None]
     assert made == [float(due) for due in range(1, len(made) + 1)]

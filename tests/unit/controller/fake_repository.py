@@ -45,6 +45,9 @@ class FakeRepository:
         self.schedule_rows: dict[int, StoredSchedule] = {}
         self.crontabs: dict[str, str] = {}
         self._schedule_ids = 1
+        self.schedules = FakeSchedules(self)
+        self.evaluations = FakeEvaluations(self)
+        self.pools = FakePools(self)
         self.receipts: dict[str, Receipt] = {}
         self.damaged: list[Damage] = []
         self.account_rows: dict[int, bytes | None] = {}
@@ -56,7 +59,7 @@ class FakeRepository:
     def last_seq(self) -> int:
         return len(self.lines)
 
-    def _write(self) -> None:
+    def write(self) -> None:
         if self.broken:
             raise StoreFailed("the disk is full")
         self.transactions += 1
@@ -95,9 +98,9 @@ class FakeRepository:
         self, jobs: Sequence[NewJob], schedule: StoredSchedule | None = None, receipt: Receipt | None = None
     ) -> None:
         await asyncio.sleep(0)
-        self._write()
-        self._note(receipt)
-        if schedule is not None and not self._set_schedule(schedule):
+        self.write()
+        self.note(receipt)
+        if schedule is not None and not self.set_schedule(schedule):
             raise Conflict("the schedule was changed")
         for new in jobs:
             self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
@@ -106,7 +109,7 @@ class FakeRepository:
         # Written, but the caller does not know yet.
         await asyncio.sleep(0)
 
-    def _note(self, receipt: Receipt | None) -> None:
+    def note(self, receipt: Receipt | None) -> None:
         if receipt is not None:
             if receipt.token in self.receipts:
                 raise Conflict("the receipt exists")
@@ -130,7 +133,7 @@ class FakeRepository:
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
         await asyncio.sleep(0)
-        self._write()
+        self.write()
         written = [self._apply(change) for change in changes]
         await asyncio.sleep(0)
         return written
@@ -194,7 +197,7 @@ class FakeRepository:
         ]
 
     async def keep_history_rows(self, accounts: Sequence[tuple[int, int, bytes]]) -> None:
-        self._write()
+        self.write()
         for number, version, rows in accounts:
             if self.jobs[number].job.version == version:
                 self.account_rows[number] = rows
@@ -209,7 +212,7 @@ class FakeRepository:
         return 0
 
     async def withdraw(self, job_id: int) -> bool:
-        self._write()
+        self.write()
         found = self.jobs.get(job_id)
         if found is None or not found.job.over or any(row.job_id == job_id for row in self.rows.values()):
             return False
@@ -217,64 +220,16 @@ class FakeRepository:
         self.receipts = {token: receipt for token, receipt in self.receipts.items() if receipt.job_id != job_id}
         return True
 
-    def _set_schedule(self, changed: StoredSchedule) -> bool:
+    def next_schedule_id(self) -> int:
+        number, self._schedule_ids = self._schedule_ids, self._schedule_ids + 1
+        return number
+
+    def set_schedule(self, changed: StoredSchedule) -> bool:
         old = self.schedule_rows.get(changed.id)
         if old is None or old.version != changed.version - 1:
             return False
         self.schedule_rows[changed.id] = changed
         return True
-
-    async def schedules(self) -> list[StoredSchedule]:
-        return list(self.schedule_rows.values())
-
-    async def add_schedule(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
-        await asyncio.sleep(0)
-        self._write()
-        number, self._schedule_ids = self._schedule_ids, self._schedule_ids + 1
-        self._note(receipt and receipt._replace(schedule_id=number))
-        self.schedule_rows[number] = replace(new, id=number)
-        return number
-
-    async def change_schedule(self, changed: StoredSchedule) -> bool:
-        await asyncio.sleep(0)
-        self._write()
-        return self._set_schedule(changed)
-
-    async def remove_schedule(self, schedule_id: int) -> bool:
-        self._write()
-        return self.schedule_rows.pop(schedule_id, None) is not None
-
-    async def crontab(self, user: str) -> str | None:
-        return self.crontabs.get(user)
-
-    async def replace_crontab(self, new: Crontab) -> list[int]:
-        self._write()
-        kept = {entry.id for entry in new.entries}
-        for number, row in list(self.schedule_rows.items()):
-            if (row.user, row.facts.source) == (new.user, "crontab") and number not in kept:
-                del self.schedule_rows[number]
-        self.crontabs.pop(new.user, None)
-        if new.text is not None:
-            self.crontabs[new.user] = new.text
-        return [
-            entry.id if entry.id and self._set_schedule(entry) else await self.add_schedule(entry)
-            for entry in new.entries
-        ]
-
-    async def pools(self) -> list[StoredPool]:
-        return list(self.pool_rows.values())
-
-    async def keep_pool(self, kept: StoredPool) -> bool:
-        self._write()
-        known = self.pool_rows.get(kept.name)
-        if (0 if known is None else known.version) != kept.version - 1:
-            return False
-        self.pool_rows[kept.name] = kept
-        return True
-
-    async def remove_pool(self, name: str) -> None:
-        self._write()
-        self.pool_rows.pop(name, None)
 
     async def meta(self, key: str) -> str | None:
         return self.values.get(key)
@@ -285,70 +240,150 @@ class FakeRepository:
     def close(self) -> None:
         pass
 
-    # --- evaluations --------------------------------------------------------------------------------------------------
+
+class FakeSchedules:
+    """Its schedules and crontabs."""
+
+    def __init__(self, repository: FakeRepository) -> None:
+        self._repository = repository
+
+    async def load(self) -> list[StoredSchedule]:
+        return list(self._repository.schedule_rows.values())
+
+    async def add(self, new: StoredSchedule, receipt: Receipt | None = None) -> int:
+        await asyncio.sleep(0)
+        self._repository.write()
+        number = self._repository.next_schedule_id()
+        self._repository.note(receipt and receipt._replace(schedule_id=number))
+        self._repository.schedule_rows[number] = replace(new, id=number)
+        return number
+
+    async def change(self, changed: StoredSchedule) -> bool:
+        await asyncio.sleep(0)
+        self._repository.write()
+        return self._repository.set_schedule(changed)
+
+    async def remove(self, schedule_id: int) -> bool:
+        self._repository.write()
+        return self._repository.schedule_rows.pop(schedule_id, None) is not None
+
+    async def read_crontab(self, user: str) -> str | None:
+        return self._repository.crontabs.get(user)
+
+    async def replace_crontab(self, new: Crontab) -> list[int]:
+        self._repository.write()
+        kept = {entry.id for entry in new.entries}
+        for number, row in list(self._repository.schedule_rows.items()):
+            if (row.user, row.facts.source) == (new.user, "crontab") and number not in kept:
+                del self._repository.schedule_rows[number]
+        self._repository.crontabs.pop(new.user, None)
+        if new.text is not None:
+            self._repository.crontabs[new.user] = new.text
+        return [
+            entry.id if entry.id and self._repository.set_schedule(entry) else await self.add(entry)
+            for entry in new.entries
+        ]
+
+
+class FakePools:
+    """Its pools."""
+
+    def __init__(self, repository: FakeRepository) -> None:
+        self._repository = repository
+
+    async def load(self) -> list[StoredPool]:
+        return list(self._repository.pool_rows.values())
+
+    async def keep(self, kept: StoredPool) -> bool:
+        self._repository.write()
+        known = self._repository.pool_rows.get(kept.name)
+        if (0 if known is None else known.version) != kept.version - 1:
+            return False
+        self._repository.pool_rows[kept.name] = kept
+        return True
+
+    async def remove(self, name: str) -> None:
+        self._repository.write()
+        self._repository.pool_rows.pop(name, None)
+
+
+class FakeEvaluations:
+    """Its watches and evaluations."""
+
+    def __init__(self, repository: FakeRepository) -> None:
+        self._repository = repository
 
     async def keep_watch(self, new: StoredWatch) -> int:
         await asyncio.sleep(0)
-        for known in self.watch_rows.values():
+        for known in self._repository.watch_rows.values():
             if (known.job_id, known.name) == (new.job_id, new.name):
                 return known.id
-        self._write()
-        watch_id = len(self.watch_rows) + 1
-        self.watch_rows[watch_id] = replace(new, id=watch_id)
+        self._repository.write()
+        watch_id = len(self._repository.watch_rows) + 1
+        self._repository.watch_rows[watch_id] = replace(new, id=watch_id)
         await asyncio.sleep(0)
         return watch_id
 
     async def change_watch(self, changed: StoredWatch) -> None:
         await asyncio.sleep(0)
-        self._write()
-        self.watch_rows[changed.id] = changed
+        self._repository.write()
+        self._repository.watch_rows[changed.id] = changed
 
-    async def watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
-        rows = list(self.watch_rows.values())
+    async def find_watches(self, jobs: Sequence[int] | None = None, ids: Sequence[int] = ()) -> list[StoredWatch]:
+        rows = list(self._repository.watch_rows.values())
         if ids:
             return [row for row in rows if row.id in ids]
         return [row for row in rows if (not row.closed if jobs is None else row.job_id in jobs)]
 
-    async def newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
-        rows = [row for row in self.watch_rows.values() if not user or row.user == user or row.job_id in jobs]
+    async def find_newest_watches(self, limit: int, user: str = "", jobs: Sequence[int] = ()) -> list[StoredWatch]:
+        rows = [
+            row for row in self._repository.watch_rows.values() if not user or row.user == user or row.job_id in jobs
+        ]
         newest = rows[-limit:]
         return [row for row in rows if row in newest or not row.closed]
 
-    async def tallies(self, watches: Sequence[int]) -> list[EvaluationTally]:
+    async def count_ended(self, watches: Sequence[int]) -> list[EvaluationTally]:
         found: dict[tuple[int, str], list[EvaluationFacts]] = {}
-        for row in self.evaluation_rows.values():
+        for row in self._repository.evaluation_rows.values():
             if row.over and row.watch_id in watches:
                 found.setdefault((row.watch_id, row.facts.state), []).append(row.facts)
         return [_count(*key, facts) for key, facts in found.items()]
 
-    async def watched_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
-        known = {number: self.jobs[number].job for number in jobs if number in self.jobs}
+    async def label_jobs(self, jobs: Sequence[int]) -> dict[int, JobLabel]:
+        known = {number: self._repository.jobs[number].job for number in jobs if number in self._repository.jobs}
         return {number: JobLabel(job.spec.name, job.state.value) for number, job in known.items()}
 
-    async def keep_evaluation(self, new: StoredEvaluation) -> int:
+    async def keep(self, new: StoredEvaluation) -> int:
         await asyncio.sleep(0)
         key = (new.watch_id, new.checkpoint, new.content, new.run)
-        if any((row.watch_id, row.checkpoint, row.content, row.run) == key for row in self.evaluation_rows.values()):
+        if any(
+            (row.watch_id, row.checkpoint, row.content, row.run) == key
+            for row in self._repository.evaluation_rows.values()
+        ):
             return 0
-        self._write()
-        number = len(self.evaluation_rows) + 1
-        self.evaluation_rows[number] = replace(new, id=number)
+        self._repository.write()
+        number = len(self._repository.evaluation_rows) + 1
+        self._repository.evaluation_rows[number] = replace(new, id=number)
         await asyncio.sleep(0)
         return number
 
-    async def change_evaluation(self, changed: StoredEvaluation) -> None:
+    async def change(self, changed: StoredEvaluation) -> None:
         await asyncio.sleep(0)
-        self._write()
-        self.evaluation_rows[changed.id] = changed
+        self._repository.write()
+        self._repository.evaluation_rows[changed.id] = changed
 
-    async def evaluations(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
-        rows = (row for row in self.evaluation_rows.values() if row.watch_id in watches)
+    async def find(self, watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
+        rows = (row for row in self._repository.evaluation_rows.values() if row.watch_id in watches)
         return [row for row in rows if not (live_only and row.over)]
 
-    async def evaluated_names(self, watch_id: int) -> list[tuple[str, str]]:
-        return [(row.checkpoint, row.content) for row in self.evaluation_rows.values() if row.watch_id == watch_id]
+    async def list_names(self, watch_id: int) -> list[tuple[str, str]]:
+        return [
+            (row.checkpoint, row.content)
+            for row in self._repository.evaluation_rows.values()
+            if row.watch_id == watch_id
+        ]
 
-    async def forget_watches(self) -> int:
+    async def forget(self) -> int:
         return 0
 
 

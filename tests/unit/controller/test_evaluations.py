@@ -223,7 +223,7 @@ def test_training_that_ends_while_a_new_daemon_reads_its_watches_is_known_to_be_
         await submit(bench, write_group())
         await pass_time(bench, cluster, 1)
         await bench.kill()
-        read_names = bench.repository.evaluated_names
+        read_names = bench.repository.evaluations.list_names
 
         async def end_meanwhile(watch_id: int) -> list[tuple[str, str]]:
             end_training(bench, cluster)
@@ -231,7 +231,7 @@ def test_training_that_ends_while_a_new_daemon_reads_its_watches_is_known_to_be_
                 await asyncio.sleep(0)
             return await read_names(watch_id)
 
-        monkeypatch.setattr(bench.repository, "evaluated_names", end_meanwhile)
+        monkeypatch.setattr(bench.repository.evaluations, "list_names", end_meanwhile)
         await bench.start()
         monkeypatch.undo()
         (watch,) = bench.controller.checkpoints.watches.values()
@@ -265,7 +265,7 @@ def test_a_watch_that_is_opened_twice_at_once_is_one() -> None:
     """Each change of a job opens its watches until they are there; a busy store answers some of that late."""
 
     async def scene(bench: Bench, cluster: TrainingCluster) -> None:
-        asked, ask = list[Sequence[int]](), bench.repository.evaluations
+        asked, ask = list[Sequence[int]](), bench.repository.evaluations.find
 
         async def ask_slowly(watches: Sequence[int], live_only: bool = False) -> list[StoredEvaluation]:
             found = await ask(watches, live_only)
@@ -274,7 +274,7 @@ def test_a_watch_that_is_opened_twice_at_once_is_one() -> None:
                 await asyncio.sleep(len(asked))
             return found
 
-        bench.repository.evaluations = ask_slowly  # type: ignore[method-assign]
+        bench.repository.evaluations.find = ask_slowly  # type: ignore[method-assign]
         await submit(bench, write_group())
         cluster.save(1)
         cluster.kept = {"step_1"}

@@ -38,23 +38,23 @@ def evaluation(number: int, state: str, score: float | None = None, watch_id: in
 def test_the_newest_watches_and_the_open_ones_are_read(store: Store) -> None:
     async def scene() -> None:
         for new in (watch(1, closed=False), watch(2, "bob"), watch(3), watch(4, "bob"), watch(5)):
-            await store.keep_watch(new)
-        assert [each.job_id for each in await store.newest_watches(2)] == [1, 4, 5]
-        assert [each.job_id for each in await store.newest_watches(9)] == [1, 2, 3, 4, 5]
-        assert [each.job_id for each in await store.newest_watches(1, "bob")] == [4]
-        assert [each.job_id for each in await store.newest_watches(9, "bob", [1, 5])] == [1, 2, 4, 5]
+            await store.evaluations.keep_watch(new)
+        assert [each.job_id for each in await store.evaluations.find_newest_watches(2)] == [1, 4, 5]
+        assert [each.job_id for each in await store.evaluations.find_newest_watches(9)] == [1, 2, 3, 4, 5]
+        assert [each.job_id for each in await store.evaluations.find_newest_watches(1, "bob")] == [4]
+        assert [each.job_id for each in await store.evaluations.find_newest_watches(9, "bob", [1, 5])] == [1, 2, 4, 5]
 
     asyncio.run(scene())
 
 
 def test_evaluations_are_counted_by_state_and_damaged_ones_too(store: Store, tmp_path: Path) -> None:
     async def scene() -> None:
-        await store.keep_watch(watch(7))
+        await store.evaluations.keep_watch(watch(7))
         scores = [("COMPLETED", 0.25), ("COMPLETED", 0.5), ("COMPLETED", None), ("FAILED", None), ("", None)]
         for number, (state, score) in enumerate(scores, 1):
-            await store.keep_evaluation(evaluation(number, state, score))
-        await store.keep_evaluation(evaluation(1, "COMPLETED", 9.0, watch_id=2))
-        found = sorted(await store.tallies([1]), key=lambda each: each.state)
+            await store.evaluations.keep(evaluation(number, state, score))
+        await store.evaluations.keep(evaluation(1, "COMPLETED", 9.0, watch_id=2))
+        found = sorted(await store.evaluations.count_ended([1]), key=lambda each: each.state)
         assert found == [
             EvaluationTally(1, "COMPLETED", 3, 0.5, 0.25, 103.0),
             EvaluationTally(1, "FAILED", 1, None, None, 104.0),
@@ -65,7 +65,7 @@ def test_evaluations_are_counted_by_state_and_damaged_ones_too(store: Store, tmp
     with closing(sqlite3.connect(tmp_path / "span.db")) as connection, connection:
         connection.execute("UPDATE evaluation SET facts = '{\"state\": ' WHERE checkpoint = 'step_4'")
     with closing(Store.open(tmp_path / "span.db")) as again:
-        states = {each.state: each.count for each in asyncio.run(again.tallies([1]))}
+        states = {each.state: each.count for each in asyncio.run(again.evaluations.count_ended([1]))}
     assert states == {"COMPLETED": 3, "UNKNOWN": 1}
 
 
@@ -74,6 +74,6 @@ def test_watched_jobs_have_name_and_state(
 ) -> None:
     async def scene() -> None:
         await store.insert([start_of(make_job(7, name="fit"))])
-        assert await store.watched_jobs([7, 8]) == {7: JobLabel("fit", "PENDING")}
+        assert await store.evaluations.label_jobs([7, 8]) == {7: JobLabel("fit", "PENDING")}
 
     asyncio.run(scene())

@@ -291,7 +291,7 @@ def test_a_schedule_that_cannot_be_read_is_named_without_its_values(tmp_path: Pa
     columns = "insert into schedule (version, user, source, facts, request) values (1, 'ada', 'job_file',"
     edit(path, f"""{columns} '{{"schedule": "hush"}}', '{{"secrets": "hush"}}')""")
     store = Store.open(path)
-    assert asyncio.run(store.schedules()) == []
+    assert asyncio.run(store.schedules.load()) == []
     (told,) = store.damages
     store.close()
     assert "schedule c1" in told.text and "hush" not in told.text

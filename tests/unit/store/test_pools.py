@@ -20,9 +20,9 @@ FACTS = PoolFacts(SIZE, 7.0, 3, (41,), classes={"a": ClassFacts(2, 1, 1, "it fai
 def test_what_is_written_is_read(store: Store) -> None:
     async def scene() -> None:
         kept = StoredPool("p", 1, "ada", FACTS, {"text": "x"})
-        assert await store.keep_pool(kept)
-        assert await store.pools() == [kept]
-        assert not await store.keep_pool(replace(kept, version=3)), "somebody else has changed it"
+        assert await store.pools.keep(kept)
+        assert await store.pools.load() == [kept]
+        assert not await store.pools.keep(replace(kept, version=3)), "somebody else has changed it"
         assert (FACTS.message, FACTS.wanted) == ("a: it failed", 1)
 
     asyncio.run(scene())
@@ -33,8 +33,8 @@ def test_a_pool_of_a_build_without_classes_keeps_its_numbers(store: Store) -> No
     row = {"name": "p", "version": 4, "user": "ada", "facts": json.dumps({**facts, "message": "m"}), "request": "{}"}
 
     async def scene() -> None:
-        await store._call(lambda connection: connection.execute(insert(pool), row))
-        (found,) = await store.pools()
+        await store._requests.call(lambda connection: connection.execute(insert(pool), row))
+        (found,) = await store.pools.load()
         assert found.facts == PoolFacts(PoolSize(0, 4), 7.0, 3, classes={"": ClassFacts(3, 2, 1, "m")})
 
     asyncio.run(scene())

@@ -81,7 +81,7 @@ class Evaluations:
     async def start(self) -> None:
         """Load the open watches, find what was submitted and what has ended meanwhile, and look. Raises StoreFailed."""
         repository = self.recorder.repository
-        for stored in await repository.watches():
+        for stored in await repository.evaluations.find_watches():
             await self._open(stored)
         self._loaded = True
         for entry in list(self.recorder.registry):
@@ -103,8 +103,8 @@ class Evaluations:
         job, handle = found
         watch = CheckpointWatch(stored, job, handle)
         repository = self.recorder.repository
-        names = [name for name, _ in await repository.evaluated_names(stored.id)]
-        known = await repository.evaluations([stored.id], live_only=not watch.changes_count)
+        names = [name for name, _ in await repository.evaluations.list_names(stored.id)]
+        known = await repository.evaluations.find([stored.id], live_only=not watch.changes_count)
         watch.taken = {name: watch.taken.get(name) or _UNKNOWN for name in names}
         for evaluation in known:
             if not evaluation.run:
@@ -136,7 +136,7 @@ class Evaluations:
         if receipt is None or not receipt.job_id:
             return evaluation
         found = replace(evaluation, job_id=receipt.job_id)
-        await self.recorder.repository.change_evaluation(found)
+        await self.recorder.repository.evaluations.change(found)
         return found
 
     async def _find_job(self, job_id: int) -> tuple[Job, str] | None:
@@ -179,7 +179,7 @@ class Evaluations:
         return (before is None) != (watch.over_at is None)
 
     async def _move(self, watch: CheckpointWatch) -> None:
-        await self.recorder.repository.change_watch(watch.stored)
+        await self.recorder.repository.evaluations.change_watch(watch.stored)
         self._looks.begin(watch.cluster)
 
     async def _ensure(self, entry: JobEntry) -> None:
@@ -193,11 +193,11 @@ class Evaluations:
         repository = self.recorder.repository
         facts = WatchFacts(spec, self.recorder.clock(), cluster)
         new = StoredWatch(0, job.id, spec.name, user, False, facts)
-        stored = (await repository.watches(ids=(await repository.keep_watch(new),)))[0]
+        stored = (await repository.evaluations.find_watches(ids=(await repository.evaluations.keep_watch(new),)))[0]
         if stored.closed and not job.over:
             # A finished job was requeued.
             stored = replace(stored, closed=False)
-            await repository.change_watch(stored)
+            await repository.evaluations.change_watch(stored)
         if not stored.closed:
             await self._open(stored)
         self._tell_queue(stored)
@@ -209,9 +209,9 @@ class Evaluations:
         """Every watch of these jobs, with its evaluations, oldest first, and what is not complete yet."""
         repository = self.recorder.repository
         documents = []
-        for stored in await repository.watches(jobs=jobs):
+        for stored in await repository.evaluations.find_watches(jobs=jobs):
             watch = self.watches.get(stored.id)
-            known = await repository.evaluations([stored.id])
+            known = await repository.evaluations.find([stored.id])
             documents.append(describe_watch(watch.stored if watch else stored, watch, known, self._find_states(known)))
         return documents
 
@@ -223,10 +223,10 @@ class Evaluations:
         repository, registry = self.recorder.repository, self.recorder.registry
         watched = (entry.job for entry in registry if entry.job.spec.on_checkpoint or entry.job.id in self._of_job)
         shown = [job.id for job in watched] if user else []
-        found = await repository.newest_watches(MOST_LISTED, user, shown)
-        jobs = await repository.watched_jobs([stored.job_id for stored in found])
+        found = await repository.evaluations.find_newest_watches(MOST_LISTED, user, shown)
+        jobs = await repository.evaluations.label_jobs([stored.job_id for stored in found])
         tallies: dict[int, list[EvaluationTally]] = {}
-        for tally in await repository.tallies([stored.id for stored in found]):
+        for tally in await repository.evaluations.count_ended([stored.id for stored in found]):
             tallies.setdefault(tally.watch_id, []).append(tally)
         documents = []
         for stored in reversed(found):
@@ -250,7 +250,7 @@ class Evaluations:
     async def run(self, job_id: int, checkpoint: str, name: str) -> list[StoredEvaluation]:
         """Evaluate a checkpoint once more, by all watches of a job or the named one, without the selection."""
         repository = self.recorder.repository
-        chosen = [each for each in await repository.watches(jobs=(job_id,)) if name in ("", each.name)]
+        chosen = [each for each in await repository.evaluations.find_watches(jobs=(job_id,)) if name in ("", each.name)]
         if not chosen:
             raise NotFound(
                 f"job {job_id} has no evaluation {name!r}" if name else f"job {job_id} has no evaluations",
@@ -260,7 +260,7 @@ class Evaluations:
         for stored in chosen:
             if stored.closed:
                 stored = replace(stored, closed=False)
-                await repository.change_watch(stored)
+                await repository.evaluations.change_watch(stored)
             watch = await self._open(stored)
             if watch is not None:
                 made.append(await self._run(watch, checkpoint))
@@ -275,11 +275,11 @@ class Evaluations:
                 f"{checkpoint!r} does not fit the pattern {watch.spec.pattern!r} of {watch.spec.name}",
                 remedy=f"name a checkpoint in {watch.spec.path}",
             )
-        known = await self.recorder.repository.evaluations([watch.stored.id])
+        known = await self.recorder.repository.evaluations.find([watch.stored.id])
         number = max((each.run for each in known if each.checkpoint == wanted), default=0) + 1
         facts = EvaluationFacts(step=watch.candidate(wanted).number, fields=fields, ready_at=self.recorder.clock())
         new = StoredEvaluation(0, watch.stored.id, wanted, "", number, 0, False, facts)
-        new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
+        new = replace(new, id=await self.recorder.repository.evaluations.keep(new))
         watch.started(new)
         self._tell_queue(watch.stored)
         await self._fill(watch)
@@ -303,7 +303,7 @@ class Evaluations:
     async def _begin(self, watch: CheckpointWatch, ready: ReadyCheckpoint) -> None:
         """Store the evaluation of a complete checkpoint: from here on it is owed."""
         new = ready.start(watch.stored.id, self.recorder.clock())
-        new = replace(new, id=await self.recorder.repository.keep_evaluation(new))
+        new = replace(new, id=await self.recorder.repository.evaluations.keep(new))
         if new.id:
             watch.started(new)
             self._tell_queue(watch.stored)
@@ -393,7 +393,7 @@ class Evaluations:
         self.recorder.timers.set(name, self.recorder.clock() + RETRY_SECONDS, call)
 
     async def _store(self, watch: CheckpointWatch, changed: StoredEvaluation) -> None:
-        await self.recorder.repository.change_evaluation(changed)
+        await self.recorder.repository.evaluations.change(changed)
         if changed.over:
             watch.live.pop(changed.id, None)
         else:
@@ -461,7 +461,7 @@ class Evaluations:
         rule = watch.job.spec.stop_when
         if rule is None or rule.evaluation != watch.spec.name or watch.job.over or watch.job.ending is not None:
             return
-        known = await self.recorder.repository.evaluations([watch.stored.id])
+        known = await self.recorder.repository.evaluations.find([watch.stored.id])
         scores = [
             Scored(watch.candidate(each.checkpoint), each.facts.score)
             for each in known
@@ -501,7 +501,7 @@ class Evaluations:
         changed = watch.note(watch.trouble or watch.hint or watch.unpinned, self.recorder.clock())
         if changed is not None:
             watch.stored = changed
-            await self.recorder.repository.change_watch(changed)
+            await self.recorder.repository.evaluations.change_watch(changed)
             self._tell_queue(changed)
 
     async def _finish(self, watch: CheckpointWatch, now: float) -> None:
@@ -519,7 +519,7 @@ class Evaluations:
         if watch.live or watch.ready:
             return
         watch.stored = replace(watch.stored, closed=True)
-        await self.recorder.repository.change_watch(watch.stored)
+        await self.recorder.repository.evaluations.change_watch(watch.stored)
         del self.watches[watch.stored.id]
         self._filling.pop(watch.stored.id, None)
         of_job = self._of_job[watch.stored.job_id]

@@ -88,7 +88,7 @@ class Pools:
 
     async def load(self) -> None:
         """Make each stored pool a cluster, before the jobs are loaded that are there. Raises StoreFailed."""
-        for stored in await self.recorder.repository.pools():
+        for stored in await self.recorder.repository.pools.load():
             try:
                 spec = self._read(decode(Submission, dict(stored.request)))
                 self._pools[stored.name] = self._open(stored, spec)
@@ -166,7 +166,7 @@ class Pools:
         facts = resize(PoolFacts(spec.size, self.recorder.clock()), spec.size)
         stored = StoredPool(name, 1, submission.user, facts, encode(replace(submission, token="")))
         entry = self._open(stored, spec)
-        if not await self.recorder.repository.keep_pool(stored):
+        if not await self.recorder.repository.pools.keep(stored):
             await self.clusters.remove_pool(name)
             raise Conflict(_CHANGED, remedy="try again")
         self._pools[name] = entry
@@ -365,7 +365,7 @@ class Pools:
         """Store how a pool is wanted. Raises StoreFailed, Conflict."""
         stored = entry.stored
         changed = replace(stored, version=stored.version + 1, facts=facts, request=request or stored.request)
-        if not await self.recorder.repository.keep_pool(changed):
+        if not await self.recorder.repository.pools.keep(changed):
             raise Conflict(_CHANGED, remedy="try again")
         entry.stored = changed
 
@@ -486,7 +486,7 @@ class Pools:
             await self._keep(entry, replace(facts, classes=classes, closed=plan.closed))
 
     async def _remove(self, entry: PoolEntry) -> None:
-        await self.recorder.repository.remove_pool(entry.name)
+        await self.recorder.repository.pools.remove(entry.name)
         del self._pools[entry.name]
         self.recorder.timers.drop(f"pool:{entry.name}")
         await self.clusters.remove_pool(entry.name)
