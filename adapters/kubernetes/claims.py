@@ -1,4 +1,4 @@
-"""Volumes that are PersistentVolumeClaims: made, grown, listed and removed for `span volume`, and looked at for jobs.
+"""Volumes that are PersistentVolumeClaims: made, grown, listed and removed for `span volume`, and checked for jobs.
 
 Facts: API reference of PersistentVolumeClaim and StorageClass (v1). A claim's class and access modes are fixed; its
 request may grow where the class has `allowVolumeExpansion`, and never shrinks.

@@ -1,4 +1,4 @@
-"""Looks at pods whose data is on its way: how far it is, and whether the nodes that have it are still there.
+"""Polls pods that send their data after the program's end: the progress, and whether their nodes still answer.
 
 A pod that is deleted on a node that does not answer has the time of its data in its grace, which never comes. Without
 data a pod that does not end in its grace says the same by itself (projection.is_stuck).

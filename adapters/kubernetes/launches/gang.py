@@ -1,4 +1,4 @@
-"""All pods of a group, or none: what the cluster has for it, and the objects and marks that it wants. Pure.
+"""Gang scheduling: which gang scheduler a cluster has, and the objects and labels that it needs. Pure.
 
 Native PodGroups are those of kube-scheduler (scheduling.k8s.io, gate GenericWorkload; KEP-4671), whose fields have new
 names in each release. Kueue takes plain pods as a group. Without either the pods wait at their start gates (soft).

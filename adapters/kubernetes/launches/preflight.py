@@ -1,4 +1,4 @@
-"""What the cluster says of a job before it is sent: its namespace, this login's rights, the group's name."""
+"""Checks with the cluster before a submission: the job's namespace, this login's rights, the group's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the start gates of small groups at once, by exec.
+"""Opens the start gates of small groups by exec, up to a second before the kubelet would.
 
 The mark `go` is a file that the kubelet writes when it has next looked at the containers, up to a second after the
 annotation (pkg/kubelet, podWorkerLoop). So the adapter writes it into the pods of small groups itself. The annotation

@@ -1,4 +1,4 @@
-"""Pods with their nodes' addresses: the scheduler keeps their ports apart, and a look keeps off what others took. Pure.
+"""Pods on the host network: the scheduler keeps their ports apart, and a container checks that they are free. Pure.
 
 Pods that declare the same port of the host are not put on one node (kube-scheduler, plugin NodePorts). Of programs that
 are in no pod it knows nothing: a container before the task's looks whether any of them listens.

@@ -1,4 +1,4 @@
-"""What of a job no cluster of pods can carry out, and what it carries out in part only. Pure."""
+"""What of a job is refused on Kubernetes, and what pods carry out only in part. Pure."""
 
 from __future__ import annotations
 

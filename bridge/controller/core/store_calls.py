@@ -1,4 +1,4 @@
-"""Calls of object stores by the daemon: in threads, so that the event loop goes on, with failures in its own words."""
+"""The daemon's calls to object stores: in threads, so that the event loop goes on; failures become errors of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of launches on a cluster for another reader than the job's own: a group across has a part there.
+"""Subscriptions to a cluster's reports on launches that are parts of groups across, beside those on jobs of its own.
 
 A cluster is asked by one loop. The subscriber says which launches it wants to hear of, and from which stored cursor; a
 launch that has news is not asked about again before the subscriber says that. A cluster takes the cursors of a question

@@ -1,4 +1,4 @@
-"""Allocations without a script on clusters that do not notice when their client is gone: the daemon does.
+"""Allocations without a script: where the cluster does not notice that their client is gone, the daemon ends them.
 
 A client keeps a request open for as long as it holds its allocation. Where none is open for some seconds, because the
 client was killed or never came, the job is cancelled. Nothing of that is stored: a new daemon waits a while for every

@@ -1,4 +1,4 @@
-"""The caches of clusters, as users ask for them: what jobs only read of object stores, told and cleaned."""
+"""`span cache`: lists and cleans the clusters' caches of contents that jobs only read from object stores."""
 
 from __future__ import annotations
 

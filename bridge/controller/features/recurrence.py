@@ -1,4 +1,4 @@
-"""The times of a schedule. APScheduler walks the wall clock; here each time of it becomes instants.
+"""The times of a schedule: APScheduler gives times of the wall clock, and here each becomes one instant, two or none.
 
 Where the clock is put forward, a time of a fixed hour that does not exist is taken as long after the change as it
 is after the change's beginning (02:30 becomes 03:30), and one of every hour (`*`) is left out. Where the clock is put

@@ -1,4 +1,4 @@
-"""Object stores as users ask for them: listings, sizes, removal, transfers, and the rescue of data that a job has left.
+"""`span storage` and `span data`: listings, sizes, removal, transfers, and the rescue of data that a job has left.
 
 The daemon does it, because credentials never leave it. A transfer goes on in a thread, and ends when the command that
 reads its progress goes away.

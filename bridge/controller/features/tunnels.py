@@ -1,4 +1,4 @@
-"""Tunnels: the port by which jobs reach a daemon that no connection from the cluster reaches, as behind NAT.
+"""Tunnels: a port on the cluster by which jobs reach a daemon that takes no connection from there, as behind NAT.
 
 The daemon's own connection to the cluster (ssh, kubectl's exec) carries them. The far end listens at the port of
 `daemon_address` on the cluster's side. The near end is a process of this machine that connects to the daemon's port for

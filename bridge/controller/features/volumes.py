@@ -1,4 +1,4 @@
-"""Volumes as users ask for them: made, listed and removed on the cluster that is named, or the default one."""
+"""`span volume`: makes, lists and removes volumes on the cluster that is named, or the default one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Obstacles: why a job waits where no fact of it tells, as a call in doubt or a cluster that is stale or gone."""
+"""Obstacles: why a job waits although its own facts do not tell: a call in doubt, a cluster that is stale or gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job was sent to its cluster as: what is kept there, else what would be sent now, and which of them it is."""
+"""A job's native form, script or manifests: as its cluster keeps it, else as it would be sent now, and which it is."""
 
 from __future__ import annotations
 
