@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.installation import Installation, processor_seconds
+from benchmarks.installation import Installation, processor_seconds, until
 
 CONFIG = "clusters:\n  local: {kind: local, cpus: 1, memory: 4T}\n"
 """One processor, which the first job keeps: all others wait in the cluster's queue."""
 
+_LONGEST_START = 120
 _SUBMIT = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -37,44 +38,56 @@ with ThreadPoolExecutor(8) as threads:
 
 
 def main() -> None:
-    """Measure all cases, and print a table of seconds and ratios."""
+    """Measure the cases, and print a table of seconds and ratios."""
     parser = argparse.ArgumentParser(description="Compare this checkout's processor time with that of others.")
     parser.add_argument("others", nargs="+", type=Path, metavar="CHECKOUT", help="a folder with a .venv of its own")
     parser.add_argument("--runs", type=int, default=15, help="counted runs of each command (default: 15)")
+    parser.add_argument("--jobs", type=int, default=10_000, help="jobs that wait (default: 10000); 0: commands alone")
     chosen = parser.parse_args()
     programs = [sys.executable, *(str(other.resolve() / ".venv/bin/python") for other in chosen.others)]
+    print("| processor time | this one | " + " | ".join(f"{other.name}, ratio" for other in chosen.others) + " |")
+    print("|---|---|" + "---|" * len(chosen.others), flush=True)
     with contextlib.ExitStack() as stack:
         spans = [stack.enter_context(Installation(CONFIG, program)) for program in programs]
         for span in spans:
             span.run("sbatch", "--wrap", "sleep 3000")
-        print("| processor time | this one | " + " | ".join(f"{other.name}, ratio" for other in chosen.others) + " |")
-        print("|---|---|" + "---|" * len(chosen.others))
-        _measure(spans, chosen.runs)
+        _measure_commands(spans, chosen.runs)
+        if chosen.jobs:
+            _measure_queue(spans, chosen.runs, chosen.jobs)
 
 
-def _measure(spans: Sequence[Installation], runs: int) -> None:
-    def command(*words: str) -> Callable[[Installation], float]:
-        return lambda span: _time_command(span, [span.program, *words])
+def _measure_commands(spans: Sequence[Installation], runs: int) -> None:
+    """Commands on an empty queue. The arrays are removed behind them."""
+    _print_row("`span --help`", spans, _command("--help"), runs)
+    _print_row("`span sbatch`", spans, _command("sbatch", "--hold", "--wrap", "true"), runs)
+    array = _command("sbatch", "--hold", "--array=1-10000", "--wrap", "true")
+    _print_row("`span sbatch`, an array of 10,000", spans, array, runs)
+    for span in spans:
+        span.run("scancel", "--me", "-t", "PENDING")
 
-    def submissions(count: int) -> Callable[[Installation], float]:
-        return lambda span: _time_daemon(span, [span.python, "-c", _SUBMIT, str(count)])
 
-    _print_row("`span --help`", spans, command("--help"), runs)
-    _print_row("`span sbatch`", spans, command("sbatch", "--hold", "--wrap", "true"), runs)
-    _print_row("the daemon for 1,000 submissions", spans, submissions(1000), 1)
-    _print_row("`span squeue`, 1,000 jobs", spans, command("squeue"), runs)
-    _print_row("the daemon for 9,000 submissions more", spans, submissions(9000), 1)
-    _print_row("`span squeue`, 10,000 jobs", spans, command("squeue"), runs)
-    _print_row("`span squeue -o`, 10,000 jobs", spans, command("squeue", "-o", "%i %j %T %M %R"), runs)
-    _print_row("the daemon's start, 10,000 jobs waiting", spans, _time_start, 5)
-    _print_row("the daemon for a cancel of 10,000 jobs", spans, _time_cancel, 1)
-    _print_row("`span sacct`, 10,000 ended jobs", spans, command("sacct"), runs)
+def _measure_queue(spans: Sequence[Installation], runs: int, jobs: int) -> None:
+    """A queue of many jobs: made, listed, read by a new daemon, and cancelled."""
+    few = jobs // 10
+    _print_row(f"the daemon for {few:,} submissions", spans, _submissions(few), 1)
+    _print_row(f"`span squeue`, {few:,} jobs", spans, _command("squeue"), runs)
+    _print_row(f"the daemon for {jobs - few:,} submissions more", spans, _submissions(jobs - few), 1)
+    _print_row(f"`span squeue`, {jobs:,} jobs", spans, _command("squeue"), runs)
+    _print_row(f"`span squeue -o`, {jobs:,} jobs", spans, _command("squeue", "-o", "%i %j %T %M %R"), runs)
+    _print_row(f"the daemon's start, {jobs:,} jobs waiting", spans, _time_start, 5)
+    cancel = ("scancel", "--me", "-t", "PENDING")
     _print_row(
-        "`span sbatch`, an array of 10,000",
-        spans,
-        command("sbatch", "--hold", "--array=1-10000", "--wrap", "true"),
-        runs,
+        f"the daemon for a cancel of {jobs:,} jobs", spans, lambda span: _time_daemon(span, span.program, *cancel), 1
     )
+    _print_row(f"`span sacct`, {jobs:,} ended jobs", spans, _command("sacct", "-X"), runs)
+
+
+def _command(*words: str) -> Callable[[Installation], float]:
+    return lambda span: _time_command(span, [span.program, *words])
+
+
+def _submissions(count: int) -> Callable[[Installation], float]:
+    return lambda span: _time_daemon(span, span.python, "-c", _SUBMIT, str(count))
 
 
 def _print_row(name: str, spans: Sequence[Installation], measure: Callable[[Installation], float], runs: int) -> None:
@@ -98,7 +111,7 @@ def _time_command(span: Installation, words: list[str]) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _time_daemon(span: Installation, words: Sequence[str]) -> float:
+def _time_daemon(span: Installation, *words: str) -> float:
     """Processor seconds of the daemon while a command runs."""
     pids = [_find_daemon(span)]
     before = processor_seconds(pids)
@@ -107,14 +120,10 @@ def _time_daemon(span: Installation, words: Sequence[str]) -> float:
     return processor_seconds(pids) - before
 
 
-def _time_cancel(span: Installation) -> float:
-    return _time_daemon(span, [span.program, "scancel", "--me", "-t", "PENDING"])
-
-
 def _time_start(span: Installation) -> float:
     """Processor seconds of a new daemon to its first answer, after the one before was killed."""
     os.kill(_find_daemon(span), signal.SIGKILL)
-    span.run("squeue", "-j", "1")
+    until(lambda: span.run("squeue", "--noheader", "-j", "1"), _LONGEST_START)
     return processor_seconds([_find_daemon(span)])
 
 
