@@ -477,7 +477,7 @@ class PoolCluster:
     def _draw_addresses(self, launch: PoolLaunch) -> tuple[str, ...]:
         """The loopback address of each member, by which the others reach it on the worker's node.
 
-        Nobody keeps those in use: of sixteen millions the same one is hardly drawn for two that live at once.
+        Those in use are not recorded: of sixteen millions the same one is hardly drawn for two that live at once.
         """
         drawn, salt = Addresses(), zlib.crc32(self._root.encode())
         members = launch.booking.members if launch.booking is not None else ()

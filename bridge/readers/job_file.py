@@ -288,7 +288,7 @@ def _make_job(
 def _place_in_pool(
     pool: str, placed: JobPlacement, top: Table, context: ReadContext, found: Diagnostics
 ) -> JobPlacement:
-    """The job in the pool that it names, whatever clusters it names besides."""
+    """The job in the pool that it names; clusters that it names besides do not count."""
     if context.cluster:
         found.note(f"the pool {pool} in the file is ignored: --cluster {context.cluster} was given")
         return placed

@@ -130,7 +130,7 @@ def _plot(call: Invocation, watches: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _run(call: Invocation, words: list[str]) -> int:
-    parser = make_parser(call, "Evaluate a checkpoint once more, whatever the selection says.", _EXAMPLES)
+    parser = make_parser(call, "Evaluate a checkpoint once more, also one that `select` leaves out.", _EXAMPLES)
     parser.add_argument("job", metavar="JOB", help="id or name of the watched job")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="its name or path")
     parser.add_argument("--evaluation", default="", metavar="NAME", help="only this one; default: all of the job")
@@ -158,7 +158,7 @@ def _watch(call: Invocation, words: list[str]) -> int:
 
 
 def _make_watch_parser(call: Invocation) -> Parser:
-    parser = make_parser(call, "Evaluate the checkpoints of a job that runs already, whatever started it.", _EXAMPLES)
+    parser = make_parser(call, "Evaluate the checkpoints of a job that exists already.", _EXAMPLES)
     parser.add_argument("of", metavar="JOB", help="id, N_i or name of the job that writes them")
     parser.add_argument("--path", required=True, metavar="FOLDER", help="where checkpoints appear")
     parser.add_argument("--pattern", required=True, help="their names: 'step_{step:int}'")

@@ -47,7 +47,7 @@ def run_step(
 ) -> int:
     """Run what the daemon has prepared; gives the exit code of the step's srun. Raises OSError.
 
-    `is_over` tells that the allocation has ended: then the step has as well, whatever the connection to it shows.
+    `is_over` tells that the allocation has ended: then the step has as well, even if the connection to it stays open.
     """
     guard = subprocess.Popen(
         found["guard"],
