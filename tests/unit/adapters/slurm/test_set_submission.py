@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import NOW, read_file
-from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench
+from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench, bench
 
 from overspan.adapters.contract import Accepted, Decider, Launch, Order, Refusal
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
@@ -17,6 +17,9 @@ from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.events import Launch as LaunchEvent
+from overspan.bridge.runtime.core.job_access import ACCESS_FILE
+
+__all__ = ["bench"]
 
 JOB = read_file("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", 1)
 
@@ -341,3 +344,28 @@ def test_native_jobs_are_ended_by_their_tokens(sets: Sets) -> None:
         ]
 
     sets.play(story())
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["allocation", "set"])
+def test_what_leads_a_group_to_the_daemon_goes_with_the_group(bench: Bench, together: bool) -> None:
+    """Its supervisors write the file beside their plans when they start."""
+    text = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n"
+    job = read_file(text if together else text.replace("\n", "\nrestart: task\n", 1), 1)
+
+    async def story() -> None:
+        launch = Launch("inst-1-0", job, access="{}")
+        answers = await (bench.submitter if together else PartSubmitter(bench.submitter)).submit([launch])
+        (answer,) = answers.values()
+        assert isinstance(answer, Accepted)
+        files = [path.with_name(ACCESS_FILE) for path in bench.root.glob("runs/inst-1/**/plan.0.json")]
+        assert len(files) == (1 if together else 2)
+        for file in files:
+            file.write_text("{}")
+        references = bench.submitter.references
+        references.note_watched([answer.handle])
+        await references.release(str(bench.root), "inst", [answer.handle], ())
+        assert all(file.exists() for file in files)
+        await references.release(str(bench.root), "inst", (), ())
+        assert not any(file.exists() for file in files)
+
+    bench.play(story())
