@@ -7,8 +7,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, until
 
+from overspan.adapters.contract import Node
+from overspan.bridge.controller.features.elastic import elastic_tasks
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -343,3 +346,22 @@ def test_a_disk_that_is_full_as_the_group_ends_leaves_no_member() -> None:
         assert not fails and f"{member.id}.0" in list_ends(bench)
 
     play_group(scene)
+
+
+def test_a_cluster_that_does_not_tell_its_nodes_keeps_no_size_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_tasks, "ANSWER_SECONDS", 0.01)
+
+    async def scene(bench: Bench) -> None:
+        async def hang() -> list[Node]:
+            await asyncio.Event().wait()
+            return []
+
+        bench.cluster.nodes = hang  # type: ignore[method-assign]
+        bench.clock.advance(6)
+        await turn(200)
+        async with asyncio.timeout(5):
+            await scale(bench, 2)
+        await settle(bench, "rollout-1")
+        await wait(bench, lambda: count_told(bench, f"{GROUP}.0") == 3)
+
+    play_group(scene, Elastic(1, 4, 1, 1.0))
