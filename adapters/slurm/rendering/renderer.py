@@ -13,7 +13,7 @@ from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.access.allocations import check_terminal
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
-from overspan.adapters.slurm.groups.parts import PartLaunch, list_members, split_token
+from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
 from overspan.adapters.slurm.groups.placement import list_kinds
 from overspan.adapters.slurm.groups.rendering import (
     GroupPlace,
@@ -142,17 +142,14 @@ class Renderer:
         return is_group(launch.job) or (bool(launch.access) and self.settings.shared_root)
 
     def access_path(self, launch: Launch, site: Site) -> str:
-        """Where the launch's access is; empty for one that has none there. That of a group is its supervisor's.
+        """Where the launch's access is; empty for one that has none there. That of a group its supervisors write.
 
         Native arrays of one array share a run directory. So the name follows from which elements the file is for: it is
         never written anew with others, of which some may run.
         """
         run_dir = self.folder(launch, site)
-        if is_group(launch.job):
-            part = split_token(launch.token)
-            own = f"{run_dir}{part.folder if part else ''}/{ACCESS_FILE}"
-            return own if launch.access and self.settings.shared_root else ""
-        if not self.gives_access(launch):
+        by_supervisor = bool(launch.access) and self.settings.shared_root and is_group(launch.job)
+        if not (by_supervisor or self.gives_access(launch)):
             return ""
         if not is_element(launch):
             return f"{run_dir}/{ACCESS_FILE}"

@@ -247,6 +247,8 @@ def test_a_term_that_comes_late_leaves_the_whole_grace_period(lab: Lab, kube_rig
         lab.wait_until(lambda: time.monotonic() > ended_at + GRACE + 4, 20, "more than the grace period")
         assert lab.task(job, "second")["state"] == "COMPLETING"
     lab.until(job, "COMPLETED", timeout=90)
+    # A kubelet that finds its API server again later than the daemon does is not waited for.
+    lab.wait_until(lambda: len(list_notes(lab, gate)) == 3, 60, "the end of the work")
     assert list_notes(lab, gate) == ["begun", "told", "saved"]
     lab.until_empty()
 

@@ -127,7 +127,11 @@ def test_tasks_submit_to_their_own_clusters_and_see_their_own_group_alone(lab: L
         assert str(other) not in said
     lab.run("scancel", str(other))
     # What leads to the daemon goes with the group, on both sides.
-    lab.wait_until(lambda: list_access(lab) <= before, 60, "the files with the job's token to go")
+    lab.wait_until(
+        lambda: print(sorted(list_access(lab) - before)) or list_access(lab) <= before,
+        20,
+        "the files with the job's token to go",
+    )
     lab.until_empty()
 
 

@@ -17,7 +17,9 @@ from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.events import Launch as LaunchEvent
-from overspan.bridge.runtime.core.job_access import ACCESS_FILE
+from overspan.bridge.runtime.core.job_access import ACCESS, give_access
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.slurm.set_supervisor import name_part
 
 __all__ = ["bench"]
 
@@ -348,7 +350,7 @@ def test_native_jobs_are_ended_by_their_tokens(sets: Sets) -> None:
 
 @pytest.mark.parametrize("together", [True, False], ids=["allocation", "set"])
 def test_what_leads_a_group_to_the_daemon_goes_with_the_group(bench: Bench, together: bool) -> None:
-    """Its supervisors write the file beside their plans when they start."""
+    """Its supervisors write the file when they start."""
     text = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n"
     job = read_file(text if together else text.replace("\n", "\nrestart: task\n", 1), 1)
 
@@ -357,15 +359,15 @@ def test_what_leads_a_group_to_the_daemon_goes_with_the_group(bench: Bench, toge
         answers = await (bench.submitter if together else PartSubmitter(bench.submitter)).submit([launch])
         (answer,) = answers.values()
         assert isinstance(answer, Accepted)
-        files = [path.with_name(ACCESS_FILE) for path in bench.root.glob("runs/inst-1/**/plan.0.json")]
-        assert len(files) == (1 if together else 2)
-        for file in files:
-            file.write_text("{}")
+        part = "" if together else name_part("a", "0")
+        directory = RunDirectory(str(bench.root / "runs" / "inst-1"), 0, part)
+        assert directory.read_plan().access == "{}"
+        file = Path(give_access(directory.path, "{}", ("true",))[ACCESS])
         references = bench.submitter.references
         references.note_watched([answer.handle])
         await references.release(str(bench.root), "inst", [answer.handle], ())
-        assert all(file.exists() for file in files)
+        assert file.exists()
         await references.release(str(bench.root), "inst", (), ())
-        assert not any(file.exists() for file in files)
+        assert not file.exists()
 
     bench.play(story())
