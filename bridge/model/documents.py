@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
+from _thread import RLock
 from collections import deque
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,6 +22,9 @@ Decoder = Callable[[Any], Any]
 # `X | None` is of another class than Optional[X] where Python has it.
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _decoders: dict[Any, Decoder] = {}
+_unfinished: dict[Any, Decoder] = {}
+"""Those of the class that is being built, and of its parts: no other thread may call them yet."""
+_building = RLock()
 _fields: dict[type, dict[str, Any]] = {}
 _shared: deque[dict[str, str]] = deque(maxlen=4)
 """The mappings of texts that were shared last."""
@@ -56,7 +60,8 @@ def share_texts(texts: Any) -> dict[str, str]:
     Jobs submitted from one shell carry the same variables, which are most of the memory that a job takes and of the
     time to read it: one that equals a mapping shared lately is that mapping.
     """
-    for known in _shared:
+    # A copy: another thread may add one meanwhile.
+    for known in tuple(_shared):
         if known == texts:
             return known
     made = {_share(key): _share(text) for key, text in texts.items()}
@@ -89,9 +94,22 @@ def _encode_fields(value: Any) -> dict[str, Any]:
 def _decoder(kind: Any) -> Decoder:
     found = _decoders.get(kind)
     if found is None:
-        # Registered before it is built, so that a class may refer to itself.
-        _decoders[kind] = lambda document: _decoders[kind](document)
-        found = _decoders[kind] = _build(kind)
+        with _building:
+            found = _decoders.get(kind) or _unfinished.get(kind) or _make(kind)
+    return found
+
+
+def _make(kind: Any) -> Decoder:
+    whole = not _unfinished
+    # Registered before it is built, so that a class may refer to itself.
+    _unfinished[kind] = lambda document: _decoders[kind](document)
+    try:
+        found = _unfinished[kind] = _build(kind)
+        if whole:
+            _decoders.update(_unfinished)
+    finally:
+        if whole:
+            _unfinished.clear()
     return found
 
 

@@ -97,6 +97,10 @@ class LosePod:
 PodAction = PatchPod | CreatePods | DeletePod | GiveUpData | ExecInPod | AnnounceEnd | LowerDeadline | LosePod
 
 
+_SOON = 2.0
+"""A pod whose grace period is over within so many seconds is left to its kubelet: the API has whole seconds."""
+
+
 class LaunchFacts(NamedTuple):
     """What a decision is planned from: the launch, its pods, what has been reported of it, and the time."""
 
@@ -198,7 +202,9 @@ def _kill(event: events.Kill, facts: LaunchFacts) -> Iterator[PodAction]:
             yield LosePod(event.task, event.attempt, index, write_go(event.at, event.at))
         elif _sends(event.task, record, facts):
             yield ExecInPod(record, kill_words("KILL", batch_only=False))
-        else:
+        elif record.deleting_at is None or record.deleting_at > facts.now + _SOON:
+            # Else its kubelet sends KILL itself. One that hears of the deletion late, as after an outage of the API
+            # server, counts the grace period from then, and a shorter one would take that from the work.
             yield DeletePod(record, MIN_GRACE)
 
 

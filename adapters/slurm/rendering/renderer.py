@@ -142,12 +142,15 @@ class Renderer:
         return is_group(launch.job) or (bool(launch.access) and self.settings.shared_root)
 
     def access_path(self, launch: Launch, site: Site) -> str:
-        """Where the job's access is.
+        """Where the launch's access is; empty for one that has none there. That of a group its supervisors write.
 
         Native arrays of one array share a run directory. So the name follows from which elements the file is for: it is
         never written anew with others, of which some may run.
         """
         run_dir = self.folder(launch, site)
+        by_supervisor = bool(launch.access) and self.settings.shared_root and is_group(launch.job)
+        if not (by_supervisor or self.gives_access(launch)):
+            return ""
         if not is_element(launch):
             return f"{run_dir}/{ACCESS_FILE}"
         return f"{run_dir}/access/{hashlib.sha256(launch.access.encode()).hexdigest()[:16]}.json"

@@ -437,9 +437,8 @@ class Submitter:
             return
         root, run = resolve_root(self._renderer.root, site.home), name_run(launch)
         links = list_links(self._renderer.move(launch, site), site.home, f"{root}/runs/")
-        single = self._renderer.gives_access(launch)
-        access = [self._renderer.access_path(launch, site)] if single else []
-        await self.references.add(root, run, [*links, *map(name_file, [*stores, *access])])
+        files = [path for path in (*stores, self._renderer.access_path(launch, site)) if path]
+        await self.references.add(root, run, [*links, *map(name_file, files)])
         if self._renderer.needs_application(launch):
             await self.references.add_library(root, run)
 

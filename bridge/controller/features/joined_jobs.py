@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from overspan.bridge.controller.core.recording import Recorder
+import logging
+
+from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.errors import Conflict, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.store.records import JobQuery
+
+log = logging.getLogger(__name__)
 
 MOST_JOINED = 10_000
 """The most ended jobs of a group's lifetime that are searched."""
 BY = "group"
+"""Who has cancelled a job that ended with its group."""
 DONE = "PrimariesDone"
 """The reason of a member of an elastic task that ended with its group."""
-"""Who has cancelled a job that ended with its group."""
 
 
 class JoinedJobs:
@@ -85,9 +89,22 @@ class JoinedJobs:
 
     def _sweep(self, group: int) -> None:
         members = [member for member in self.members(group) if self._ends_with(member, group)]
-        if not members:
-            return
-        self.recorder.spawn(self._cancel(members), f"ending what has joined group {group}")
+        if members:
+            self.recorder.spawn(self._end(group, members), f"ending what has joined group {group}")
+
+    async def _end(self, group: int, members: list[int]) -> None:
+        """Cancel what has joined a group; again where it cannot be written, since the group may change no more."""
+        try:
+            await self._cancel(members)
+        except OverspanError as error:
+            log.warning("what has joined group %d does not end: %s; trying again", group, error)
+            at = self.recorder.clock() + RETRY_SECONDS
+            self.recorder.timers.set(f"joined:{group}", at, lambda: self._try_again(group))
+
+    def _try_again(self, group: int) -> None:
+        # It may have been put back meanwhile.
+        if self._ends(group):
+            self._sweep(group)
 
     def _ends_with(self, member: int, group: int) -> bool:
         """Whether a joined job ends with its group. An evaluation outlives it, unless the group was cancelled."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from tests.rigs.kube import KubeRig
@@ -105,8 +108,7 @@ def test_a_side_whose_link_is_cut_in_the_middle_keeps_running_and_the_other_reco
     lab.wait_until(lambda: all("begun" in lab.log(job, task) for task in ("trainer", "server")), 60, "both sides")
     for task in ("trainer", "server"):
         lab.until(job, "RUNNING", task=task)
-    lab.site.rig.run(["pkill", "sshd"], user="root")
-    try:
+    with without_login(lab):
         lab.wait_until(lambda: "cluster leo has not answered since" in lab.look("show", str(job)), 20, "a stale part")
         (pod,) = lab.pods()
         lab.kubectl("delete", "pod", pod, "--wait=false")
@@ -114,8 +116,6 @@ def test_a_side_whose_link_is_cut_in_the_middle_keeps_running_and_the_other_reco
         lab.until(job, "RUNNING", task="server", timeout=40)
         assert lab.task(job, "trainer")["state"] == "RUNNING"
         gate.open()
-    finally:
-        assert lab.site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0
     lab.until(job, "COMPLETED", timeout=60)
     assert lab.task(job, "trainer")["attempt"] == 0
     lab.until_empty()
@@ -159,24 +159,19 @@ def test_a_lost_launch_is_followed_by_the_next_when_all_its_parts_have_ended(lab
     gate = Gate(lab.site)
     seen = MOUNTED + gate.path.removeprefix(FOLDER)
     job = lab.submit(LOST.format(folder=gate.path, seen=seen, mounted=MOUNTED))
-
-    def list_notes() -> list[str]:
-        found = lab.site.rig.run(["cat", f"{gate.path}.notes"], user="root")
-        return found.stdout.splitlines() if found.rc == 0 else []
-
-    lab.wait_until(lambda: len(list_notes()) == 2, 60, "both sides")
+    lab.wait_until(lambda: len(list_notes(lab, gate)) == 2, 60, "both sides")
     lab.until(job, "RUNNING")
     lab.kill_daemon()
     lab.kubectl("delete", "configmap", "--all", "--cascade=orphan")
     lab.run("squeue")
-    lab.wait_until(lambda: "trainer stops" in list_notes(), 30, "TERM on the other side")
+    lab.wait_until(lambda: "trainer stops" in list_notes(lab, gate), 30, "TERM on the other side")
     if killed:
         lab.kill_daemon()
     lab.wait_until(
         lambda: "the launch before is being ended, since " in lab.look("show", str(job)), 5, "what it waits for"
     )
-    lab.wait_until(lambda: sum("begins" in note for note in list_notes()) == 4, 60, "the next launch")
-    notes = list_notes()
+    lab.wait_until(lambda: sum("begins" in note for note in list_notes(lab, gate)) == 4, 60, "the next launch")
+    notes = list_notes(lab, gate)
     begun = [number for number, note in enumerate(notes) if "begins" in note]
     assert sorted(notes[2 : begun[2]]) == sorted(
         f"{task} {fact}" for task in ("trainer", "server") for fact in ("stops", "has ended")
@@ -200,3 +195,75 @@ def test_without_the_right_to_name_members_elsewhere_nothing_runs_and_it_is_said
     lab.until(job, "FAILED", timeout=30)
     lab.until_empty()
     lab.wait_until(lambda: not lab.site.slurm("squeue", "-h", "-t", "PD,R,CF").strip(), 30, "an empty queue")
+
+
+GRACE = 10
+"""Seconds; the work there takes 5 of them."""
+LATE = """\
+name: pair
+execution: parallel
+primary_tasks: [first]
+termination_delay: 0
+---
+name: first
+cluster: {primary}
+resources: {{cpus: {cpus[0]}, memory: 50M}}
+workdir: {folders[0]}
+run: until [ -e {folders[0]}/{gate} ]; do sleep 0.2; done
+---
+name: second
+cluster: {cut}
+resources: {{cpus: {cpus[1]}, memory: 50M}}
+workdir: {folders[1]}
+grace_period: {grace}
+run: |
+  umask 0
+  note() {{ echo "$1" >> {folders[1]}/{gate}.notes; }}
+  trap 'note told; sleep 5; note saved; exit 0' TERM
+  note begun
+  while :; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize("cut", ["kube", "leo"])
+def test_a_term_that_comes_late_leaves_the_whole_grace_period(lab: Lab, kube_rig: KubeRig, cut: str) -> None:
+    """MX04: a side is out of reach when the primary ends, for longer than its grace; then a new daemon tells it."""
+    gate = Gate(lab.site)
+    cpus: tuple[float, ...]
+    primary, cpus, folders = "leo", (1, 0.1), (FOLDER, MOUNTED)
+    if cut == "leo":
+        primary, cpus, folders = "kube", (0.1, 1), (MOUNTED, FOLDER)
+    name = gate.path.removeprefix(f"{FOLDER}/")
+    job = lab.submit(LATE.format(primary=primary, cut=cut, cpus=cpus, folders=folders, gate=name, grace=GRACE))
+    lab.wait_until(lambda: list_notes(lab, gate) == ["begun"], 60, "the other side")
+    for task in ("first", "second"):
+        lab.until(job, "RUNNING", task=task)
+    with kube_rig.without_api() if cut == "kube" else without_login(lab):
+        lab.wait_until(lambda: f"cluster {cut} has not answered since" in lab.look("show", str(job)), 40, "silence")
+        gate.open()
+        lab.until(job, "COMPLETED", task="first", timeout=40)
+        ended_at = time.monotonic()
+        lab.kill_daemon()
+        lab.wait_until(lambda: time.monotonic() > ended_at + GRACE + 4, 20, "more than the grace period")
+        assert lab.task(job, "second")["state"] == "COMPLETING"
+    lab.until(job, "COMPLETED", timeout=90)
+    # A kubelet that finds its API server again later than the daemon does is not waited for.
+    lab.wait_until(lambda: len(list_notes(lab, gate)) == 3, 60, "the end of the work")
+    assert list_notes(lab, gate) == ["begun", "told", "saved"]
+    lab.until_empty()
+
+
+def list_notes(lab: Lab, gate: Gate) -> list[str]:
+    """What programs have noted beside a gate."""
+    found = lab.site.rig.run(["cat", f"{gate.path}.notes"], user="root")
+    return found.stdout.splitlines() if found.rc == 0 else []
+
+
+@contextmanager
+def without_login(lab: Lab) -> Iterator[None]:
+    """Nobody reaches the login node of the Slurm cluster."""
+    lab.site.rig.run(["pkill", "sshd"], user="root")
+    try:
+        yield
+    finally:
+        assert lab.site.rig.run(["/usr/sbin/sshd"], user="root").rc == 0

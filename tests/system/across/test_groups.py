@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.rigs.kube import KubeRig
 from tests.rigs.reach import find_address
-from tests.system.across.conftest import Lab
+from tests.system.across.conftest import FOLDER, Lab
 from tests.system.slurm.gates import Gate
 from tests.system.watchers import find_own_address
 
@@ -113,6 +113,7 @@ def test_tasks_submit_to_their_own_clusters_and_see_their_own_group_alone(lab: L
     settings["clusters"]["kube"]["daemon_address"] = find_own_address(kube_rig.find_node_address(1))
     settings["clusters"]["leo"]["daemon_address"] = find_own_address(find_address(lab.site.rig))
     lab.config.write_text(json.dumps(settings))
+    before = list_access(lab)
     other = lab.submit("name: other\nrun: sleep 300\n", "-M", "leo")
     run = "|\n  echo 'run: sleep 1' | span submit - --parsable 2>/dev/null\n  span squeue -h -o '%i %j'\n  sleep 2"
     job = lab.submit(WATCHED.format(run=run))
@@ -125,6 +126,19 @@ def test_tasks_submit_to_their_own_clusters_and_see_their_own_group_alone(lab: L
         assert lab.job(child)["parent"] == job
         assert str(other) not in said
     lab.run("scancel", str(other))
+    # What leads to the daemon goes with the group, on both sides.
+    lab.wait_until(
+        lambda: print(sorted(list_access(lab) - before)) or list_access(lab) <= before,
+        20,
+        "the files with the job's token to go",
+    )
+    lab.until_empty()
+
+
+def list_access(lab: Lab) -> set[str]:
+    """The files on the Slurm cluster that lead jobs to a daemon."""
+    found = lab.site.rig.run(["find", f"{FOLDER}/.overspan/runs", "-name", "access.json"], user="root")
+    return set(found.stdout.split())
 
 
 def is_stale(lab: Lab) -> bool:

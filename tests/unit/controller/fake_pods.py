@@ -136,14 +136,21 @@ class World:
         if pod.end is not None:
             return
         for key, other in self.history.items():
-            same = (key.job, key.task, key.node) == (pod.key.job, pod.key.task, pod.key.node)
-            if same and other.running:
+            if other.running and self.name_place(key) == self.name_place(pod.key):
                 self.faults.append(f"{pod.key} runs beside {key}")
         pod.started_at = self.clock.now
         pod.start_known = self.clock.now + self.random.choice(LAGS)
         code = self.random.choice(EXITS)
-        self.later(self.random.choice(RUNS), lambda: self.end(pod, code))
+        self.later(self.draw_run(pod.key), lambda: self.end(pod, code))
         self.later(pod.start_known - self.clock.now, lambda: None)
+
+    def name_place(self, key: Key) -> tuple[int, str, int]:
+        """The job, task and node that a node run is of: there is one at a time."""
+        return key.job, key.task, key.node
+
+    def draw_run(self, key: Key) -> float:
+        """How many seconds a program lasts."""
+        return self.random.choice(RUNS)
 
     def end(self, pod: Pod, code: int = 0, signal: int = 0, cause: str = "") -> None:
         """End a program, or a pod that never ran one."""

@@ -104,6 +104,8 @@ class FakeCluster:
     def __init__(self, name: str = "local") -> None:
         self.name = name
         self.kind = "local"
+        self.config = ClusterConfig(name, "local")
+        """As it was opened last."""
         self.handles: dict[str, str] = {}
         self.launched: list[Job] = []
         self.submits = 0
@@ -282,7 +284,7 @@ class Bench:
 
     def _open(self, config: ClusterConfig) -> FakeCluster:
         cluster = self.others.get(config.name, self.cluster)
-        cluster.kind = config.kind
+        cluster.kind, cluster.config = config.kind, config
         return cluster
 
     async def kill(self) -> None:

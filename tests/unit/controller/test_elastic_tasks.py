@@ -7,8 +7,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, until
 
+from overspan.adapters.contract import Node
+from overspan.bridge.controller.features.elastic import elastic_tasks
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -16,7 +19,7 @@ from overspan.bridge.lifecycle.members import list_peers
 from overspan.bridge.listings.rows import CORE, rows_from_document
 from overspan.bridge.model import events
 from overspan.bridge.model.elastic import Elastic
-from overspan.bridge.model.errors import Conflict
+from overspan.bridge.model.errors import Conflict, StoreFailed
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import Submission
@@ -317,3 +320,48 @@ def test_a_group_that_ends_takes_no_more() -> None:
         assert not list_members(bench) and list_peers(bench.job(GROUP))
 
     play_group(scene)
+
+
+def test_a_disk_that_is_full_as_the_group_ends_leaves_no_member() -> None:
+    """The group's own end is written, and nothing changes of it later that would end its members."""
+
+    async def scene(bench: Bench) -> None:
+        await scale(bench, 2)
+        (member,) = (await settle(bench, "rollout-1")).values()
+        end = bench.controller.joined_jobs._cancel
+        fails = [StoreFailed("the disk is full")] * 2
+
+        async def fail(members: list[int]) -> None:
+            if fails:
+                raise fails.pop()
+            await end(members)
+
+        bench.controller.joined_jobs._cancel = fail  # type: ignore[method-assign]
+        bench.cluster.lose(f"{GROUP}.0")
+        await bench.controller.orders.cancel(CancelRequest((str(GROUP),), by="ana"))
+        await wait(bench, lambda: len(fails) < 2)
+        for _ in range(3):
+            bench.clock.advance(6)
+            await turn(200)
+        assert not fails and f"{member.id}.0" in list_ends(bench)
+
+    play_group(scene)
+
+
+def test_a_cluster_that_does_not_tell_its_nodes_keeps_no_size_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_tasks, "ANSWER_SECONDS", 0.01)
+
+    async def scene(bench: Bench) -> None:
+        async def hang() -> list[Node]:
+            await asyncio.Event().wait()
+            return []
+
+        bench.cluster.nodes = hang  # type: ignore[method-assign]
+        bench.clock.advance(6)
+        await turn(200)
+        async with asyncio.timeout(5):
+            await scale(bench, 2)
+        await settle(bench, "rollout-1")
+        await wait(bench, lambda: count_told(bench, f"{GROUP}.0") == 3)
+
+    play_group(scene, Elastic(1, 4, 1, 1.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overspan.bridge.model import documents
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Ready, ReadyKind, SignalBefore, TaskSpec
@@ -135,3 +137,24 @@ def test_equal_mappings_of_texts_are_one_and_others_are_not() -> None:
     assert other.env == dict.fromkeys(names, "/bin")
     shorter = decode(TaskSpec, {"name": "a", "env": {"PATH": "/usr/bin"}})
     assert shorter.env == {"PATH": "/usr/bin"}
+
+
+def test_threads_may_read_the_first_document_of_a_class_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon reads plans in threads."""
+
+    @dataclass(frozen=True)
+    class Late:
+        colour: Colour = Colour.RED
+
+    build, others = documents._build_fields, list[Future[Late]]()
+    with ThreadPoolExecutor(1) as pool:
+
+        def build_slowly(kind: Any) -> Any:
+            others.append(pool.submit(decode, Late, {"colour": "blue"}))
+            wait(others, 0.02)
+            return build(kind)
+
+        monkeypatch.setattr(documents, "_build_fields", build_slowly)
+        monkeypatch.setattr(documents, "get_type_hints", lambda kind: {"colour": Colour})
+        first = decode(Late, {"colour": "blue"})
+        assert first == others[0].result() == Late(Colour.BLUE)

@@ -53,6 +53,8 @@ RETRY_SECONDS = 15.0
 """How long after a member could not be submitted that is tried again."""
 LOOK_SECONDS = 5.0
 """How often a cluster is asked for room, at most."""
+ANSWER_SECONDS = 5.0
+"""How long a cluster may take to tell its nodes: what is asked for, and members elsewhere, must not wait for it."""
 DEMAND_SECONDS = 5.0
 """How long a job has waited before members that were added for room are given back to it."""
 
@@ -322,8 +324,9 @@ class ElasticTasks:
         if waiting is None and watch.extra + wanted_size(job, name) >= elastic.most:
             return
         try:
-            free = list_free(await cluster.adapter.nodes(), name_partition(job))
-        except Unreachable:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                free = list_free(await cluster.adapter.nodes(), name_partition(job))
+        except (Unreachable, TimeoutError):
             return
         needs = job.spec_of(name).resources.needs()
         if waiting is not None:

@@ -96,6 +96,13 @@ def test_a_kill_leaves_a_second() -> None:
     assert plan(events.Kill(T + 120, "trainer", 0), take_snapshot([live])) == (DeletePod(live, 1),)
 
 
+def test_a_kill_leaves_a_pod_whose_grace_is_over_to_its_kubelet() -> None:
+    """It may have heard of the deletion only now, since the API server was away; its grace would become a second."""
+    live = running(deleting_at=NOW + 1, go=write_go(T + 10, T + 90))
+    assert plan(events.Kill(T + 120, "trainer", 0), take_snapshot([live])) == ()
+    assert plan(events.Kill(T + 120, "trainer", 0), take_snapshot([running()])) == (DeletePod(running(), 1),)
+
+
 def test_a_notice_is_a_line_and_a_signal() -> None:
     live = running("rollout", 0)
     mark, signal = plan(events.Notice(T + 60, "rollout", T + 70), take_snapshot([live, ended("rollout", 1), running()]))

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.slurm_transport import Trouble
 from tests.fakes.slurm_world import SlurmWorld
 from tests.unit.adapters.slurm.samples import NOW, read_file
-from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench
+from tests.unit.adapters.slurm.submissions import AT_LIMIT, UNKNOWN_QOS, Bench, bench
 
 from overspan.adapters.contract import Accepted, Decider, Launch, Order, Refusal
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
@@ -17,6 +17,11 @@ from overspan.adapters.slurm.groups.parts import PartToken
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.events import Launch as LaunchEvent
+from overspan.bridge.runtime.core.job_access import ACCESS, give_access
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.slurm.set_supervisor import name_part
+
+__all__ = ["bench"]
 
 JOB = read_file("name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", 1)
 
@@ -341,3 +346,28 @@ def test_native_jobs_are_ended_by_their_tokens(sets: Sets) -> None:
         ]
 
     sets.play(story())
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["allocation", "set"])
+def test_what_leads_a_group_to_the_daemon_goes_with_the_group(bench: Bench, together: bool) -> None:
+    """Its supervisors write the file when they start."""
+    text = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n"
+    job = read_file(text if together else text.replace("\n", "\nrestart: task\n", 1), 1)
+
+    async def story() -> None:
+        launch = Launch("inst-1-0", job, access="{}")
+        answers = await (bench.submitter if together else PartSubmitter(bench.submitter)).submit([launch])
+        (answer,) = answers.values()
+        assert isinstance(answer, Accepted)
+        part = "" if together else name_part("a", "0")
+        directory = RunDirectory(str(bench.root / "runs" / "inst-1"), 0, part)
+        assert directory.read_plan().access == "{}"
+        file = Path(give_access(directory.path, "{}", ("true",))[ACCESS])
+        references = bench.submitter.references
+        references.note_watched([answer.handle])
+        await references.release(str(bench.root), "inst", [answer.handle], ())
+        assert file.exists()
+        await references.release(str(bench.root), "inst", (), ())
+        assert not file.exists()
+
+    bench.play(story())
