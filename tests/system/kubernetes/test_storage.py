@@ -291,6 +291,49 @@ class TestEnds:
             lab.kubectl("delete", "pvc", str(named), "--wait=false")
             lab.rig.kubectl("delete", "pv", str(named), "--wait=false")
 
+    @pytest.mark.parametrize("kind", ["hostPath", "claim"])
+    def test_what_is_left_on_a_volume_is_listed_removed_by_hand_and_goes_after_its_time(
+        self, lab: KubeSpan, store: TestStore, tmp_path: Path, wait_until: WaitUntil, kind: str
+    ) -> None:
+        volume = tmp_path / "kept"
+        volume.mkdir()
+        settings = json.loads(lab.config.read_text())
+        named: object = {"hostPath": {"path": str(volume)}} if kind == "hostPath" else make_claim(lab, volume)
+        settings["clusters"]["kube"] |= {"data_volume": named}
+        lab.config.write_text(json.dumps(settings))
+        run = "run: touch out/begun; sleep 4; echo 1234567 > out/a\n"
+        text = f"name: writer\n{CACHED}flush: {{timeout: 4}}\n{run}"
+
+        def leave(begun: str) -> int:
+            job = lab.submit(text.replace("begun", begun))
+            wait_until(lambda: f"run/{begun}" in store.texts("lab"), 60, "the first file to be sent")
+            store.proxy.cut()
+            lab.until(job, "FAILED", timeout=60)
+            store.proxy.mend()
+            lab.until_empty(60)
+            return job
+
+        job = leave("begun")
+        (row,) = json.loads(lab.look("data", "ls", "-M", "kube", "--json"))["unsent"]
+        known = [row[key] for key in ("cluster", "job", "task", "files", "size", "state", "url")]
+        assert known == ["kube", job, "writer", 1, 8, "left", "s3://lab/run"]
+        if kind == "hostPath":
+            assert f":{volume}/" in row["place"]
+        assert lab.run("data", "rm", str(job)).stderr == "span: 1 file, 8 bytes removed from kube\n"
+        assert list(volume.iterdir()) == [] and len(lab.look("data", "ls").splitlines()) == 1
+        lab.until_empty(60)
+        if kind == "hostPath":
+            settings["clusters"]["kube"] |= {"data_keep": "10s"}
+            lab.config.write_text(json.dumps(settings))
+            lab.run("shutdown")
+            job = leave("again")
+            wait_until(lambda: list(volume.iterdir()) == [], 60, "it to be removed")
+            said = f"what job {job} could not send was removed from kube after 0:10: 1 file, 8 bytes"
+            wait_until(lambda: said in (lab.state / "daemon.log").read_text(), 10, "the log to say so")
+        else:
+            lab.kubectl("delete", "pvc", str(named), "--wait=false")
+            lab.rig.kubectl("delete", "pv", str(named), "--wait=false")
+
     def test_a_killed_node_costs_an_attempt_and_not_the_time_of_its_data(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
     ) -> None:
