@@ -19,6 +19,7 @@ from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
 from overspan.bridge.runtime.data.publication import (
+    SMALL,
     SendStep,
     UnsentFile,
     is_marker,
@@ -36,6 +37,8 @@ PATIENCE = 10.0
 """Seconds without a write after which a file is sent although somebody has it open, such as a log."""
 
 
+SMALL_AT_ONCE = 8
+"""Small files that are sent at once: a request for one is mostly a wait."""
 SKEW = 5.0
 """Seconds that the clocks of machines which write one folder may be apart."""
 
@@ -48,10 +51,15 @@ class SeenFile(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """The threads that send: one file each, and parts of large files."""
+    """The threads that send: one file each, parts of large files, and small files, of which more go at once."""
 
     files: Executor
     parts: Executor
+    small: Executor
+
+    def choose(self, size: int) -> Executor:
+        """Those that send files of so many bytes."""
+        return self.small if size <= SMALL else self.files
 
 
 class CachedFolder:
@@ -159,7 +167,7 @@ class CachedFolder:
 
     def _send_step(self, files: Mapping[str, SeenFile]) -> tuple[bool, list[BaseException]]:
         """Send files several at once: whether all were, and why some of them cannot be. Raises as `send`."""
-        jobs = [self._senders.files.submit(self._send_file, name, file) for name, file in files.items()]
+        jobs = [self._senders.choose(file.size).submit(self._send_file, name, file) for name, file in files.items()]
         for job in jobs:
             failure = None if job.cancelled() else job.exception()
             if failure is not None and not _concerns_file(failure):

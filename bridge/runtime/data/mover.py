@@ -21,7 +21,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
-from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
+from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
@@ -89,7 +89,8 @@ class Mover:
         self._shared = self._private and (len(job.spec.tasks) > 1 or job.spec.tasks[0].num_nodes > 1)
         """Whether programs of several machines write the folders."""
         self._job = job
-        self._senders = Senders(ThreadPoolExecutor(_FILES_AT_ONCE), ThreadPoolExecutor(_PARTS_AT_ONCE))
+        counts = (_FILES_AT_ONCE, _PARTS_AT_ONCE, SMALL_AT_ONCE)
+        self._senders = Senders(*map(ThreadPoolExecutor, counts))
         self._uploaders: dict[str, Uploader] = {}
         self._folder_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()

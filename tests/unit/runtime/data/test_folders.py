@@ -38,7 +38,7 @@ def bucket(whole: TestStore, request: pytest.FixtureRequest) -> Iterator[S3Store
 @pytest.fixture
 def senders() -> Iterator[Senders]:
     with ThreadPoolExecutor(4) as files, ThreadPoolExecutor(4) as parts:
-        yield Senders(files, parts)
+        yield Senders(files, parts, files)
 
 
 Open = Callable[..., CachedFolder]

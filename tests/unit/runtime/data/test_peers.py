@@ -46,7 +46,7 @@ def nodes(whole: TestStore, tmp_path: Path) -> Iterator[tuple[Node, Node, Callab
     for stored in list(bucket.list_objects("")):
         bucket.delete(stored.key)
     with ThreadPoolExecutor(4) as files, ThreadPoolExecutor(4) as parts:
-        made = [Node(tmp_path / f"node{number}", bucket, Senders(files, parts), number) for number in range(2)]
+        made = [Node(tmp_path / f"node{number}", bucket, Senders(files, parts, files), number) for number in range(2)]
 
         def see() -> set[str]:
             return {stored.key for stored in bucket.list_objects("run/")}
