@@ -31,6 +31,10 @@ from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
 """Seconds without a write after which a closed file is sent."""
+TICK = 0.02
+"""Seconds after a write for which another one may have the same time: kernels count those of files in ticks of 10 ms at
+most. What is written anew with as many bytes meanwhile would look the same as what was sent.
+"""
 PART_ENDING = ".overspan-part"
 """The end of the names of files that are being fetched."""
 PATIENCE = 10.0
@@ -218,7 +222,7 @@ class CachedFolder:
     def _is_settled(self, name: str, file: SeenFile, now: float, ended: bool) -> bool:
         # A file with a time in the future, as cp -p may leave it, is judged by whether it is open alone.
         quiet = now - file.written / 1e9
-        if 0 <= quiet < QUIET and not ended:
+        if 0 <= quiet < (TICK if ended else QUIET):
             return False
         return not is_open_for_writing(os.path.join(self.path, name)) or quiet >= (QUIET if ended else PATIENCE)
 
