@@ -163,7 +163,8 @@ class Controller:
         self.tunnels = Tunnels(self.clusters, settings.clusters, port, shared=parts.personal)
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock, self.tunnels.check)
         self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
-        self.orders = JobOrders(self.recorder, self.directory, self.locations)
+        unsent_in_use: set[int] = set()
+        self.orders = JobOrders(self.recorder, self.directory, self.locations, unsent_in_use)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.allocations = Allocations(self.recorder, self.clusters, parts.access)
@@ -179,10 +180,18 @@ class Controller:
         self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.storage = Storage(self.clusters, settings.stores, self.directory, self.uploads, shared=parts.personal)
+        self.storage = Storage(
+            self.clusters, settings.stores, self.directory, self.uploads, unsent_in_use, shared=parts.personal
+        )
         self.data_caches = DataCaches(self.clusters, parts.personal)
         self.unsent_data = UnsentJobs(
-            self.clusters, parts.repository, self.directory, parts.clock, settings.retention, shared=parts.personal
+            self.clusters,
+            parts.repository,
+            self.directory,
+            parts.clock,
+            settings.retention,
+            unsent_in_use,
+            shared=parts.personal,
         )
         self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(

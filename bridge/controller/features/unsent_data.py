@@ -58,6 +58,7 @@ class UnsentJobs:
         directory: Directory,
         clock: Callable[[], float],
         retention: float,
+        in_use: set[int],
         *,
         shared: bool,
     ) -> None:
@@ -66,6 +67,8 @@ class UnsentJobs:
         self._directory = directory
         self._clock = clock
         self._retention = retention
+        self._in_use = in_use
+        """Jobs whose unsent data is being sent or removed."""
         self._shared = shared
         self._done: set[tuple[int, int]] = set()
         """Jobs with their launches of which nothing is left."""
@@ -117,8 +120,10 @@ class UnsentJobs:
         job = entry.job
         if not job.over:
             raise Conflict(f"job {job.id} is {job.state.value}, and its data is in use", remedy="wait for its end")
+        if job.id in self._in_use:
+            raise Conflict(f"the data of job {job.id} is being sent or removed", remedy="wait for the end of that")
         keeper = self._clusters.get(entry.cluster).adapter.traits.unsent
-        listing = await keeper.remove_unsent([EndedLaunch(job, entry.handle)]) if keeper else UnsentListing()
+        listing = await self._remove(keeper, [EndedLaunch(job, entry.handle)]) if keeper else UnsentListing()
         for _, text in listing.errors:
             raise Conflict(f"not all that job {job.id} has left on {entry.cluster} is removed: {text}")
         if not listing.found:
@@ -126,6 +131,18 @@ class UnsentJobs:
         _log.info("%s", _word_removal(entry.cluster, listing.found, "by hand"))
         files, size = _count(listing.found)
         return {"job": job.id, "cluster": entry.cluster, "files": files, "size": size}
+
+    async def _remove(self, keeper: UnsentKeeper, launches: Sequence[EndedLaunch]) -> UnsentListing:
+        """Remove what these have left, while none of them is queued again. Raises OverspanError."""
+        jobs = {launch.job.id for launch in launches}
+        self._in_use |= jobs
+        try:
+            # Again: one may have been queued since they were listed.
+            stored = await self._repository.find(JobQuery(ids=tuple(jobs), over=True))
+            ended = {(each.job.id, each.job.launch) for each in stored if each.job.over}
+            return await keeper.remove_unsent([launch for launch in launches if _name_launch(launch) in ended])
+        finally:
+            self._in_use -= jobs
 
     def _check_personal(self) -> None:
         if self._shared:
@@ -161,7 +178,11 @@ class UnsentJobs:
         """Remove what has been kept for its time. What cannot be removed stays for the next look, and is logged."""
         for name, launches in (await self._list_launches(())).items():
             cluster = self._clusters.find(name)
-            waiting = [launch for launch in launches if _name_launch(launch) not in self._done]
+            waiting = [
+                launch
+                for launch in launches
+                if _name_launch(launch) not in self._done and launch.job.id not in self._in_use
+            ]
             if cluster is None or not waiting:
                 continue
             try:
@@ -175,7 +196,7 @@ class UnsentJobs:
         seconds = self._find_seconds(keeper)
         due = [launch for launch in launches if (launch.job.ended_at or 0) + seconds <= self._clock()]
         for part in _split(due):
-            listing = await keeper.remove_unsent(part)
+            listing = await self._remove(keeper, part)
             why = f"after {format_elapsed(seconds)}"
             for job in sorted({found.job for found in listing.found}):
                 _log.info("%s", _word_removal(name, [found for found in listing.found if found.job == job], why))

@@ -20,7 +20,7 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing
-from overspan.bridge.store.records import StoredJob
+from overspan.bridge.store.records import JobQuery, StoredJob
 
 DAY = 86400.0
 MOUNT = StorageMount("/out", "s3://lab/run", MountMode.MOUNT_CACHED, "s3")
@@ -68,7 +68,8 @@ class Scene:
 
     def __init__(self, keeper: Keeper | None, *jobs: Job, shared: bool = False) -> None:
         self.now = 100.0
-        repository = FakeRepository()
+        self.in_use: set[int] = set()
+        self.repository = repository = FakeRepository()
         for job in jobs:
             repository.jobs[job.id] = StoredJob(job, "leo", f"0:h{job.id}", "", "", "ada")
         traits = SimpleNamespace(unsent=keeper)
@@ -86,7 +87,9 @@ class Scene:
 
         directory = cast(Any, SimpleNamespace(find=find))
         clusters: Any = Clusters([cluster])
-        self.unsent = UnsentJobs(clusters, cast(Any, repository), directory, lambda: self.now, 30 * DAY, shared=shared)
+        self.unsent = UnsentJobs(
+            clusters, cast(Any, repository), directory, lambda: self.now, 30 * DAY, self.in_use, shared=shared
+        )
 
     def list(self, name: str = "") -> Any:
         return asyncio.run(self.unsent.list(name))
@@ -168,6 +171,33 @@ class TestRemoval:
         with pytest.raises(Conflict, match="not all that job 7 has left on leo is removed: it is being sent"):
             scene.remove("7")
         assert keeper.has == {7, 8}
+
+    def test_what_is_being_sent_for_this_daemon_is_not_asked_for(self) -> None:
+        keeper = Keeper(7)
+        scene = Scene(keeper, make_job(7))
+        scene.in_use.add(7)
+        with pytest.raises(Conflict, match="the data of job 7 is being sent or removed"):
+            scene.remove("7")
+        scene.sweep(100 + 29 * DAY)
+        assert keeper.has == {7}
+        scene.in_use.clear()
+        scene.remove("7")
+        assert scene.in_use == set()
+
+    def test_a_job_that_was_queued_meanwhile_keeps_its_data(self) -> None:
+        keeper = Keeper(7)
+        scene = Scene(keeper, make_job(7))
+        real = scene.repository.find
+
+        async def find(query: JobQuery) -> list[StoredJob]:
+            found = await real(query)
+            if not query.ids:
+                scene.repository.jobs[7] = replace(found[0], job=make_job(7, ended_at=None))
+            return found
+
+        scene.repository.find = find  # type: ignore[method-assign]
+        scene.sweep(100 + 29 * DAY)
+        assert keeper.has == {7}
 
     def test_a_cluster_that_keeps_nothing_has_nothing(self) -> None:
         with pytest.raises(NotFound):
