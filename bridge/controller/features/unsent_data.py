@@ -13,6 +13,7 @@ from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import entry_of
 from overspan.bridge.controller.core.repository import Repository
+from overspan.bridge.lifecycle.flushing import has_sent_all
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Job, Task
@@ -45,7 +46,7 @@ def may_have_left(job: Job) -> bool:
 def _is_sent(task: Task) -> bool:
     """Whether each attempt that began has sent all; on a volume of pods each has a folder of its own."""
     began = [attempt for attempt in task.attempts if any(node.started_at is not None for node in attempt.nodes)]
-    return all(attempt.flush is not None and attempt.flush.left == 0 for attempt in began)
+    return all(map(has_sent_all, began))
 
 
 class UnsentJobs:
