@@ -6,6 +6,7 @@ folders is on the disk, and what it has not answered is asked of the next one.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -46,6 +47,7 @@ from overspan.bridge.runtime.data.requests import (
     FlushProgress,
     MoverFiles,
 )
+from overspan.bridge.runtime.data.rescue import is_held
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.stores import StoreFile, read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
@@ -158,7 +160,8 @@ class Mover:
                 silent, text = error.trouble is StoreTrouble.SILENT, str(error)
                 patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: self._patience}.get(error.trouble)
             except OSError as error:
-                silent, text, patience = True, f"{_name_url(mount)} cannot be fetched: {error}", None
+                silent, text = True, f"{_name_url(mount)} cannot be fetched: {error}"
+                patience = FETCH_PATIENCE if error.errno == errno.EBUSY else None
             self.log(text)
             if patience is None or time.monotonic() - began > patience or self._is_given_up(request):
                 return text, silent
@@ -172,6 +175,9 @@ class Mover:
     def _fetch_once(self, mount: StorageMount) -> None:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
+            if folder.written and is_held(self._root, self._job.id):
+                # It removes the folder at its end, of an earlier launch's data.
+                raise OSError(errno.EBUSY, "what the job could not send before is being sent by `span data rescue`")
             folder.make()
             if not folder.written:
                 self._fetch_copy(folder)

@@ -97,16 +97,13 @@ def hold_alone(root: str, job: int) -> Iterator[None]:
 
 
 def is_held(root: str, job: int) -> bool:
-    """Whether a rescue sends what a job has left here, as far as its lock tells: a full disk has none."""
-    folder = name_folder(root, job)
-    # Without a rescue there is none, so that to look hinders none that begins.
-    if not os.path.exists(os.path.join(folder, _LOCK)):
-        return False
+    """Whether a rescue sends what a job has left here, as far as its lock file tells: a full disk has none."""
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(os.path.join(name_folder(root, job), _LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
+        # That of a rescue that was killed is held by nobody.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except OSError as error:
