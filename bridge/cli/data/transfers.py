@@ -66,7 +66,7 @@ def _read(call: Invocation) -> argparse.Namespace:
     parser.add_argument("words", metavar="WORD", nargs="*", help="PATH URL, URL PATH, or JOB")
     parser.add_argument("-M", "--cluster", default="", metavar="CLUSTER", help="ls: the cluster; all without it")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    chosen = parser.parse_args(call.words)
+    chosen = parser.parse_intermixed_args(call.words)
     takes, wanted = _USES[chosen.verb]
     if tuple(map(is_object_url, chosen.words)) != wanted:
         raise InvalidRequest(f"`span data {chosen.verb}` takes {takes}", remedy="a URL is written s3://BUCKET/FOLDER")

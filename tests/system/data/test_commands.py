@@ -144,12 +144,12 @@ class TestUnsent:
 
     def test_it_goes_by_itself_after_its_time(self, lab: Span, store: TestStore) -> None:
         settings = yaml.safe_load(lab.config.read_text())
-        settings["clusters"]["local"]["data_keep"] = "5s"
+        settings["clusters"]["local"]["data_keep"] = "15s"
         lab.config.write_text(yaml.safe_dump(settings))
         job = self.leave(lab, store)
         assert set(left_on_node(lab, job)) >= {"a", "b"}
-        lab.wait_until(lambda: not left_on_node(lab, job), 30, "it to be removed")
-        said = f"what job {job} could not send was removed from local after 0:05: 2 files, 5 bytes, for s3://lab/run"
+        lab.wait_until(lambda: not left_on_node(lab, job), 60, "it to be removed")
+        said = f"what job {job} could not send was removed from local after 0:15: 2 files, 5 bytes, for s3://lab/run"
         assert said in (lab.state / "daemon.log").read_text()
         store.proxy.mend()
 
