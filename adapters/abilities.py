@@ -17,6 +17,7 @@ from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.volumes import AppliedVolume, VolumeRecord, VolumeRequest
 from overspan.bridge.runtime.data.cache import CacheListing, CleanedCache
 from overspan.bridge.runtime.data.rescue import RescuedData
+from overspan.bridge.runtime.data.unsent import UnsentListing
 
 
 @dataclass(frozen=True)
@@ -419,6 +420,33 @@ class DataRescue(Protocol):
 
         Raises ObjectStoreError, OSError and OverspanError.
         """
+
+
+class EndedLaunch(NamedTuple):
+    """A job that has ended, and the handle of its newest launch."""
+
+    job: Job
+    handle: str
+
+
+class UnsentKeeper(Protocol):
+    """What ended jobs could not send stays for a while, and can be told and removed; `Traits.unsent` of a cluster.
+
+    All raise OverspanError.
+    """
+
+    @property
+    def seconds(self) -> int | None:
+        """How long after a job's end it is kept; None: as long as the job is known."""
+        ...
+
+    async def list_unsent(self, jobs: Sequence[EndedLaunch]) -> UnsentListing:
+        """What these have left, and why that of others cannot be told."""
+        ...
+
+    async def remove_unsent(self, jobs: Sequence[EndedLaunch]) -> UnsentListing:
+        """Remove what these have left, unless it is being sent; what that was, and why that of others stays."""
+        ...
 
 
 class DataCache(Protocol):

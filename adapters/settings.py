@@ -20,7 +20,7 @@ from overspan.adapters.contract import ClusterConfig
 from overspan.bridge.model.durations import parse_delay, parse_wall_time
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.sizes import parse_memory
-from overspan.bridge.validation.models import DocumentModel, read_model
+from overspan.bridge.validation.models import DocumentModel, between, read_model
 
 
 def _check_text(text: str) -> str:
@@ -51,6 +51,8 @@ Mebibytes = Annotated[int, BeforeValidator(_parse_memory)]
 """Memory as --mem has it, as MiB."""
 Delay = Annotated[int, BeforeValidator(parse_delay)]
 """Seconds, or a whole number with s, m, h, d or w."""
+KeepTime = Annotated[Delay, between(1, 3660 * 86400)]
+"""How long data is kept, in seconds."""
 WallTime = Annotated[int | None, BeforeValidator(parse_wall_time)]
 """A wall time in seconds; None for no limit. A bare number is minutes, as in Slurm."""
 Nullable = BeforeValidator(_fill_entries)

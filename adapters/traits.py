@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from overspan.adapters.abilities import DataCache, Foreign, Invitation, StepEntrance, StepRequest, VolumeKeeper, Written
+from overspan.adapters.abilities import (
+    DataCache,
+    Foreign,
+    Invitation,
+    StepEntrance,
+    StepRequest,
+    UnsentKeeper,
+    VolumeKeeper,
+    Written,
+)
 from overspan.adapters.contract import Adapter, Decider, Node, Unmet
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
@@ -83,6 +92,8 @@ class Traits:
     """Why no folder of an object store can be mounted for a job like that; it gives an empty text where they can."""
     data_cache: DataCache | None = None
     """Keeps contents for `span cache`; None where each job fetches its own."""
+    unsent: UnsentKeeper | None = None
+    """Keeps what ended jobs could not send, for `span data ls`; None where nothing of it stays."""
     volumes: VolumeKeeper | None = None
     """Makes and lists volumes for `span volume`; None where there are none by name."""
     has_leftovers: Callable[[], bool] | None = None

@@ -50,6 +50,7 @@ from overspan.adapters.kubernetes.launches.sidecars import SidecarCheck
 from overspan.adapters.kubernetes.launches.soft_gang import SoftGang
 from overspan.adapters.kubernetes.launches.start_timeouts import find_failover_timeout
 from overspan.adapters.kubernetes.launches.submission import Submitter, admit
+from overspan.adapters.kubernetes.launches.unsent import KubernetesUnsent
 from overspan.adapters.kubernetes.logs.live_logs import LiveLogs
 from overspan.adapters.kubernetes.logs.logs import Logs
 from overspan.adapters.kubernetes.logs.output_files import OutputFiles, note_unwritable
@@ -127,7 +128,7 @@ class KubernetesCluster:
         self._checkpoints = KubernetesCheckpoints(
             self._connection, self.launches, self._settings, lambda: min(self._installations, default="")
         )
-        self._swept = False
+        self._swept, kept = False, self._settings.data_volume
         self._installations: set[str] = set()
         """Those of this daemon, as seen in its calls."""
         self.traits = Traits(
@@ -143,6 +144,7 @@ class KubernetesCluster:
             prepare_step=self.prepare_step,
             remote_python=self.remote_python,
             volumes=ClaimKeeper(self._connection),
+            unsent=None if kept is None else KubernetesUnsent(self.launches, self._settings, kept),
             has_leftovers=self._peer_objects.has_any,
         )
         self._backend: GangBackend | None = None

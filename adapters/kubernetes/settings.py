@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict,
 from overspan.adapters.contract import ClusterConfig
 from overspan.adapters.settings import (
     Delay,
+    KeepTime,
     Mebibytes,
     Nullable,
     Text,
@@ -233,6 +234,8 @@ class Settings(DocumentModel):
     """MiB that it may have; None: a part of its disk."""
     data_volume: Volume | None = Field(default=None, examples=["{hostPath: {path: /var/lib/overspan-data}}"])
     """Where what jobs write to object stores lies until it is sent, and stays if it cannot be; None: with the pod."""
+    data_keep: KeepTime | None = Field(default=None, examples=["14d"])
+    """How long after a job's end what it could not send is kept; None: as long as the job is known."""
     commands: Annotated[str, one_of(COMMANDS)] = AUTO
     environment: Annotated[str, one_of(ENVIRONMENTS)] = PORTABLE
     host_network: Switch = False

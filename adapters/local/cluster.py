@@ -37,6 +37,7 @@ from overspan.adapters.local.planning import render_launch, render_plan
 from overspan.adapters.local.queue.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
 from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.settings import Partition, read_settings
+from overspan.adapters.local.unsent import LocalUnsent
 from overspan.adapters.traits import Traits
 from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoints.listings import FolderListing
@@ -79,6 +80,7 @@ class LocalCluster:
             gives_back=True,
             mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
             data_cache=LocalCache(self._root, self._settings),
+            unsent=LocalUnsent(self._root, self._settings.data_keep),
             default_partition=lambda: self._settings.default_partition.name,
             find_last_number=self.find_last_number,
             forget=self.forget,

@@ -9,7 +9,16 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.settings import Delay, Mebibytes, Nullable, Text, WallTime, name_entries, read_cluster_settings
+from overspan.adapters.settings import (
+    Delay,
+    KeepTime,
+    Mebibytes,
+    Nullable,
+    Text,
+    WallTime,
+    name_entries,
+    read_cluster_settings,
+)
 from overspan.bridge.model.resources import parse_accelerators, to_milli
 from overspan.bridge.validation.models import DocumentModel, Real, one_of
 
@@ -84,6 +93,8 @@ class Settings(DocumentModel):
 
     data_cache_size: Mebibytes | None = None
     """MiB of what jobs only read of object stores; None: a part of the disk."""
+    data_keep: KeepTime | None = Field(default=None, examples=["14d"])
+    """How long after a job's end what it could not send is kept; None: as long as the job is known."""
 
     @property
     def default_partition(self) -> Partition:

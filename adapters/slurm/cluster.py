@@ -57,6 +57,7 @@ from overspan.adapters.slurm.files.cache import SlurmCache
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
 from overspan.adapters.slurm.files.rescue import SlurmRescue
+from overspan.adapters.slurm.files.unsent import SlurmUnsent
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
@@ -157,6 +158,7 @@ class SlurmCluster:
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,
             data_cache=self._open_cache(),
+            unsent=self._open_unsent(),
             volumes=self._open_volumes(),
         )
         self._trials = PassedTrials()
@@ -174,6 +176,11 @@ class SlurmCluster:
     def _open_cache(self) -> SlurmCache | None:
         """What the settings name for it."""
         return SlurmCache(self._queries, self._settings, self._root) if self._settings.data_cache else None
+
+    def _open_unsent(self) -> SlurmUnsent | None:
+        """What jobs could not send, which is below a shared root."""
+        shared = self._settings.shared_root
+        return SlurmUnsent(self._queries, self.transport, self._settings, self._root) if shared else None
 
     def _open_volumes(self) -> SlurmVolumes | None:
         """The volumes of a shared root; without one, jobs name none."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from overspan.adapters.contract import ClusterConfig
-from overspan.adapters.settings import Mebibytes, Text, read_cluster_settings, refuse_setting
+from overspan.adapters.settings import KeepTime, Mebibytes, Text, read_cluster_settings, refuse_setting
 from overspan.adapters.slurm.rendering.images import RUNTIMES
 from overspan.bridge.model.sizes import parse_memory
 from overspan.bridge.validation.models import DocumentModel, Mistake, Real, Switch, Whole, between, one_of
@@ -74,6 +74,8 @@ class Settings(DocumentModel):
     """A folder that all nodes see, where what jobs only read of object stores is kept; empty: each job fetches it."""
     data_cache_size: Mebibytes | None = None
     """MiB that it may have; None: a part of its disk."""
+    data_keep: KeepTime | None = Field(default=None, examples=["14d"])
+    """How long after a job's end what it could not send is kept; None: as long as the job is known."""
     containers: Annotated[str, one_of(RUNTIMES)] = ""
     """How images are run (`images.RUNTIMES`); empty where the site has not said."""
 

@@ -27,6 +27,7 @@ from overspan.bridge.api.pools import build_pool_routes, build_worker_routes
 from overspan.bridge.api.reach import build_reach_routes
 from overspan.bridge.api.schedules import build_schedule_routes
 from overspan.bridge.api.storage import build_storage_routes
+from overspan.bridge.api.unsent import build_unsent_routes
 from overspan.bridge.api.volumes import build_volume_routes
 from overspan.bridge.controller.controller import Controller
 from overspan.bridge.controller.features.orphans import OrphanRemoval
@@ -81,6 +82,7 @@ def build_app(
     app.include_router(build_pool_routes(controller))
     app.include_router(build_storage_routes(controller))
     app.include_router(build_cache_routes(controller))
+    app.include_router(build_unsent_routes(controller))
     app.include_router(build_volume_routes(controller))
     app.include_router(_build_cluster_routes(controller))
     app.include_router(build_reach_routes(controller))

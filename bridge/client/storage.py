@@ -81,8 +81,19 @@ class StorageCalls:
 
     def rescue(self, ref: str) -> dict[str, Any]:
         """Send the data that an ended job could not: {files, size, newer}."""
-        data = json.dumps({"format": FORMAT}).encode()
-        target = f"/v1/jobs/{quote_part(ref)}/rescue"
+        return self._wait_long(f"/v1/jobs/{quote_part(ref)}/rescue", {})
+
+    def list_unsent(self, cluster: str = "") -> dict[str, Any]:
+        """What ended jobs could not send: {unsent: [{cluster, job, task, url, store, files, size, written_at, state,
+        place, until}], notes}, of a cluster or of all."""
+        return self._wait_long("/v1/unsent/list", {"cluster": cluster})
+
+    def remove_unsent(self, ref: str) -> dict[str, Any]:
+        """Remove what an ended job could not send: {job, cluster, files, size}."""
+        return self._wait_long(f"/v1/jobs/{quote_part(ref)}/unsent/remove", {})
+
+    def _wait_long(self, target: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        data = json.dumps({"format": FORMAT, **body}).encode()
         return self._client._read(self._client._request("POST", target, data, timeout=RESCUE_SECONDS))
 
     def _transfer(self, target: str, path: str, url: str) -> Iterator[TransferStep]:

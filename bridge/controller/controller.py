@@ -50,6 +50,7 @@ from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.controller.features.tunnels import Tunnels
+from overspan.bridge.controller.features.unsent_data import UnsentJobs
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.submission.folder_uploads import FolderUploads
@@ -125,9 +126,9 @@ class _StoredLaunches:
 class Controller:
     """One per daemon. `open` starts it, `close` stops it; the work goes on without it.
 
-    The API calls its methods and those of seventeen ports: `access`, `allocations`, `crontabs`, `data_caches`,
+    The API calls its methods and those of eighteen ports: `access`, `allocations`, `crontabs`, `data_caches`,
     `evaluations`, `feed`, `health`, `logs`, `orders`, `orphans`, `pools`, `reach`, `scaling`, `schedules`,
-    `sent_forms`, `storage` and `volumes`. All other attributes are parts inside.
+    `sent_forms`, `storage`, `unsent_data` and `volumes`. All other attributes are parts inside.
     """
 
     def __init__(self, parts: ControllerParts, installation: str) -> None:
@@ -162,7 +163,8 @@ class Controller:
         self.tunnels = Tunnels(self.clusters, settings.clusters, port, shared=parts.personal)
         self.health = ClusterHealth(self.recorder.registry, self.locations, parts.clock, self.tunnels.check)
         self.feed = ChangeFeed(self.recorder.registry, self.health, self._settle, parts.clock)
-        self.orders = JobOrders(self.recorder, self.directory, self.locations)
+        unsent_in_use: set[int] = set()
+        self.orders = JobOrders(self.recorder, self.directory, self.locations, unsent_in_use)
         self.resubmitter = Resubmitter(self.submitter, self.directory)
         self.access = Access(self.recorder, self.clusters)
         self.allocations = Allocations(self.recorder, self.clusters, parts.access)
@@ -178,8 +180,19 @@ class Controller:
         self.pools = Pools(self.recorder, self.clusters, self.submitter, parts.state_dir, shared=parts.personal)
         self.sent_forms = SentForms(self.directory, self.clusters)
         self.steps = StepListing(self.clusters)
-        self.storage = Storage(self.clusters, settings.stores, self.directory, self.uploads, shared=parts.personal)
+        self.storage = Storage(
+            self.clusters, settings.stores, self.directory, self.uploads, unsent_in_use, shared=parts.personal
+        )
         self.data_caches = DataCaches(self.clusters, parts.personal)
+        self.unsent_data = UnsentJobs(
+            self.clusters,
+            parts.repository,
+            self.directory,
+            parts.clock,
+            settings.retention,
+            unsent_in_use,
+            shared=parts.personal,
+        )
         self.volumes = Volumes(self.clusters, self.recorder.registry, parts.personal)
         self.dispatcher = Dispatcher(
             self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
@@ -273,7 +286,8 @@ class Controller:
         self.elastic.start()
         self.pools.start()
         self.tunnels.start()
-        self._upkeep = [asyncio.ensure_future(run) for run in (self._forget(), self.made_buckets.run())]
+        upkeep = (self._forget(), self.made_buckets.run(), self.unsent_data.run())
+        self._upkeep = [asyncio.ensure_future(run) for run in upkeep]
 
     async def _reserve_numbers(self) -> None:
         """Reserve the job numbers in use in run folders, which a daemon with a lost database would give again."""

@@ -20,6 +20,10 @@ FLUSHING = "Flushing"
 """The reason of what is COMPLETING only because data is on its way."""
 
 
+_UNSENT = "not in the store"
+"""What the detail of an attempt says that could not send all."""
+
+
 def end_programs(job: Job, task: Task, attempt: Attempt, at: float) -> Job:
     """The job when the last program of an attempt has ended: the attempt has, too, or its data is on its way."""
     spec = job.spec_of(task.name)
@@ -36,6 +40,11 @@ def find_flush(job: Job, name: str, number: int) -> Optional[tuple[Task, Attempt
     if found is None or found[1].flush is None:
         return None
     return (*found, found[1].flush)
+
+
+def has_sent_all(attempt: Attempt) -> bool:
+    """Whether an ended attempt has told that all its data is in the stores: 0 bytes may be left in an empty file."""
+    return attempt.flush is not None and attempt.flush.left == 0 and _UNSENT not in attempt.detail
 
 
 def describe_flush(flush: Flush) -> str:
@@ -61,7 +70,7 @@ def _flushed(job: Job, event: events.Flushed) -> Optional[Job]:
         return None
     task, attempt, flush = found
     attempt = replace(attempt, flush=replace(flush, left=event.left))
-    unsent = f"{_word_left(event.left)} not in the store: {event.error}" if event.error else ""
+    unsent = f"{_word_left(event.left)} {_UNSENT}: {event.error}" if event.error else ""
     return end_attempt(job, task, attempt, event.at, unsent)
 
 
@@ -74,7 +83,7 @@ def _abandon(job: Job, event: events.AbandonFlush) -> Optional[Job]:
     if flush.trouble:
         over = f"{over}: {flush.trouble}"
     why = "cancelled without it" if task.unflushed else over
-    return end_attempt(job, task, attempt, event.at, f"{_word_left(flush.left)} not in the store: {why}")
+    return end_attempt(job, task, attempt, event.at, f"{_word_left(flush.left)} {_UNSENT}: {why}")
 
 
 def _word_left(left: Optional[int]) -> str:

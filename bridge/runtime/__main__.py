@@ -25,6 +25,7 @@ ENTRIES: Mapping[str, str] = {
     "cache": "data.cache_command",
     # Where the data is that a job could not send.
     "rescue": "data.rescue",
+    "unsent": "data.unsent",
     "shell": "shell",
     # `span` inside a job whose daemon is elsewhere.
     "command": "job_command",

@@ -176,4 +176,6 @@ class JobQuery:
     since: float | None = None
     until: float | None = None
     over: bool | None = None
+    writes: bool = False
+    """Only jobs whose spec may have a folder of an object store that it writes to: a few more may be among them."""
     limit: int | None = None

@@ -19,6 +19,7 @@ from sqlalchemy import (
     update,
 )
 
+from overspan.bridge.model.storage import MountMode
 from overspan.bridge.store.receipts import INSERT as _INSERT_RECEIPT
 from overspan.bridge.store.records import Damage, HistoryRows, JobQuery, OutboxRow, TimelineRow
 from overspan.bridge.store.rows import Row, RowBatch, outbox_row, timeline_row
@@ -67,6 +68,7 @@ _KEEP = (
     .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected"))
     .values(account=bindparam("rows"))
 )
+_WRITES = MountMode.MOUNT_CACHED.value
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
 )
@@ -154,6 +156,9 @@ def _filtered(statement: Select[Any], query: JobQuery) -> Select[Any]:
     for name, values in lists:
         if values:
             statement = statement.where(job.c[name].in_(values))
+    if query.writes:
+        own = select(spec.c.job_id).where(spec.c.job_id == _SPEC_ID, spec.c.document.contains(_WRITES))
+        statement = statement.where(own.exists())
     return statement if query.until is None else statement.where(job.c.submitted_at < query.until)
 
 

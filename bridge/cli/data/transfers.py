@@ -1,4 +1,4 @@
-"""`span data put|get|rescue`: files and folders to an object store and from it, and what a job could not send."""
+"""`span data put|get|rescue|ls|rm`: files and folders to an object store and from it, and what jobs could not send."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from overspan.bridge.cli.arguments import make_parser
 from overspan.bridge.cli.invocation import Invocation
-from overspan.bridge.cli.output import say, write_json
+from overspan.bridge.cli.output import say, write_json, write_table
 from overspan.bridge.cli.references import find_job
 from overspan.bridge.client.storage import TransferStep
+from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.errors import ExitCode, InvalidRequest
 from overspan.bridge.model.names import one_line
 from overspan.bridge.model.sizes import format_bytes
@@ -21,7 +22,18 @@ _EXAMPLES = """\
   span data put ./corpus s3://corpora/v3      send a folder; given again, it goes on
   span data get s3://runs/llama/step_900 .    fetch a folder into ./step_900
   span data rescue 42                         send what job 42 could not
+  span data ls -M lab                         what ended jobs there could not send
+  span data rm 42                             remove what job 42 could not send
 """
+_USES = {
+    "put": ("PATH URL", (False, True)),
+    "get": ("URL PATH", (True, False)),
+    "rescue": ("JOB", (False,)),
+    "ls": ("no words, and -M CLUSTER", ()),
+    "rm": ("JOB", (False,)),
+}
+"""What each verb takes, and which of it are URLs."""
+_HEAD = ("CLUSTER", "JOB", "TASK", "SIZE", "FILES", "LAST WRITE", "STATE", "UNTIL", "URL")
 _NAME_LENGTH = 200
 
 
@@ -31,6 +43,10 @@ def run(call: Invocation) -> int:
     with call.client() as client:
         if chosen.verb == "rescue":
             return _rescue(call, client.storage.rescue(find_job(client, chosen.words[0])), chosen.json)
+        if chosen.verb == "ls":
+            return _list(call, client.storage.list_unsent(chosen.cluster), chosen.json)
+        if chosen.verb == "rm":
+            return _remove(call, client.storage.remove_unsent(find_job(client, chosen.words[0])), chosen.json)
         if chosen.verb == "put":
             last = show_transfer(client.storage.put(*chosen.words))
         else:
@@ -45,14 +61,17 @@ def run(call: Invocation) -> int:
 
 def _read(call: Invocation) -> argparse.Namespace:
     parser = make_parser(call, "Move data between this machine and the object stores of the configuration.", _EXAMPLES)
-    parser.add_argument("verb", choices=("put", "get", "rescue"), help="send, fetch, or send what a job has left")
-    parser.add_argument("words", metavar="WORD", nargs="+", help="PATH URL, URL PATH, or JOB")
+    verbs = "send, fetch, send what a job has left, or list and remove what jobs have left"
+    parser.add_argument("verb", choices=tuple(_USES), help=verbs)
+    parser.add_argument("words", metavar="WORD", nargs="*", help="PATH URL, URL PATH, or JOB")
+    parser.add_argument("-M", "--cluster", default="", metavar="CLUSTER", help="ls: the cluster; all without it")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    chosen = parser.parse_args(call.words)
-    wanted = {"put": (False, True), "get": (True, False), "rescue": (False,)}[chosen.verb]
+    chosen = parser.parse_intermixed_args(call.words)
+    takes, wanted = _USES[chosen.verb]
     if tuple(map(is_object_url, chosen.words)) != wanted:
-        words = {"put": "PATH URL", "get": "URL PATH", "rescue": "JOB"}[chosen.verb]
-        raise InvalidRequest(f"`span data {chosen.verb}` takes {words}", remedy="a URL is written s3://BUCKET/FOLDER")
+        raise InvalidRequest(f"`span data {chosen.verb}` takes {takes}", remedy="a URL is written s3://BUCKET/FOLDER")
+    if chosen.cluster and chosen.verb != "ls":
+        raise InvalidRequest("-M goes with `span data ls`", remedy="leave it out: a job is where it ran")
     return chosen
 
 
@@ -89,3 +108,30 @@ def _rescue(call: Invocation, answer: Mapping[str, Any], as_json: bool) -> int:
     for name in newer:
         say(call, f"{name}: the store has a newer version, and this one stays on the node")
     return ExitCode.FAILED if newer else ExitCode.OK
+
+
+def _list(call: Invocation, answer: Mapping[str, Any], as_json: bool) -> int:
+    if as_json:
+        write_json({"format": 1, "unsent": answer["unsent"]})
+    else:
+        write_table([_HEAD, *map(_cells, answer["unsent"])])
+    for note in answer["notes"]:
+        say(call, note)
+    return ExitCode.FAILED if answer["notes"] else ExitCode.OK
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    written, until = format_timestamp(float(row["written_at"])), format_timestamp(float(row["until"]))
+    names = (str(row["cluster"]), str(row["job"]), str(row["task"]) or "-")
+    url = one_line(str(row["url"]), _NAME_LENGTH) or "-"
+    return (*names, format_bytes(int(row["size"])), str(row["files"]), written, str(row["state"]), until, url)
+
+
+def _remove(call: Invocation, answer: Mapping[str, Any], as_json: bool) -> int:
+    if as_json:
+        write_json({"format": 1, **{key: answer[key] for key in ("job", "cluster", "files", "size")}})
+    else:
+        files = int(answer["files"])
+        size = format_bytes(int(answer["size"]))
+        say(call, f"{files} file{'s' * (files != 1)}, {size} removed from {answer['cluster']}")
+    return ExitCode.OK

@@ -43,6 +43,7 @@ class Storage:
         stores: Mapping[str, StoreSettings],
         directory: Directory,
         uploads: FolderUploads,
+        unsent_in_use: set[int],
         *,
         shared: bool,
     ) -> None:
@@ -51,8 +52,8 @@ class Storage:
         self._stores = stores
         self._directory = directory
         self._shared = shared
-        self._rescued: set[int] = set()
-        """Jobs whose data is being rescued."""
+        self._in_use = unsent_in_use
+        """Jobs whose unsent data is being sent or removed."""
 
     async def list_objects(self, text: str, *, deep: bool) -> ObjectListing:
         """What is below a URL: its own level, or with `deep` all. Raises OverspanError, as all of this."""
@@ -139,15 +140,17 @@ class Storage:
                 remedy="clusters of the kinds local, slurm and kubernetes can",
             )
         job = entry.job.id
-        if job in self._rescued:
-            raise Conflict(f"the data of job {job} is being sent by another rescue", remedy="wait for its end")
-        self._rescued.add(job)
+        if job in self._in_use:
+            raise Conflict(
+                f"the data of job {job} is being sent or removed by another command", remedy="wait for its end"
+            )
+        self._in_use.add(job)
         try:
             sent = await adapter.rescue_data(entry.job, entry.handle)
         except (ObjectStoreError, OSError) as error:
             raise word_failure(error) from None
         finally:
-            self._rescued.remove(job)
+            self._in_use.remove(job)
         if sent is None:
             raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
         return sent._asdict()

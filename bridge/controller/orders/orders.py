@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,15 @@ MakeEvent = Callable[[float, str], Event]
 class JobOrders:
     """Carries out what people ask of jobs."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, locations: ClusterLocations) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        locations: ClusterLocations,
+        unsent_in_use: Collection[int] = frozenset(),
+    ) -> None:
+        self._unsent_in_use = unsent_in_use
+        """Jobs whose unsent data is being sent or removed: another launch would begin with what goes away."""
         self.recorder = recorder
         self.directory = directory
         self.locations = locations
@@ -102,7 +110,17 @@ class JobOrders:
 
     async def give(self, ref: str, make: MakeEvent, task: str = "") -> None:
         """Give one order to one job, or to all of an array. Raises Conflict when its state does not allow it."""
-        await self._each(ref, task, lambda unit, name, now: place(unit, make(now, name), now))
+
+        def work(unit: UnitOfWork, name: str, now: float) -> None:
+            event = make(now, name)
+            if isinstance(event, events.Requeue) and unit.job.id in self._unsent_in_use:
+                raise Conflict(
+                    f"what job {unit.job.id} could not send is being sent or removed, and it would begin with that",
+                    remedy="wait for the end of `span data rescue`, or rm",
+                )
+            place(unit, event, now)
+
+        await self._each(ref, task, work)
 
     async def update(self, ref: str, update: Update) -> None:
         """Change a job's limits, labels and sizes, all or none. Sizes only while no cluster has the job."""

@@ -19,6 +19,7 @@ from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
 from overspan.bridge.runtime.data.publication import (
+    SMALL,
     SendStep,
     UnsentFile,
     is_marker,
@@ -30,12 +31,18 @@ from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
 """Seconds without a write after which a closed file is sent."""
+TICK = 0.02
+"""Seconds after a write for which another one may have the same time: kernels count those of files in ticks of 10 ms at
+most. What is written anew with as many bytes meanwhile would look the same as what was sent.
+"""
 PART_ENDING = ".overspan-part"
 """The end of the names of files that are being fetched."""
 PATIENCE = 10.0
 """Seconds without a write after which a file is sent although a process has it open, such as a log."""
 
 
+SMALL_AT_ONCE = 8
+"""Small files that are sent at once: a request for one is mostly a wait."""
 SKEW = 5.0
 """Seconds that the clocks of machines which write one folder may be apart."""
 
@@ -48,10 +55,15 @@ class SeenFile(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """The threads that send: one file each, and parts of large files."""
+    """The threads that send: one file each, parts of large files, and small files, of which more go at once."""
 
     files: Executor
     parts: Executor
+    small: Executor
+
+    def choose(self, size: int) -> Executor:
+        """Those that send files of so many bytes."""
+        return self.small if size <= SMALL else self.files
 
 
 class CachedFolder:
@@ -159,7 +171,7 @@ class CachedFolder:
 
     def _send_step(self, files: Mapping[str, SeenFile]) -> tuple[bool, list[BaseException]]:
         """Send files several at once: whether all were, and why some of them cannot be. Raises as `send`."""
-        jobs = [self._senders.files.submit(self._send_file, name, file) for name, file in files.items()]
+        jobs = [self._senders.choose(file.size).submit(self._send_file, name, file) for name, file in files.items()]
         for job in jobs:
             failure = None if job.cancelled() else job.exception()
             if failure is not None and not _concerns_file(failure):
@@ -210,7 +222,7 @@ class CachedFolder:
     def _is_settled(self, name: str, file: SeenFile, now: float, ended: bool) -> bool:
         # A file with a time in the future, as cp -p may leave it, is judged by whether it is open alone.
         quiet = now - file.written / 1e9
-        if 0 <= quiet < QUIET and not ended:
+        if 0 <= quiet < (TICK if ended else QUIET):
             return False
         return not is_open_for_writing(os.path.join(self.path, name)) or quiet >= (QUIET if ended else PATIENCE)
 

@@ -50,8 +50,11 @@ class MountFolder(NamedTuple):
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         mount = self.mount
         facts = {"url": mount.url, "mode": mount.mode.value, "store": mount.store, "markers": list(mount.markers)}
-        with open(os.path.join(self.path, "mount.json"), "w", encoding="utf-8") as file:
+        path = os.path.join(self.path, "mount.json")
+        # In one step: on a full disk nobody could tell any more what an earlier attempt has left.
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump(facts, file)
+        os.replace(f"{path}.new", path)
         if self.written:
             os.makedirs(self.files, mode=0o755, exist_ok=True)
 

@@ -6,6 +6,7 @@ folders is on the disk, and what it has not answered is asked of the next one.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -21,7 +22,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
-from overspan.bridge.runtime.data.cached_folder import CachedFolder, Senders
+from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
@@ -46,6 +47,7 @@ from overspan.bridge.runtime.data.requests import (
     FlushProgress,
     MoverFiles,
 )
+from overspan.bridge.runtime.data.rescue import is_held
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.stores import StoreFile, read_store, remove_stores
 from overspan.bridge.runtime.data.uploader import DENIAL_SECONDS, Uploader
@@ -89,7 +91,8 @@ class Mover:
         self._shared = self._private and (len(job.spec.tasks) > 1 or job.spec.tasks[0].num_nodes > 1)
         """Whether programs of several machines write the folders."""
         self._job = job
-        self._senders = Senders(ThreadPoolExecutor(_FILES_AT_ONCE), ThreadPoolExecutor(_PARTS_AT_ONCE))
+        counts = (_FILES_AT_ONCE, _PARTS_AT_ONCE, SMALL_AT_ONCE)
+        self._senders = Senders(*map(ThreadPoolExecutor, counts))
         self._uploaders: dict[str, Uploader] = {}
         self._folder_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -157,7 +160,8 @@ class Mover:
                 silent, text = error.trouble is StoreTrouble.SILENT, str(error)
                 patience = {StoreTrouble.SILENT: FETCH_PATIENCE, StoreTrouble.DENIED: self._patience}.get(error.trouble)
             except OSError as error:
-                silent, text, patience = True, f"{_name_url(mount)} cannot be fetched: {error}", None
+                silent, text = True, f"{_name_url(mount)} cannot be fetched: {error}"
+                patience = FETCH_PATIENCE if error.errno == errno.EBUSY else None
             self.log(text)
             if patience is None or time.monotonic() - began > patience or self._is_given_up(request):
                 return text, silent
@@ -171,6 +175,9 @@ class Mover:
     def _fetch_once(self, mount: StorageMount) -> None:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
+            if folder.written and is_held(self._root, self._job.id):
+                # It removes the folder at its end, of an earlier launch's data.
+                raise OSError(errno.EBUSY, "what the job could not send before is being sent by `span data rescue`")
             folder.make()
             if not folder.written:
                 self._fetch_copy(folder)

@@ -8,8 +8,9 @@ the job file names. Where there is none, each file is sent by itself, in the ord
 Small files of one series are the exception, and go several at once, since a request is mostly waiting. They
 are new in the store, so that none is a pointer which is written again and again; their names are alike, so that none is
 a list of the others; and they were written within a second. The last of them is sent when the rest is there. A name
-that is one whole hash says nothing of what is in the file, as where an OCI layout has manifests and layers side by
-side: it is of no series.
+that is one whole hash or digest says nothing of what is in the file, as where an OCI layout has manifests and layers
+side by side: it is of no series. With anything else around the hash it is: `HASH.jpg` are images, and what one of them
+says of others nobody can tell from its name.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _LONGEST_STEP = 256
 """Files of a series in one step, after which the uploader looks whether it is to go on."""
 _NUMBER = re.compile("[0-9a-f]*[0-9][0-9a-f]*", re.IGNORECASE)
 """What differs in the names of a series: numbers, hashes, UUIDs."""
-_HASH = re.compile("[0-9a-f]{30,}", re.IGNORECASE)
-"""A hash: an MD5 at least, whose first two digits may be the name of its folder."""
+_HASH = re.compile("(?:(?:md5|sha[0-9]+|blake[0-9a-z]+)[-_:])?[0-9a-f]{30,}", re.IGNORECASE)
+"""A hash, an MD5 at least, whose first two digits may be the name of its folder; or a digest (`sha256-...`)."""
 
 
 class UnsentFile(NamedTuple):

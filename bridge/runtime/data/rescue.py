@@ -30,6 +30,8 @@ from overspan.bridge.runtime.data.transfers import open_threads
 
 _LOCK = "rescue.lock"
 """A file in the folder of a job's data."""
+_NEWER = "newer.json"
+"""A file beside a mount's description."""
 _NO_FILE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of a disk that is full, over its quota or read-only."""
 
@@ -49,7 +51,7 @@ def rescue_job(root: str, job: int, stores: Mapping[str, StoreAccess]) -> Option
     """
     if not _list_written(root, job):
         return None
-    with _hold_alone(root, job):
+    with hold_alone(root, job):
         # Again: another rescue may have ended meanwhile.
         sent = [_send(folder, stores) for folder in _list_written(root, job)]
     remove_if_empty(root, job)
@@ -71,12 +73,12 @@ def _send(folder: MountFolder, stores: Mapping[str, StoreAccess]) -> RescuedData
 
 
 @contextlib.contextmanager
-def _hold_alone(root: str, job: int) -> Iterator[None]:
-    """Keep other processes from rescuing a job: one that an earlier daemon has started may still send.
+def hold_alone(root: str, job: int) -> Iterator[None]:
+    """Keep other processes from rescuing a job, or removing its data: one of an earlier daemon's may still send.
 
     The locks end with their process: that of a file beside the data, which other nodes see, and that of the folder,
     for a disk that has no room for a file: a rescue may be to free it. Where the file system has none, nothing keeps
-    others off.    Raises OSError where another process has one.
+    others off. Raises OSError where another process has one.
     """
     folder = name_folder(root, job)
     path = os.path.join(folder, _LOCK)
@@ -92,6 +94,22 @@ def _hold_alone(root: str, job: int) -> Iterator[None]:
         # While it is held: what is opened later is another file.
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def is_held(root: str, job: int) -> bool:
+    """Whether a rescue sends what a job has left here, as far as its lock file tells: a full disk has none."""
+    try:
+        fd = os.open(os.path.join(name_folder(root, job), _LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # That of a rescue that was killed is held by nobody.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager
@@ -154,9 +172,26 @@ def rescue_folder(folder: MountFolder, store: ObjectStore) -> RescuedData:
         left = {name for name in cached.list_unsent(cached.scan()) if name not in newer}
     if left:
         raise OSError(errno.EAGAIN, f"{len(left)} files change while they are sent", folder.files)
-    if not newer:
+    if newer:
+        _note_newer(folder, newer)
+    else:
         folder.remove()
     return RescuedData(len(sent), count_bytes(sent), tuple(newer))
+
+
+def _note_newer(folder: MountFolder, names: Sequence[str]) -> None:
+    """Note for listings which files stay because the store has newer versions."""
+    with contextlib.suppress(OSError), open(os.path.join(folder.path, _NEWER), "w", encoding="utf-8") as file:
+        json.dump(names, file)
+
+
+def read_newer(folder: MountFolder) -> list[str]:
+    """The files that a rescue has left because the store had newer versions."""
+    try:
+        with open(os.path.join(folder.path, _NEWER), encoding="utf-8") as file:
+            return [str(name) for name in json.load(file)]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 def _is_newer(stored: Optional[StoredObject], file: SeenFile, known: object) -> bool:
@@ -186,8 +221,8 @@ def main(words: Sequence[str]) -> int:
         found = []
         for each in roots:
             found.append(rescue_job(each, int(job), stores))
-            if pattern and not list_folders(each, int(job)):
-                # Its pod is gone, and all of its data is sent.
+            if pattern and not _list_written(each, int(job)):
+                # Its pod is gone, and so is the use of the rest, such as what it only read.
                 shutil.rmtree(each, ignore_errors=True)
         sent = add_rescued([each for each in found if each is not None])
     except (ObjectStoreError, OSError) as error:

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -57,6 +57,25 @@ class _StoreRequest(NamedTuple):
     data: bytes = b""
 
 
+class _PlainConnection(http.client.HTTPConnection):
+    """Sends the head of a request in one write with a small payload, so that the store reads both at once."""
+
+    holds_head = False
+    _head = b""
+
+    def send(self, data: Any) -> None:
+        """Send a part of a request; `holds_head`: the first one waits for the next."""
+        if self.holds_head:
+            self.holds_head, self._head = False, data
+            return
+        data, self._head = (self._head + data if self._head else data), b""
+        super().send(data)
+
+
+class _SecureConnection(_PlainConnection, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
 class S3Store:
     """One bucket (`object_store.ObjectStore`)."""
 
@@ -75,7 +94,7 @@ class S3Store:
         self._credentials: CredentialsReader = credentials or CredentialsSource(access)
         self._url = urlsplit(access.address)
         self._threads = threading.local()
-        self._connections: set[http.client.HTTPConnection] = set()
+        self._connections: set[_PlainConnection] = set()
         """Those of all threads."""
 
     def close(self) -> None:
@@ -251,8 +270,9 @@ class S3Store:
             raise self._silence(error) from None
 
     def _exchange(
-        self, connection: http.client.HTTPConnection, request: _StoreRequest, target: str, headers: Mapping[str, str]
+        self, connection: _PlainConnection, request: _StoreRequest, target: str, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
+        connection.holds_head = 0 < len(request.data) <= _SMALL
         connection.request(request.method, target, request.data or None, dict(headers))
         return connection.getresponse()
 
@@ -269,25 +289,25 @@ class S3Store:
         signed = SignedRequest(request.method, self._url.netloc, path, request.query, headers, payload)
         return sign(signed, credentials, self._access.region, self._clock())
 
-    def _connect(self) -> tuple[bool, http.client.HTTPConnection]:
+    def _connect(self) -> tuple[bool, _PlainConnection]:
         """This thread's connection, and whether it was in use before."""
-        kept: Optional[http.client.HTTPConnection] = getattr(self._threads, "connection", None)
+        kept: Optional[_PlainConnection] = getattr(self._threads, "connection", None)
         if kept is not None:
             return True, kept
         host, port = self._url.hostname or "", self._url.port
-        made: http.client.HTTPConnection
+        made: _PlainConnection
         if self._url.scheme == "https":
             context = ssl.create_default_context()
-            made = http.client.HTTPSConnection(host, port, timeout=self._patience, context=context)
+            made = _SecureConnection(host, port, timeout=self._patience, context=context)
         else:
-            made = http.client.HTTPConnection(host, port, timeout=self._patience)
+            made = _PlainConnection(host, port, timeout=self._patience)
         self._threads.connection = made
         self._connections.add(made)
         return False, made
 
     def drop_connection(self) -> None:
         """Close this thread's connection: what is on it is of no use any more."""
-        kept: Optional[http.client.HTTPConnection] = getattr(self._threads, "connection", None)
+        kept: Optional[_PlainConnection] = getattr(self._threads, "connection", None)
         if kept is not None:
             kept.close()
             self._connections.discard(kept)

@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import time
@@ -52,7 +53,8 @@ def sign(request: SignedRequest, credentials: Credentials, region: str, at: floa
     names = ";".join(sorted(headers))
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     text = "\n".join((_ALGORITHM, stamp, scope, _digest(_canonical(request, headers, names))))
-    signature = hmac.new(_derive_key(credentials, region, stamp[:8]), text.encode(), hashlib.sha256).hexdigest()
+    key = _derive_key(credentials.secret_key, region, stamp[:8])
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     headers["authorization"] = (
         f"{_ALGORITHM} Credential={credentials.access_key}/{scope},SignedHeaders={names},Signature={signature}"
     )
@@ -78,8 +80,10 @@ def _canonical(request: SignedRequest, headers: Mapping[str, str], names: str) -
     return "\n".join((request.method, request.path, quote_query(request.query), lines, names, request.payload))
 
 
-def _derive_key(credentials: Credentials, region: str, date: str) -> bytes:
-    key = f"AWS4{credentials.secret_key}".encode()
+@functools.lru_cache(maxsize=8)
+def _derive_key(secret_key: str, region: str, date: str) -> bytes:
+    """The same for all requests of a day."""
+    key = f"AWS4{secret_key}".encode()
     for part in (date, region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     return key

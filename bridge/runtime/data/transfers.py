@@ -6,10 +6,10 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Optional
 
-from overspan.bridge.runtime.data.cached_folder import Senders, list_files
+from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, Senders, list_files
 from overspan.bridge.runtime.data.fetching import download, list_wanted
 from overspan.bridge.runtime.data.hashes import hash_path
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
@@ -72,7 +72,7 @@ def send_files(store: ObjectStore, files: Mapping[str, str], prefix: str, progre
     unsent = [UnsentFile(name, status.st_size, status.st_mtime_ns, True) for name, status in seen.items()]
     with open_threads() as senders:
         for step in merge_steps(plan_steps(unsent)):
-            _finish([senders.files.submit(send, name) for name in step.names])
+            _finish([senders.choose(seen[name].st_size).submit(send, name) for name in step.names])
 
 
 def _send_settled(store: ObjectStore, path: str, key: str, executor: Executor) -> None:
@@ -122,5 +122,6 @@ def _finish(jobs: list[Future[None]]) -> None:
 @contextmanager
 def open_threads() -> Iterator[Senders]:
     """Threads of a transfer, which end with it."""
-    with ThreadPoolExecutor(_THREADS) as files, ThreadPoolExecutor(_THREADS) as parts:
-        yield Senders(files, parts)
+    counts = (_THREADS, _THREADS, SMALL_AT_ONCE)
+    with ExitStack() as opened:
+        yield Senders(*(opened.enter_context(ThreadPoolExecutor(count)) for count in counts))

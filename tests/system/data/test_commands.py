@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import yaml
 from tests.stores import TestStore
 from tests.system.conftest import Span
 from tests.system.data.storage_jobs import CACHED, left_on_node
@@ -103,6 +104,68 @@ class TestRescue:
         assert left_on_node(lab, job) == {}
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on local" in again.stderr
+
+
+class TestUnsent:
+    def leave(self, lab: Span, store: TestStore) -> int:
+        """A job that could not send two files."""
+        run = "run: touch out/begun; while [ ! -e go ]; do sleep 0.1; done; echo 1 > out/a; echo 22 > out/b\n"
+        job = lab.submit(f"name: writer\n{CACHED}flush: {{timeout: 2}}\n{run}")
+        lab.wait_until(lambda: "run/begun" in store.texts("lab"), 30, "the first file to be sent")
+        store.proxy.cut()
+        (lab.folder / "go").touch()
+        lab.until(job, "FAILED")
+        return job
+
+    def test_what_jobs_have_left_is_listed_and_removed_by_hand(self, lab: Span, store: TestStore) -> None:
+        job = self.leave(lab, store)
+        (row,) = json.loads(lab.look("data", "ls", "--json"))["unsent"]
+        known = {key: row[key] for key in ("cluster", "job", "task", "url", "files", "size", "state")}
+        assert known == {
+            "cluster": "local",
+            "job": job,
+            "task": "writer",
+            "url": "s3://lab/run",
+            "files": 2,
+            "size": 5,
+            "state": "left",
+        }
+        lines = [line.split() for line in lab.look("data", "ls", "-M", "local").splitlines()]
+        assert lines[0] == ["CLUSTER", "JOB", "TASK", "SIZE", "FILES", "LAST", "WRITE", "STATE", "UNTIL", "URL"]
+        assert lines[1][:3] == ["local", str(job), "writer"] and lines[1][-1] == "s3://lab/run"
+        with Client(environment=lab.environment) as client:
+            assert client.storage.list_unsent("local")["unsent"] == [row]
+        assert lab.run("data", "rm", str(job)).stderr == "span: 2 files, 5 bytes removed from local\n"
+        assert left_on_node(lab, job) == {} and len(lab.look("data", "ls").splitlines()) == 1
+        again = lab.run("data", "rm", str(job), check=False)
+        assert again.returncode != 0 and f"job {job} has left no data on local" in again.stderr
+        store.proxy.mend()
+        assert set(store.texts("lab")) == {"run/begun"}
+
+    def test_it_goes_by_itself_after_its_time(self, lab: Span, store: TestStore) -> None:
+        settings = yaml.safe_load(lab.config.read_text())
+        settings["clusters"]["local"]["data_keep"] = "15s"
+        lab.config.write_text(yaml.safe_dump(settings))
+        job = self.leave(lab, store)
+        assert set(left_on_node(lab, job)) >= {"a", "b"}
+        lab.wait_until(lambda: not left_on_node(lab, job), 60, "it to be removed")
+        said = f"what job {job} could not send was removed from local after 0:15: 2 files, 5 bytes, for s3://lab/run"
+        assert said in (lab.state / "daemon.log").read_text()
+        store.proxy.mend()
+
+    def test_mistakes_are_told(self, lab: Span, store: TestStore) -> None:
+        job = lab.submit("run: sleep 60\n")
+        lab.until(job, "RUNNING")
+        for words, message in {
+            ("data", "ls", "x"): "`span data ls` takes no words",
+            ("data", "ls", "-M", "nowhere"): "nowhere",
+            ("data", "rm"): "`span data rm` takes JOB",
+            ("data", "rm", "99"): "no job 99",
+            ("data", "rm", "-M", "local", str(job)): "-M goes with `span data ls`",
+            ("data", "rm", str(job)): f"job {job} is RUNNING, and its data is in use",
+        }.items():
+            done = lab.run(*words, check=False)
+            assert done.returncode != 0 and message in done.stderr, (words, done.stderr)
 
 
 def _contents(top: Path) -> dict[str, bytes]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -211,6 +215,27 @@ class TestEnds:
             lab.until(job, "CANCELLED", timeout=60)
             assert store.texts("lab")["run/last"] == b"last\n"
 
+    def test_nothing_to_send_costs_no_time(self, lab: KubeSpan, store: TestStore) -> None:
+        """DT05: from the program's end to the task's, beside a pod without storage and a bare interpreter.
+
+        A kubelet tells an end up to a second late, which is no matter of the data.
+        """
+        bare: list[float] = []
+        spans: dict[bool, list[float]] = {True: [], False: []}
+        for number in range(6):
+            at, writes = time.monotonic(), number % 2 == 0
+            subprocess.run([sys.executable, "-c", "pass"], check=True)
+            bare.append(time.monotonic() - at)
+            mount = f"file_mounts: {{./out: {{source: s3://lab/run{number}, mode: MOUNT_CACHED}}}}\n" if writes else ""
+            run = "run: mkdir -p out; echo 1 > out/a; sleep 5; python3 -c 'import time; print(time.time())'\n"
+            job = lab.submit(RESOURCES % "" + mount + run)
+            lab.until(job, "COMPLETED", timeout=90)
+            lines = map(json.loads, (lab.state / "daemon.log").read_text().splitlines())
+            told = next(float(line["at"]) for line in lines if line["message"] == f"job {job}: COMPLETED")
+            spans[writes].append(told - float(lab.log(job)))
+            assert store.texts("lab", f"run{number}/") == ({f"run{number}/a": b"1\n"} if writes else {})
+        assert median(spans[True]) - median(spans[False]) < 100 * max(median(bare), 0.01)
+
     def test_a_cancel_that_waits_for_a_store_is_seen_and_may_be_given_up(
         self, lab: KubeSpan, store: TestStore, wait_until: WaitUntil
     ) -> None:
@@ -288,6 +313,50 @@ class TestEnds:
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on kube" in again.stderr
         if kind == "claim":
+            lab.kubectl("delete", "pvc", str(named), "--wait=false")
+            lab.rig.kubectl("delete", "pv", str(named), "--wait=false")
+
+    @pytest.mark.parametrize("kind", ["hostPath", "claim"])
+    def test_what_is_left_on_a_volume_is_listed_removed_by_hand_and_goes_after_its_time(
+        self, lab: KubeSpan, store: TestStore, tmp_path: Path, wait_until: WaitUntil, kind: str
+    ) -> None:
+        volume = tmp_path / "kept"
+        volume.mkdir()
+        settings = json.loads(lab.config.read_text())
+        named: object = {"hostPath": {"path": str(volume)}} if kind == "hostPath" else make_claim(lab, volume)
+        settings["clusters"]["kube"] |= {"data_volume": named}
+        lab.config.write_text(json.dumps(settings))
+        run = "run: touch out/begun; sleep 4; echo 1234567 > out/a\n"
+        text = f"name: writer\n{CACHED}flush: {{timeout: 4}}\n{run}"
+
+        def leave(begun: str) -> int:
+            job = lab.submit(text.replace("begun", begun))
+            wait_until(lambda: f"run/{begun}" in store.texts("lab"), 60, "the first file to be sent")
+            store.proxy.cut()
+            lab.until(job, "FAILED", timeout=60)
+            # As long as its pod is there the data may still be sent.
+            lab.until_empty(60)
+            store.proxy.mend()
+            return job
+
+        job = leave("begun")
+        (row,) = json.loads(lab.look("data", "ls", "-M", "kube", "--json"))["unsent"]
+        known = [row[key] for key in ("cluster", "job", "task", "files", "size", "state", "url")]
+        assert known == ["kube", job, "writer", 1, 8, "left", "s3://lab/run"]
+        if kind == "hostPath":
+            assert f":{volume}/" in row["place"]
+        assert lab.run("data", "rm", str(job)).stderr == "span: 1 file, 8 bytes removed from kube\n"
+        assert list(volume.iterdir()) == [] and len(lab.look("data", "ls").splitlines()) == 1
+        lab.until_empty(60)
+        if kind == "hostPath":
+            settings["clusters"]["kube"] |= {"data_keep": "10s"}
+            lab.config.write_text(json.dumps(settings))
+            lab.run("shutdown")
+            job = leave("again")
+            wait_until(lambda: list(volume.iterdir()) == [], 60, "it to be removed")
+            said = f"what job {job} could not send was removed from kube after 0:10: 1 file, 8 bytes"
+            wait_until(lambda: said in (lab.state / "daemon.log").read_text(), 10, "the log to say so")
+        else:
             lab.kubectl("delete", "pvc", str(named), "--wait=false")
             lab.rig.kubectl("delete", "pv", str(named), "--wait=false")
 

@@ -203,6 +203,32 @@ class TestEnds:
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on rig" in again.stderr
 
+    def test_what_is_left_is_listed_removed_by_hand_and_goes_after_its_time(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        run = "run: touch out/begun; sleep 5; echo 1234567 > out/a\n"
+        first = start(lab, f"name: writer\n{CACHED}flush: {{timeout: 2}}\n{run}")
+        wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(first, "FAILED", timeout=60)
+        (row,) = json.loads(lab.look("data", "ls", "-M", "rig", "--json"))["unsent"]
+        known = [row[key] for key in ("cluster", "job", "task", "files", "size", "state", "url")]
+        assert known == ["rig", first, "writer", 1, 8, "left", "s3://lab/run"]
+        assert lab.run("data", "rm", str(first)).stderr == "span: 1 file, 8 bytes removed from rig\n"
+        assert find_left(site, first) == [] and len(lab.look("data", "ls").splitlines()) == 1
+        settings = json.loads(lab.config.read_text())
+        settings["clusters"]["rig"]["data_keep"] = "10s"
+        lab.config.write_text(json.dumps(settings))
+        lab.run("shutdown")
+        store.proxy.mend()
+        second = start(lab, CACHED + f"flush: {{timeout: 2}}\n{run.replace('begun', 'again')}")
+        wait_until(lambda: "run/again" in store.texts("lab"), 60, "the first file to be sent")
+        store.proxy.cut()
+        lab.until(second, "FAILED", timeout=60)
+        wait_until(lambda: find_left(site, second) == [], 60, "it to be removed")
+        said = f"what job {second} could not send was removed from rig after 0:10: 1 file, 8 bytes, for s3://lab/run"
+        wait_until(lambda: said in (lab.state / "daemon.log").read_text(), 10, "the log to say so")
+
     def test_a_daemon_that_is_killed_meanwhile(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> None:
         job = start(lab, CACHED + "run: touch out/begun; sleep 4; echo 1234567 > out/a\n")
         wait_until(lambda: "run/begun" in store.texts("lab"), 60, "the first file to be sent")

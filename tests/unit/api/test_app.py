@@ -395,7 +395,7 @@ def test_ping_clusters_nodes_plan_and_schema() -> None:
 def test_openapi_names_every_route_and_its_failures() -> None:
     async def scene(bench: Bench, client: httpx2.AsyncClient) -> None:
         paths = (await client.get("/v1/openapi.json")).json()["paths"]
-        assert len(paths) == 71
+        assert len(paths) == 73
         for operations in paths.values():
             for operation in operations.values():
                 assert set(operation["responses"]) == {"200", "default"}

@@ -20,6 +20,7 @@ from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.reach.trials import ReachTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.controller.features.storage import Storage
+from overspan.bridge.controller.features.unsent_data import UnsentJobs
 from overspan.bridge.controller.features.volumes import Volumes
 from overspan.bridge.controller.orders.orders import JobOrders
 from overspan.bridge.controller.views.cluster_health import ClusterHealth
@@ -44,6 +45,7 @@ PORTS = {
     "schedules": Schedules,
     "sent_forms": SentForms,
     "storage": Storage,
+    "unsent_data": UnsentJobs,
     "volumes": Volumes,
 }
 CLOCK = "clock"

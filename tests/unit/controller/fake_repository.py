@@ -178,6 +178,7 @@ class FakeRepository:
             and (not query.users or stored.user in query.users)
             and (not query.arrays or (stored.job.element is not None and stored.job.element.array in query.arrays))
             and (query.over is None or stored.job.over is query.over)
+            and (not query.writes or any(task.flushes for task in stored.job.spec.tasks))
         ]
         return found[-query.limit :] if query.limit else found
 

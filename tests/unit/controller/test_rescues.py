@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.unit.controller.fakes import Bench, FakeCluster, end, give_order, play, start_job, until
 
 from overspan.bridge.controller.features.storage import Storage
+from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.runtime.data.rescue import RescuedData
 
@@ -36,14 +38,44 @@ def test_a_second_rescue_of_a_job_is_refused_while_one_runs() -> None:
             return SimpleNamespace(entry=entry)
 
         clusters: Any = SimpleNamespace(get=lambda name: SimpleNamespace(adapter=keeper))
-        storage = Storage(clusters, {}, cast(Any, SimpleNamespace(find=find)), cast(Any, None), shared=False)
+        storage = Storage(clusters, {}, cast(Any, SimpleNamespace(find=find)), cast(Any, None), set(), shared=False)
         first = asyncio.create_task(storage.rescue("5"))
         while not keeper.asked:
             await asyncio.sleep(0)
-        with pytest.raises(Conflict, match="the data of job 5 is being sent by another rescue"):
+        with pytest.raises(Conflict, match="the data of job 5 is being sent or removed by another command"):
             await storage.rescue("5")
         keeper.go.set()
         assert (await first)["size"] == 7
         assert (await storage.rescue("5"))["files"] == 1
 
     asyncio.run(run())
+
+
+class KeepingCluster(FakeCluster):
+    """A cluster where jobs leave data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeper = Keeper()
+
+    async def rescue_data(self, job: Any, handle: str) -> RescuedData | None:
+        return await self.keeper.rescue_data(job, handle)
+
+
+def test_a_job_is_not_queued_again_while_its_data_is_sent() -> None:
+    """The new launch would begin with the folder that the rescue removes."""
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        number = await start_job(bench)
+        cluster.tell(f"{number}.0", *end(bench.job(), bench.clock.now))
+        await until(lambda: bench.job().over)
+        rescue = asyncio.create_task(bench.controller.storage.rescue("1"))
+        await until(lambda: bool(cluster.keeper.asked))
+        with pytest.raises(Conflict, match="what job 1 could not send is being sent or removed"):
+            await give_order(bench, "1", events.Requeue)
+        cluster.keeper.go.set()
+        await rescue
+        await give_order(bench, "1", events.Requeue)
+
+    play(scene, cluster)

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.lifecycle.strategies import CACHED
 from tests.unit.lifecycle.world import World, auxiliary, group, kinds, primary
 
+from overspan.bridge.lifecycle.flushing import has_sent_all
 from overspan.bridge.model import events
 from overspan.bridge.model.spec import RetryPolicy, TaskSpec
 from overspan.bridge.model.storage import FlushPolicy, OnFlushFailure
@@ -175,6 +176,18 @@ class TestFailures:
         flush(world)
         assert not world.apply(events.Flushed(world.now, "trainer", 0))
         assert not world.apply(events.Flushing(world.now, "trainer", 0, 9))
+
+
+@pytest.mark.parametrize(
+    ("error", "left", "expected"), [("", 0, True), ("the store is away", 9, False), ("the store is away", 0, False)]
+)
+def test_whether_an_attempt_has_sent_all(error: str, left: int, expected: bool) -> None:
+    """An empty file that could not be sent, such as a marker, is 0 bytes."""
+    world = World(group(writer())).run()
+    world.end("trainer")
+    assert not has_sent_all(world.attempt("trainer"))
+    flush(world, error=error, left=left)
+    assert has_sent_all(world.attempt("trainer")) is expected
 
 
 def test_a_clock_that_is_set_moves_the_time_out() -> None:

@@ -15,6 +15,7 @@ from overspan.bridge.lifecycle.timeline import Transition
 from overspan.bridge.model.errors import Conflict, InvalidRequest, StoreFailed
 from overspan.bridge.model.job import Attempt, Element, Job, NodeRun, Placement
 from overspan.bridge.model.states import State
+from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.store.records import Change, HistoryRows, JobQuery, NewJob, OutboxRow, Receipt
 from overspan.bridge.store.store import Store
 
@@ -312,6 +313,18 @@ def test_find(store: Store, make_job: MakeJob, query: JobQuery, ids: list[int]) 
     ]
     asyncio.run(store.insert([NewJob(job, "local") for job in jobs]))
     assert [stored.job.id for stored in asyncio.run(store.find(query))] == ids
+
+
+def test_find_jobs_that_write_to_object_stores(store: Store, make_job: MakeJob) -> None:
+    def mount(number: int, mode: MountMode) -> NewJob:
+        job = ended(make_job(number, at=0.0), 100.0)
+        task = replace(job.spec.tasks[0], storage=(StorageMount("/out", "s3://lab/run", mode, "s3"),))
+        return NewJob(replace(job, spec=replace(job.spec, tasks=(task,))), "local")
+
+    jobs = [NewJob(ended(make_job(1), 100.0), "local"), mount(2, MountMode.COPY), mount(3, MountMode.MOUNT_CACHED)]
+    asyncio.run(store.insert(jobs))
+    for query in (JobQuery(writes=True), JobQuery(writes=True, over=True, clusters=("local",))):
+        assert [stored.job.id for stored in asyncio.run(store.find(query))] == [3]
 
 
 def test_single_values(store: Store) -> None:

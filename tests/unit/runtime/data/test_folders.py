@@ -38,7 +38,7 @@ def bucket(whole: TestStore, request: pytest.FixtureRequest) -> Iterator[S3Store
 @pytest.fixture
 def senders() -> Iterator[Senders]:
     with ThreadPoolExecutor(4) as files, ThreadPoolExecutor(4) as parts:
-        yield Senders(files, parts)
+        yield Senders(files, parts, files)
 
 
 Open = Callable[..., CachedFolder]
@@ -64,6 +64,22 @@ def write(path: Path, data: bytes, ago: float = 60) -> None:
 
 
 class TestSending:
+    def test_what_is_written_anew_within_a_tick_of_the_file_s_clock_is_sent(
+        self, bucket: S3Store, senders: Senders, tmp_path: Path, whole: TestStore
+    ) -> None:
+        """Of two tasks one has ended, and the other writes its pointer twice with one time, as kernels count them."""
+        (tmp_path / "out").mkdir()
+        now = [1000.005]
+        state = FolderState(str(tmp_path / "sent.jsonl"))
+        folder = CachedFolder(str(tmp_path / "out"), bucket, "run", state, senders, clock=lambda: now[0])
+        for text in ("step_1", "step_2"):
+            (tmp_path / "out/latest").write_text(text)
+            os.utime(tmp_path / "out/latest", (1000.0, 1000.0))
+            folder.send(folder.scan(), ended=True)
+        now[0] = 1000.1
+        folder.send(folder.scan(), ended=True)
+        assert whole.texts(BUCKET) == {"run/latest": b"step_2"}
+
     def test_files_arrive_with_their_content_and_are_not_sent_twice(
         self, open_folder: Open, tmp_path: Path, whole: TestStore
     ) -> None:

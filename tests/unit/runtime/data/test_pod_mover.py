@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.rescue import hold_alone
 from overspan.bridge.runtime.data.stores import write_stores
 
 MOUNT = StorageMount("/out", "s3://pods/run", MountMode.MOUNT_CACHED, "s3")
@@ -78,6 +79,19 @@ def test_data_is_there_before_the_start_and_sent_at_the_end(pod: Pod, whole: Tes
     assert finish(sender)[0] == 0
     assert whole.texts("pods") == {"run/old": b"old", "run/new": b"new"}
     assert json.loads(pod.message.read_text()) == {"error": "", "left": 0}
+
+
+def test_a_rescue_of_an_earlier_launch_is_waited_for(pod: Pod, whole: TestStore) -> None:
+    """As where it outlives its daemon, and the job was queued again: at its end it removes the folder."""
+    whole.open("pods").put("run/old", b"old")
+    (pod.root / "data/7").mkdir(parents=True)
+    with hold_alone(str(pod.root), 7):
+        fetcher = pod.start("fetch")
+        assert fetcher.stdout is not None
+        assert b"is being sent by `span data rescue`" in fetcher.stdout.readline()
+        assert not pod.files.exists()
+    assert finish(fetcher)[0] == 0
+    assert (pod.files / "old").read_bytes() == b"old"
 
 
 def test_a_sender_that_was_killed_goes_on(pod: Pod, whole: TestStore) -> None:

@@ -63,7 +63,11 @@ class TestSeries:
         for digits in (64, 40, 38, 32, 30):
             names = [f"blobs/sha256/{digit * digits}" for digit in "a1f"]
             assert self.plan_new(*names) == [[name] for name in names]
+        for start in ("sha256-", "sha512:", "md5_", "blake3-"):
+            names = [f"blobs/{start}{digit * 64}" for digit in "123"]
+            assert self.plan_new(*names) == [[name] for name in names]
         # As a time in nanoseconds, or with more than a hash.
+        assert self.plan_new(*(f"model-{digit * 32}.safetensors" for digit in "123"))[0][1:]
         assert self.plan_new("1764320000000000001", "1764320000000000002", "1764320000000000003")[0][1:]
         assert self.plan_new(*(f"{digit * 32}.png" for digit in "123"))[0][1:]
 

@@ -164,7 +164,7 @@ def play(top: Path, seed: int, kill_at: int = 0, *, late: bool = False) -> Watch
     while True:
         state = FolderState(str(top / "sent.jsonl"))
         cached: Any = CachedFolder
-        uploader = cached(str(folder), store, "", state, Senders(threads, threads), clock=lambda: writer.now)
+        uploader = cached(str(folder), store, "", state, Senders(threads, threads, threads), clock=lambda: writer.now)
         store.killed = False
         try:
             while uploader.list_unsent(uploader.scan()):
@@ -203,7 +203,7 @@ def test_a_store_that_refuses_is_asked_for_no_more_of_a_series(tmp_path: Path) -
     cached: Any = CachedFolder
     state = FolderState(str(tmp_path.parent / "sent.jsonl"))
     threads = ShuffledThreads(random.Random(0), single=True)
-    folder = cached(str(tmp_path), DeniedStore(), "", state, Senders(threads, threads))
+    folder = cached(str(tmp_path), DeniedStore(), "", state, Senders(threads, threads, threads))
     with pytest.raises(ObjectStoreError):
         folder.send(folder.scan())
     assert asked == ["00"]
@@ -232,7 +232,8 @@ def open_series(top: Path, store: object) -> CachedFolder:
         os.utime(folder / name, (1000, 1000 + number / 100))
     cached: Any = CachedFolder
     threads = ShuffledThreads(random.Random(0))
-    made: CachedFolder = cached(str(folder), store, "", FolderState(str(top / "sent.jsonl")), Senders(threads, threads))
+    senders = Senders(threads, threads, threads)
+    made: CachedFolder = cached(str(folder), store, "", FolderState(str(top / "sent.jsonl")), senders)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import os
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.stores import TestStore
+from tests.web_site import Site, make_certificate, run_site
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
@@ -254,3 +256,41 @@ class TestRenewedCredentials:
         store.close()
         with pytest.raises(ObjectStoreError, match="does not say how the store is reached"):
             StoreFile(str(place), "s3").load()
+
+
+class TestWrites:
+    """How a request is written to its connection."""
+
+    @pytest.fixture
+    def written(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The length of each write."""
+        lengths: list[int] = []
+        real = http.client.HTTPConnection.send
+
+        def send(connection: http.client.HTTPConnection, data: bytes) -> None:
+            lengths.append(len(data))
+            real(connection, data)
+
+        monkeypatch.setattr(http.client.HTTPConnection, "send", send)
+        return lengths
+
+    def test_a_small_payload_goes_with_its_head(self, answer: Answer, reach: Reach, written: list[int]) -> None:
+        store = reach(answer(200, b""), "any")
+        for size in (100, 0, 64 << 10):
+            written.clear()
+            store.put("a", b"x" * size)
+            assert len(written) == 1 and written[0] > size
+        written.clear()
+        store.put("a", b"x" * (100 << 10))
+        assert len(written) == 2 and written[1] == 100 << 10
+
+    def test_over_tls_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int]) -> None:
+        certificate = make_certificate(tmp_path)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with run_site(Site(), certificate) as host:
+            store = S3Store(StoreAccess("s3", f"https://{host}"), "any")
+            # The server takes none, and says so.
+            with pytest.raises(ObjectStoreError, match="501"):
+                store.put("a", b"x" * 100)
+            store.close()
+        assert len(written) == 1
