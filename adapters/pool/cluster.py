@@ -53,18 +53,20 @@ from overspan.adapters.pool.workers import ConnectedWorker, find_owed
 from overspan.adapters.traits import Traits
 from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.documents import encode
+from overspan.bridge.model.documents import encode, make_encoder
 from overspan.bridge.model.errors import Denied, InvalidRequest
 from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.spec import JobSpec
 
 ANSWER_SECONDS = 1.0
 """How long orders wait for the workers that are to have them; those that are not in contact are asked again later."""
 DROP_SECONDS = 0.25
 """How long a worker may keep what is only to be tidied away there."""
 _URGENT = ("leases", "orders", "places")
+_encode_facts = make_encoder(Job, without=("spec",))
 MARK = "mark"
 """A file by which a worker finds out whether it sees the daemon's folder."""
 
@@ -103,6 +105,9 @@ class PoolCluster:
         self._obeyed = asyncio.Event()
         self._opened = self._closed = False
         self._mark = ""
+        self._spec: JobSpec | None = None
+        self._spec_document: dict[str, Any] = {}
+        """The spec of the launch that was sent to a worker last, as JSON data."""
 
     # --- the contract -------------------------------------------------------------------------------------------------
 
@@ -318,10 +323,13 @@ class PoolCluster:
         found = self._config.find_launch(launch.handle)
         if found is None or found.job.granted_at is None:
             return {}
+        if found.job.spec is not self._spec:
+            # The elements of an array, and what a loop submits, have one spec.
+            self._spec, self._spec_document = found.job.spec, encode(found.job.spec)
         return {
             "token": found.token,
             "cluster": self.name,
-            "job": encode(found.job),
+            "job": {**_encode_facts(found.job), "spec": self._spec_document},
             "environment": dict(found.environment),
         }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from overspan.bridge.controller.core.changes import Changes
@@ -232,7 +231,8 @@ class Recorder:
         for unit, change, good in zip(units, changes, written, strict=True):
             if good:
                 unit.entry.unwritten = None
-                self._publish(replace(unit, job=change.job))
+                unit.job = change.job
+                self._publish(unit)
         lost = [unit.job.id for unit, good in zip(units, written, strict=True) if not good]
         if lost:
             await self._reload(lost)
@@ -247,7 +247,8 @@ class Recorder:
                     "job %d: what ends it is done, not yet recorded: %s", unit.job.id, error.message, extra=fields
                 )
             unit.entry.unwritten = change
-            self._publish(replace(unit, job=change.job))
+            unit.job = change.job
+            self._publish(unit)
             self._rearm(unit)
 
     def _rearm(self, unit: UnitOfWork) -> None:
@@ -287,7 +288,8 @@ class Recorder:
                 await self._reload([array_id])
                 raise Conflict(f"job {array_id} was changed by somebody else at the same time", remedy="try again")
             entry.unwritten = None
-            self._publish(replace(head, job=change.job))
+            head.job = change.job
+            self._publish(head)
             self._take_in(units)
             return True
 

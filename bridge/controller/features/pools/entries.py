@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from overspan.adapters.abilities import TakesWorkers
 from overspan.bridge.controller.core.clusters import Cluster
@@ -55,9 +55,7 @@ class PoolEntry:
 
     @property
     def adapter(self) -> TakesWorkers:
-        adapter = self.cluster.open()
-        assert isinstance(adapter, TakesWorkers)
-        return adapter
+        return cast(TakesWorkers, self.cluster.open())
 
 
 def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
