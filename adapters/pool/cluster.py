@@ -113,10 +113,21 @@ class PoolCluster:
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Put each launch in the queue; one that has a worker at once is told with its lease."""
+        return self.take_in(launches)
+
+    def take_in(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """As `submit`: a lease goes to its worker when the cursor that tells it is stored."""
         self._open()
         answers = [self._take(launch) for launch in launches]
         self._schedule()
         return [self._tell_lease(answer) if isinstance(answer, Accepted) else answer for answer in answers]
+
+    def give_up(self, handle: str) -> None:
+        """Forget a launch whose job could not be stored; a worker that was meant for it takes the next one."""
+        launch = self._launches.get(handle)
+        if launch is not None:
+            self._drop(launch)
+            self._schedule()
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """What has happened to the launches in `since`, behind their cursors."""

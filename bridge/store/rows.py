@@ -45,8 +45,8 @@ def insertion(jobs: Iterable[NewJob]) -> RowBatch:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
         array_id = None if job.element is None else job.element.array
-        fixed = {"id": job.id, "handle": "", "native_id": "", "cursor": "", "array_id": array_id}
-        batch.jobs.append(_facts(job) | named | fixed)
+        launched = {"handle": new.handle, "native_id": new.native_id, "cursor": new.cursor}
+        batch.jobs.append(_facts(job) | named | launched | {"id": job.id, "array_id": array_id})
         if array_id is None:
             batch.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
         batch.outbox_add += map(outbox_values, new.outbox)
