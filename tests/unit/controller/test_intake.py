@@ -78,7 +78,7 @@ def test_a_release_leaves_what_is_being_stored(play_pool: ScenePlayer) -> None:
             await cluster.adapter.release("", *controller.releases.wanted())  # type: ignore[attr-defined]
             await insert(*arguments)  # type: ignore[arg-type]
 
-        pool.bench.repository.insert = release_first  # type: ignore[method-assign]
+        pool.bench.repository.insert = release_first  # type: ignore[method-assign, assignment]
         job = await pool.bench.submit(JOB, kind="job_file")
         await turn()
         assert await _ask(pool) == [f"{job}.0"]
