@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from overspan.adapters.contract import Refusal
+from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -398,6 +398,21 @@ class TakesWorkers(Protocol):
 
     def end_waits(self) -> None:
         """Answer all workers that wait for news: the daemon ends."""
+
+
+@runtime_checkable
+class LaunchIntake(Protocol):
+    """The queue is in memory: a launch is accepted at once, so that its job is stored with the handle.
+
+    Only of clusters whose traits are `stateless`.
+    """
+
+    def take_in(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """As `submit`, of jobs that are about to be stored. Nothing of them may begin before they are."""
+        ...
+
+    def give_up(self, handle: str) -> None:
+        """Forget a launch that was taken in: its job could not be stored."""
 
 
 @runtime_checkable

@@ -53,18 +53,20 @@ from overspan.adapters.pool.workers import ConnectedWorker, find_owed
 from overspan.adapters.traits import Traits
 from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.documents import encode
+from overspan.bridge.model.documents import encode, make_encoder
 from overspan.bridge.model.errors import Denied, InvalidRequest
 from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.resources import MILLI
+from overspan.bridge.model.spec import JobSpec
 
 ANSWER_SECONDS = 1.0
 """How long orders wait for the workers that are to have them; those that are not in contact are asked again later."""
 DROP_SECONDS = 0.25
 """How long a worker may keep what is only to be tidied away there."""
 _URGENT = ("leases", "orders", "places")
+_encode_facts = make_encoder(Job, without=("spec",))
 MARK = "mark"
 """A file by which a worker finds out whether it sees the daemon's folder."""
 
@@ -103,15 +105,29 @@ class PoolCluster:
         self._obeyed = asyncio.Event()
         self._opened = self._closed = False
         self._mark = ""
+        self._spec: JobSpec | None = None
+        self._spec_document: dict[str, Any] = {}
+        """The spec of the launch that was sent to a worker last, as JSON data."""
 
     # --- the contract -------------------------------------------------------------------------------------------------
 
     async def submit(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Put each launch in the queue; one that has a worker at once is told with its lease."""
+        return self.take_in(launches)
+
+    def take_in(self, launches: Sequence[Launch]) -> list[Accepted | Refusal]:
+        """As `submit`: a lease goes to its worker when the cursor that tells it is stored."""
         self._open()
         answers = [self._take(launch) for launch in launches]
         self._schedule()
         return [self._tell_lease(answer) if isinstance(answer, Accepted) else answer for answer in answers]
+
+    def give_up(self, handle: str) -> None:
+        """Forget a launch whose job could not be stored; a worker that was meant for it takes the next one."""
+        launch = self._launches.get(handle)
+        if launch is not None:
+            self._drop(launch)
+            self._schedule()
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """What has happened to the launches in `since`, behind their cursors."""
@@ -318,10 +334,13 @@ class PoolCluster:
         found = self._config.find_launch(launch.handle)
         if found is None or found.job.granted_at is None:
             return {}
+        if found.job.spec is not self._spec:
+            # The elements of an array, and what a loop submits, have one spec.
+            self._spec, self._spec_document = found.job.spec, encode(found.job.spec)
         return {
             "token": found.token,
             "cluster": self.name,
-            "job": encode(found.job),
+            "job": {**_encode_facts(found.job), "spec": self._spec_document},
             "environment": dict(found.environment),
         }
 

@@ -14,11 +14,10 @@ import socket
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from overspan.bridge.api.authorization import JOB_TOKEN
 from overspan.bridge.api.certificates import DaemonCertificate, open_certificate
-from overspan.bridge.api.server import UnixServer
+from overspan.bridge.api.server import JoinedProtocol, UnixServer
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.model.errors import OverspanError
@@ -62,7 +61,7 @@ def open_job_port(settings: Settings, state: str) -> JobPort | None:
     return JobPort(listener, certificate, JobAccess(certificate.secret, certificate.text, addresses, port))
 
 
-class JobProtocol(HttpToolsProtocol):
+class JobProtocol(JoinedProtocol):
     """HTTP that closes a connection whose request does not come to its end, so that none is held for ever."""
 
     _deadline: asyncio.TimerHandle | None = None

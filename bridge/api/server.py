@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from overspan.bridge.api.authorization import PEER
+from overspan.bridge.api.joined_writes import JoinedWrites
 from overspan.bridge.model.errors import Conflict, OverspanError
 
 BACKLOG = 2048
@@ -29,7 +30,15 @@ _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid (unix(7))."""
 
 
-class PeerProtocol(HttpToolsProtocol):
+class JoinedProtocol(HttpToolsProtocol):
+    """HTTP whose answers are one write each."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Join writes from here on."""
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+
+
+class PeerProtocol(JoinedProtocol):
     """HTTP whose requests carry the number of the user who connected, as the kernel noted it then."""
 
     _peer: int | None = None
@@ -65,6 +74,8 @@ _OPTIONS: dict[str, Any] = {
     "access_log": False,
     "date_header": False,
     "server_header": False,
+    # No proxy stands before a socket of the daemon's.
+    "proxy_headers": False,
     "timeout_graceful_shutdown": GRACE,
 }
 

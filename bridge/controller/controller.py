@@ -20,6 +20,7 @@ from overspan.bridge.controller.core.cluster_locations import ClusterLocations
 from overspan.bridge.controller.core.clusters import Cluster, Clusters, OpenerOf
 from overspan.bridge.controller.core.dependency_resolver import DependencyResolver
 from overspan.bridge.controller.core.dispatch import Dispatcher
+from overspan.bridge.controller.core.intake import Intake
 from overspan.bridge.controller.core.job_access import JobAccess
 from overspan.bridge.controller.core.known_reach import KnownReach
 from overspan.bridge.controller.core.observation import Observer
@@ -197,6 +198,7 @@ class Controller:
         self.dispatcher = Dispatcher(
             self.recorder, self.locations, backoff, settings.clusters, parts.environment, parts.access
         )
+        self.recorder.use_intake(Intake(self.recorder, self.clusters, self.dispatcher.make_launch).accept)
         self.releases = LaunchReleases(self.recorder, self.clusters, backoff)
         self.orphans = OrphanCheck(self.recorder, self.clusters, self.releases)
         self.observer = Observer(self.recorder, self.locations, backoff, float(settings.ticks.observe))

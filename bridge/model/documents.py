@@ -11,6 +11,7 @@ import sys
 import types
 from _thread import RLock
 from collections import deque
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, Callable, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from overspan.bridge.model.records import is_dataclass, list_fields
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
+Encoder = Callable[[Any], Any]
 
 # `X | None` is of another class than Optional[X] where Python has it.
 _UNIONS = (Union, getattr(types, "UnionType", Union))
@@ -25,24 +27,21 @@ _decoders: dict[Any, Decoder] = {}
 _unfinished: dict[Any, Decoder] = {}
 """Those of the class that is being built, and of its parts: no other thread may call them yet."""
 _building = RLock()
-_fields: dict[type, dict[str, Any]] = {}
+_encoders: dict[type, Encoder] = {}
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 _shared: deque[dict[str, str]] = deque(maxlen=4)
 """The mappings of texts that were shared last."""
 
 
 def encode(value: Any) -> Any:
     """The value as JSON data."""
-    if value is None or type(value) in (str, int, float, bool):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(type(value)):
-        return _encode_fields(value)
-    if isinstance(value, (tuple, list)):
-        return [encode(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): encode(item) for key, item in value.items()}
-    raise TypeError(f"cannot encode {type(value).__name__}")
+    encoder = _encoders.get(kind)
+    if encoder is None:
+        encoder = _encoders[kind] = _choose_encoder(kind)
+    return encoder(value)
 
 
 def decode(kind: type[T], document: Any) -> T:
@@ -78,17 +77,31 @@ def prepare(kind: type) -> None:
     _decoder(kind)
 
 
-def _encode_fields(value: Any) -> dict[str, Any]:
-    kind = type(value)
-    fields = _fields.get(kind)
-    if fields is None:
-        fields = _fields[kind] = list_fields(kind)
-    document: dict[str, Any] = {}
-    for name, default in fields.items():
-        item = getattr(value, name)
-        if item is not default and item != default:
-            document[name] = encode(item)
-    return document
+def _choose_encoder(kind: type) -> Encoder:
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if is_dataclass(kind):
+        return make_encoder(kind)
+    if issubclass(kind, (tuple, list)):
+        return lambda value: [encode(item) for item in value]
+    if issubclass(kind, dict):
+        return lambda value: {str(key): encode(item) for key, item in value.items()}
+    raise TypeError(f"cannot encode {kind.__name__}")
+
+
+def make_encoder(kind: type, without: Collection[str] = ()) -> Encoder:
+    """What makes JSON data of the objects of a dataclass, without the fields of these names."""
+    fields = [each for each in list_fields(kind).items() if each[0] not in without]
+
+    def encode_fields(value: Any) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for name, default in fields:
+            item = getattr(value, name)
+            if item is not default and item != default:
+                document[name] = item if type(item) in _PLAIN else encode(item)
+        return document
+
+    return encode_fields
 
 
 def _decoder(kind: Any) -> Decoder:

@@ -115,6 +115,10 @@ class NewJob:
     user: str = ""
     outbox: tuple[OutboxRow, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
+    handle: str = ""
+    """Of a launch that its cluster has accepted already, as `native_id` and `cursor`."""
+    native_id: str = ""
+    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from overspan.bridge.model.documents import decode, encode
+from overspan.bridge.model.documents import decode, encode, make_encoder
 from overspan.bridge.model.events import event_from_document
 from overspan.bridge.model.job import Job, make_tasks
 from overspan.bridge.model.spec import JobSpec
@@ -19,7 +19,8 @@ Row = dict[str, Any]
 
 # Escapes non-ASCII, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_NO_SPEC = JobSpec(name="", tasks=())
+# What has columns of its own, or a table.
+_encode_facts = make_encoder(Job, without=("spec", "id", "version"))
 
 
 @dataclass(slots=True)
@@ -44,8 +45,8 @@ def insertion(jobs: Iterable[NewJob]) -> RowBatch:
         job, origin = new.job, new.job.spec.origin
         named = {"user": clean(new.user or origin.user), "name": clean(job.spec.name), "cluster": new.cluster}
         array_id = None if job.element is None else job.element.array
-        fixed = {"id": job.id, "handle": "", "native_id": "", "cursor": "", "array_id": array_id}
-        batch.jobs.append(_facts(job) | named | fixed)
+        launched = {"handle": new.handle, "native_id": new.native_id, "cursor": new.cursor}
+        batch.jobs.append(_facts(job) | named | launched | {"id": job.id, "array_id": array_id})
         if array_id is None:
             batch.specs.append({"job_id": job.id, "document": _write(encode(job.spec))})
         batch.outbox_add += map(outbox_values, new.outbox)
@@ -212,9 +213,6 @@ def clean(text: str) -> str:
 
 
 def _facts(job: Job) -> Row:
-    document = encode(replace(job, spec=_NO_SPEC))
-    for name in ("spec", "id", "version"):
-        document.pop(name, None)
     # A requeued job keeps the end of its earlier run in its facts; for queries it is live again.
     ended_at = None
     if job.over:
@@ -225,7 +223,7 @@ def _facts(job: Job) -> Row:
         "priority": job.priority,
         "submitted_at": job.submitted_at,
         "ended_at": ended_at,
-        "facts": _write(document),
+        "facts": _write(_encode_facts(job)),
     }
 
 

@@ -266,7 +266,7 @@ class Dispatcher:
                     (
                         row,
                         replace(
-                            self._make_launch(row.token, job, cluster.name),
+                            self.make_launch(row.token, job, cluster.name),
                             needs=needs,
                             wanted=wanted,
                             access=self.describe_access(job, cluster.name),
@@ -305,7 +305,7 @@ class Dispatcher:
         for handle, job_id in registry.watched(name).items():
             entry = registry.get(job_id)
             if entry is not None and entry.handle == handle and entry.job.granted_at is None:
-                found.append(self._make_launch(completion.name_launch(job_id, entry.job.launch), entry.job, name))
+                found.append(self.make_launch(completion.name_launch(job_id, entry.job.launch), entry.job, name))
         return [*found, *self._list_waiting_parts(name)]
 
     def _list_waiting_parts(self, name: str) -> list[Launch]:
@@ -318,7 +318,7 @@ class Dispatcher:
                 entry = self.recorder.registry.get(job_id)
                 if entry is not None and entry.job.granted_at is None and find_handle(handle, name):
                     token = self.recorder.completion.name_launch(job_id, entry.job.launch)
-                    found.append(self._make_launch(token, take_part(entry.job, name), name))
+                    found.append(self.make_launch(token, take_part(entry.job, name), name))
         return found
 
     def list_cursors(self, name: str) -> dict[str, str]:
@@ -331,9 +331,9 @@ class Dispatcher:
         if entry is None or entry.handle != handle:
             return None
         token = self.recorder.completion.name_launch(entry.job.id, entry.job.launch)
-        return self._make_launch(token, entry.job, name)
+        return self.make_launch(token, entry.job, name)
 
-    def _make_launch(self, token: str, job: Job, cluster: str) -> Launch:
+    def make_launch(self, token: str, job: Job, cluster: str) -> Launch:
         """A launch to send, with paths as its cluster has them.
 
         Held, where an order is owed that is to hold or cancel it, it cannot start before that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from overspan.bridge.controller.core.changes import Changes
@@ -41,6 +41,7 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 Ranges = tuple[IndexRange, ...]
 Work = Callable[[list[UnitOfWork]], T]
+Accept = Callable[[Sequence[UnitOfWork]], AbstractContextManager[None]]
 
 _AT_ONCE = 500
 """Jobs of one transaction."""
@@ -61,11 +62,16 @@ class Recorder:
         self.completion = completion
         self.dependency_resolver = completion.resolver
         self.outbox = Outbox()
+        self._accept: Accept = lambda units: nullcontext()
         self.changes = Changes()
         self._row_upkeep = RowUpkeep()
         self._jumped = 0.0
         """Seconds by which the machine's clock was set since the start, in all."""
         self._running: set[asyncio.Task[Any]] = set()
+
+    def use_intake(self, accept: Accept) -> None:
+        """Have the launches of new jobs accepted, where that can be stored with them, by `Intake.accept`."""
+        self._accept = accept
 
     async def load(self) -> None:
         """Load the stored jobs and outbox, then do what fell due while no daemon ran."""
@@ -232,7 +238,8 @@ class Recorder:
         for unit, change, good in zip(units, changes, written, strict=True):
             if good:
                 unit.entry.unwritten = None
-                self._publish(replace(unit, job=change.job))
+                unit.job = change.job
+                self._publish(unit)
         lost = [unit.job.id for unit, good in zip(units, written, strict=True) if not good]
         if lost:
             await self._reload(lost)
@@ -247,7 +254,8 @@ class Recorder:
                     "job %d: what ends it is done, not yet recorded: %s", unit.job.id, error.message, extra=fields
                 )
             unit.entry.unwritten = change
-            self._publish(replace(unit, job=change.job))
+            unit.job = change.job
+            self._publish(unit)
             self._rearm(unit)
 
     def _rearm(self, unit: UnitOfWork) -> None:
@@ -259,8 +267,9 @@ class Recorder:
 
     async def _insert(self, entries: list[JobEntry], schedule: StoredSchedule | None, receipt: Receipt | None) -> None:
         units = self._open_new(entries)
-        await self.repository.insert([_new_job(unit) for unit in units], schedule, receipt)
-        self._take_in(units)
+        with self._accept(units):
+            await self.repository.insert([_new_job(unit) for unit in units], schedule, receipt)
+            self._take_in(units)
 
     async def _draw(self, array_id: int, ranges: Ranges, reason: str) -> bool:
         indices = [index for part in ranges for index in part.values()]
@@ -283,12 +292,16 @@ class Recorder:
                 ]
             )
             change = head.to_change()
-            if not await self.repository.draw([_new_job(unit) for unit in units], change):
-                await self._reload([array_id])
-                raise Conflict(f"job {array_id} was changed by another request at the same time", remedy="try again")
-            entry.unwritten = None
-            self._publish(replace(head, job=change.job))
-            self._take_in(units)
+            with self._accept(units):
+                if not await self.repository.draw([_new_job(unit) for unit in units], change):
+                    await self._reload([array_id])
+                    raise Conflict(
+                        f"job {array_id} was changed by another request at the same time", remedy="try again"
+                    )
+                entry.unwritten = None
+                head.job = change.job
+                self._publish(head)
+                self._take_in(units)
             return True
 
     async def _withdraw(self, job_id: int) -> None:
@@ -397,7 +410,16 @@ def _may_precede(unit: UnitOfWork, urgent: bool) -> bool:
 
 
 def _new_job(unit: UnitOfWork) -> NewJob:
-    return NewJob(unit.job, unit.cluster, unit.entry.user, tuple(unit.add), tuple(unit.timeline))
+    return NewJob(
+        unit.job,
+        unit.cluster,
+        unit.entry.user,
+        tuple(unit.add),
+        tuple(unit.timeline),
+        unit.handle or "",
+        unit.native_id or "",
+        unit.cursor or "",
+    )
 
 
 def stored_handle(unit: UnitOfWork, handle: str) -> str:

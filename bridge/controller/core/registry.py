@@ -150,6 +150,8 @@ class Registry:
         self._owners: dict[int, int] = {}
         self._elements: dict[int, dict[int, JobEntry]] = {}
         self._locks: dict[int, JobLock] = {}
+        self.storing: set[str] = set()
+        """The handles of launches that were accepted with jobs which are just being stored."""
         self.live = 0
         self.aside: frozenset[int] = frozenset()
         """Jobs whose stored rows, or whose owed calls, cannot be read: the daemon leaves them alone."""

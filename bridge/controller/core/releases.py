@@ -184,6 +184,8 @@ class LaunchReleases:
         # Elements of a native array share its files.
         shared = {f"{self.recorder.completion.installation}-{array}-0" for array in arrays}
         handles, tokens = self._list_aside()
+        # What was accepted with a job that is just being stored is neither watched nor owed yet.
+        handles |= registry.storing
         parts = [list_handles(text) for name in registry.watched_clusters() for text in registry.watched(name)]
         return handles.union(*watched, *parts), tokens.union(shared, (row.token for row in owed))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.durations import format_timestamp
 from overspan.bridge.model.events import Event, event_from_document, event_to_document
 from overspan.bridge.model.job import Attempt, Bid, Job, NodeRun
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.states import State
 from overspan.bridge.store.records import Change, OutboxRow, join_changes
@@ -260,15 +262,18 @@ class UnitOfWork:
             native_id=self.native_id,
             cursor=self.cursor,
             spec=None if self.job.spec is self.entry.job.spec else self.job.spec,
-            account=make_history_rows(
-                replace(self.entry, job=self.job, cluster=self.cluster, row=None, task_rows=None)
-            ),
+            account=self._make_history_rows() if self.job.over else None,
             timeline=tuple(self.timeline),
             outbox_add=tuple(self.add),
             outbox_done=tuple(self.done),
         )
         unwritten = self.entry.unwritten
         return change if unwritten is None else join_changes(unwritten, change)
+
+    def _make_history_rows(self) -> bytes | None:
+        entry = copy(self.entry)
+        entry.job, entry.cluster, entry.row, entry.task_rows = self.job, self.cluster, None, None
+        return make_history_rows(entry)
 
 
 def open_unit(entry: JobEntry, outbox: Outbox) -> UnitOfWork:

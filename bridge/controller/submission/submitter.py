@@ -30,7 +30,7 @@ from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.stages import carry, split_stages
-from overspan.bridge.model.errors import InvalidRequest, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.parts import split_clusters
@@ -141,10 +141,27 @@ class Submitter:
         run: ScheduledRun | None = None,
         schedule: Scheduling | None = None,
     ) -> Submitted:
-        """Make the job of what was read, or find the one that was made of it before; raises as `submit`."""
-        taken = await self._find_taken(reading, submission)
-        if taken is not None:
-            return taken
+        """Make the job of what was read, or find the one that was made of it before; raises as `submit`.
+
+        Hardly any submission is a second sending, and the store refuses that: only then is the first one looked for.
+        """
+        try:
+            return await self._make(reading, submission, run, schedule)
+        except OverspanError:
+            receipt = await find_receipt(self.recorder.repository, submission)
+            if receipt is None or not receipt.job_id:
+                raise
+            taken = await self._find_taken(receipt.job_id, reading, submission)
+        return taken or await self._make(reading, submission, run, schedule)
+
+    async def _make(
+        self,
+        reading: ParsedSubmission,
+        submission: Submission,
+        run: ScheduledRun | None,
+        schedule: Scheduling | None,
+    ) -> Submitted:
+        """Make the job; raises as `submit`, and Conflict where it was made before."""
         reading, cluster, job, standing = await self._settle(reading, submission)
         if job.spec.cron is not None and schedule is not None:
             return await schedule(submission, _answer(job, cluster.name, reading), job.spec.cron, submission.test_only)
@@ -179,17 +196,14 @@ class Submitter:
         silence = cluster.silence if cluster is not None and not entry.launched and not entry.job.over else ""
         return replace(answer, notes=(*answer.notes, f"the job waits: {silence}")) if silence else answer
 
-    async def _find_taken(self, reading: ParsedSubmission, submission: Submission) -> Submitted | None:
-        """The answer to a submission that was made a job before, by a daemon that died before it answered."""
-        receipt = await find_receipt(self.recorder.repository, submission)
-        if receipt is None or not receipt.job_id:
-            return None
-        entry = self.recorder.registry.get(receipt.job_id)
+    async def _find_taken(self, job: int, reading: ParsedSubmission, submission: Submission) -> Submitted | None:
+        """The answer to a submission that was made that job before; None where there is no such job any more."""
+        entry = self.recorder.registry.get(job)
         if entry is not None:
             await self._hear(entry, submission.kind)
             return self._tell_silence(entry, _answer(entry.job, entry.cluster, reading))
-        found = await self.recorder.repository.find(JobQuery(ids=(receipt.job_id,)))
-        if found and entry_of(found[0]).shunned and await self.recorder.repository.withdraw(receipt.job_id):
+        found = await self.recorder.repository.find(JobQuery(ids=(job,)))
+        if found and entry_of(found[0]).shunned and await self.recorder.repository.withdraw(job):
             # The daemon died before it could say so: the cluster is asked again, and what it says is the answer.
             return None
         return _answer(found[0].job, found[0].cluster, reading) if found else None

@@ -103,7 +103,7 @@ class FakeRepository:
         if schedule is not None and not self.set_schedule(schedule):
             raise Conflict("the schedule was changed")
         for new in jobs:
-            self.jobs[new.job.id] = StoredJob(new.job, new.cluster, "", "", "", new.user)
+            self.jobs[new.job.id] = StoredJob(new.job, new.cluster, new.handle, new.native_id, new.cursor, new.user)
             self._owe(new.outbox)
             self._tell(new.job.id, new.timeline)
         # Written, but the caller does not know yet.

@@ -94,3 +94,40 @@ def test_a_cluster_without_limits_of_its_own_is_not_asked(play_pool: ScenePlayer
         assert await pool.gives(None) and await pool.gives(5000)
 
     play_pool(scene, Endless())
+
+
+def _count_workers(pool: PoolScene) -> int:
+    return len(pool.bench.controller.pools.describe("p")[0]["workers"])
+
+
+def test_an_idle_worker_without_the_time_for_what_waits_is_replaced(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = pool.bench.clock.now + 500
+        await pool.apply("time: 1000s\n")
+        await pool.see_start(seconds_ago=500)
+        await pool.meet()
+        # A new worker would not have had the time left for this one after its start.
+        await pool.send("time: 900s\n")
+        await pool.pass_time(1)
+        assert _count_workers(pool) == 1
+        await pool.send("time: 700s\n")
+        await pool.pass_time(1)
+        assert _count_workers(pool) == 2
+        assert await pool.gives(400), "the old one takes what it has the time for"
+
+    play_pool(scene)
+
+
+def test_an_idle_worker_with_the_time_for_something_that_waits_stays_alone(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = pool.bench.clock.now + 500
+        await pool.apply("time: 1000s\n")
+        await pool.see_start(seconds_ago=500)
+        await pool.meet()
+        await pool.send("time: 100s\n")
+        await pool.send("time: 700s\n")
+        await pool.pass_time(1)
+        # It holds the first.
+        assert _count_workers(pool) == 1
+
+    play_pool(scene)

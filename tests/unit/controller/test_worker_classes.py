@@ -140,23 +140,27 @@ classes = st.lists(
         WorkerClass("abcd"[index], min(pair[:2]), max(pair[:2]), pair[2]) for index, pair in enumerate(found)
     ]
 )
-shares = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.booleans())
+shares = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.sampled_from(["", "barred", "again"]))
 
 
 @given(
     classes, st.lists(shares, min_size=4, max_size=4), st.integers(0, 9), st.integers(0, 9), st.booleans(), st.data()
 )
 def test_laws(
-    found: list[WorkerClass], drawn: list[tuple[int, int, int, bool]], below: int, above: int, due: bool, data: Any
+    found: list[WorkerClass], drawn: list[tuple[int, int, int, str]], below: int, above: int, due: bool, data: Any
 ) -> None:
     least, most = sum(each.low for each in found), sum(each.high for each in found)
     high = min(most, least + above)
     size = PoolSize(max(0, min(high, least + below)), high, classes=tuple(found))
     assert check_size(size) is None
     counts = {}
-    for each, (wanted, busy, ready, barred) in zip(found, drawn, strict=False):
-        ready = min(ready, wanted)
-        counts[each.name] = ClassCounts(each, wanted, wanted, min(busy, ready), ready, ready - min(busy, ready), barred)
+    for each, (wanted, busy, ready, state) in zip(found, drawn, strict=False):
+        # A class that is tried again has given none since.
+        ready = 0 if state == "again" else min(ready, wanted)
+        busy = min(busy, ready)
+        counts[each.name] = ClassCounts(
+            each, wanted, wanted, busy, ready, ready - busy, barred=state == "barred", again=state == "again"
+        )
     names = st.sets(st.sampled_from([each.name for each in found])).map(lambda chosen: tuple(sorted(chosen)))
     waiting = data.draw(st.dictionaries(names, st.integers(0, 6), max_size=3))
     chosen = choose_numbers(size, counts, waiting, due=due)
@@ -187,6 +191,13 @@ def test_a_class_that_has_failed_is_not_tried_and_others_go_on() -> None:
     facts = {"gpu": ClassFacts(failures=3), "cpu": ClassFacts()}
     plan = plan_workers(PoolView(BOTH, facts, [], waiting={("cpu", "gpu"): 3}, waiting_since=NOW), NOW)
     assert plan.start == {"cpu": 3}
+
+
+def test_a_class_that_has_failed_keeps_no_number_but_its_lowest() -> None:
+    facts = {"gpu": ClassFacts(failures=3, wanted=4), "cpu": ClassFacts(failures=3, wanted=5)}
+    one = PoolWorker(1, 1, ready=True, jobs=1, worker_class="gpu")
+    plan = plan_workers(PoolView(BOTH, facts, [one], waiting={("gpu",): 9}, waiting_since=NOW), NOW)
+    assert (plan.wanted, plan.start, plan.closed) == ({"gpu": 1, "cpu": 1}, {}, ())
 
 
 def make_spec(**setups: str) -> PoolSpec:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from overspan.adapters.abilities import TakesWorkers
 from overspan.bridge.controller.core.clusters import Cluster
@@ -55,9 +55,7 @@ class PoolEntry:
 
     @property
     def adapter(self) -> TakesWorkers:
-        adapter = self.cluster.open()
-        assert isinstance(adapter, TakesWorkers)
-        return adapter
+        return cast(TakesWorkers, self.cluster.open())
 
 
 def list_workers(entries: Iterable[JobEntry], pool: str) -> list[JobEntry]:
@@ -96,17 +94,36 @@ def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
     return sum(_count_waiting(each.job) for each in entries if each.cluster == pool)
 
 
-def sort_waiting(entry: PoolEntry, entries: Iterable[JobEntry]) -> dict[tuple[str, ...], int]:
-    """How many jobs of a pool wait, by the classes that they fit."""
-    if not entry.facts.size.classes:
-        return {("",): count_waiting(entries, entry.name)}
-    found: dict[tuple[str, ...], int] = {}
+class WaitingJobs(NamedTuple):
+    """How many jobs of a pool wait, by the classes that they fit; and the least time of one of each class, seconds."""
+
+    counts: Mapping[tuple[str, ...], int]
+    seconds: Mapping[str, int]
+
+
+def sort_waiting(entry: PoolEntry, entries: Iterable[JobEntry]) -> WaitingJobs:
+    """The jobs of a pool that wait, by what they ask for: most of many share it, as the jobs of one text do."""
+    alike: dict[tuple[int, int | None], list[Any]] = {}
     for each in entries:
         count = _count_waiting(each.job) if each.cluster == entry.name else 0
         if count:
-            fitting = tuple(dict.fromkeys(kind.worker_class for kind in entry.adapter.list_fitting(each.job)))
-            found[fitting] = found.get(fitting, 0) + count
-    return found
+            limit = _find_limit(each.job)
+            kind = alike.setdefault((id(each.job.spec), limit), [each.job, limit, 0])
+            kind[2] += count
+    counts: dict[tuple[str, ...], int] = {}
+    seconds: dict[str, int] = {}
+    for job, limit, count in alike.values():
+        fitting = _list_classes(entry, job)
+        counts[fitting] = counts.get(fitting, 0) + count
+        least = 0 if limit is None else limit + job.spec.tasks[0].grace_period
+        seconds |= {name: min(least, seconds.get(name, least)) for name in fitting}
+    return WaitingJobs(counts, seconds)
+
+
+def _list_classes(entry: PoolEntry, job: Job) -> tuple[str, ...]:
+    if not entry.facts.size.classes:
+        return ("",)
+    return tuple(dict.fromkeys(kind.worker_class for kind in entry.adapter.list_fitting(job)))
 
 
 def _count_waiting(job: Job) -> int:
@@ -118,9 +135,7 @@ def _count_waiting(job: Job) -> int:
     return number if job.array.throttle is None else min(number, job.array.throttle)
 
 
-def view_pool(
-    entry: PoolEntry, workers: Iterable[JobEntry], waiting: dict[tuple[str, ...], int], now: float
-) -> PoolView:
+def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: WaitingJobs, now: float) -> PoolView:
     """The pool at this moment; notes since when workers are idle and too many jobs wait."""
     contacts = {each["job"]: each for each in entry.adapter.list_workers()}
     found = []
@@ -136,20 +151,31 @@ def view_pool(
         since = entry.idle_since.get(each.job.id)
         life = find_life(each.job, now, entry.ends.get(each.job.id))
         renew_at = None if life is None else life.renew_at
+        if since is not None and life is not None and _is_too_short(life, each.job, waiting, now):
+            renew_at = now
         found.append(
             PoolWorker(
                 each.job.id, spec.generation, contact is not None, jobs, since, renew_at, spec.worker_class
             )
         )  # fmt: skip
     facts = entry.facts
-    if sum(waiting.values()) >= facts.size.threshold:
+    if sum(waiting.counts.values()) >= facts.size.threshold:
         entry.waiting_since = now if entry.waiting_since is None else entry.waiting_since
     else:
         entry.waiting_since = None
     return PoolView(
-        facts.size, facts.classes, found, facts.closed, waiting, entry.waiting_since, bool(facts.ending),
+        facts.size, facts.classes, found, facts.closed, waiting.counts, entry.waiting_since, bool(facts.ending),
         entry.list_barred(now), [name for name, until in entry.barred.items() if until <= now],
     )  # fmt: skip
+
+
+def _is_too_short(life: WorkerLife, worker: Job, waiting: WaitingJobs, now: float) -> bool:
+    """Whether a worker has not the time for any job that waits, and another one in its place has."""
+    spec = worker.spec.worker
+    least = 0 if spec is None else waiting.seconds.get(spec.worker_class, 0)
+    # A new one needs the last part of its time for its start.
+    young = life.renew_at - (worker.granted_at or now)
+    return life.ends_at < now + least and least <= young
 
 
 def is_current(facts: PoolFacts, worker: WorkerOf) -> bool:

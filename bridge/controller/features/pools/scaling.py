@@ -105,8 +105,10 @@ def _choose_numbers(
     counts = {}
     for each in view.size.every_class:
         own = [worker for worker in serving if worker.worker_class == each.name]
+        failed = view.classes[each.name].failures >= MOST_FAILURES
         counts[each.name] = ClassCounts(
-            each,
+            # None is tried, so none is wanted beside those that there are.
+            each._replace(high=max(each.low, len(own))) if failed else each,
             view.classes[each.name].wanted,
             len(own),
             busy=sum(worker.jobs > 0 for worker in own),
