@@ -313,3 +313,17 @@ def test_a_silent_cluster_is_told_beside_the_news_of_the_other() -> None:
         assert "leo" in scene.woken and "kube" in scene.woken
 
     play(story)
+
+
+def test_a_start_that_an_earlier_daemon_may_have_sent_is_in_doubt_until_the_members_are_known() -> None:
+    """A refusal would say that nothing of it runs."""
+
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        order = Order("t", handle, events.Launch(1.0, "a", 0))
+        (answer,) = await scene.across.order([order])
+        assert isinstance(answer, Refusal) and answer.transient
+        with pytest.raises(SomeUnanswered):
+            await scene.across.order([replace(order, again=True)])
+
+    play(story)

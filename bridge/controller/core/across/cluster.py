@@ -264,6 +264,9 @@ class AcrossCluster:
         With the first start all clusters that answer are told: where one refuses that, no side is to run alone.
         """
         if order.handle not in self._cursors or not self._cursors[order.handle].granted:
+            if order.again:
+                # An earlier daemon may have had it carried out: a refusal would say that nothing of it runs.
+                raise Unreachable("where the members are is not known yet")
             return Refusal(order.token, "where the members are is not known yet", transient=True)
         untold = [other for other in handle.parts if other != name and (order.handle, other) not in self._told]
         for told in (name, *(other for other in untold if not self._clusters[other].silence)):
