@@ -103,6 +103,8 @@ class TestSending:
             folder.send(folder.scan())
             assert whole.texts(BUCKET) == {}
             assert count_bytes(folder.list_unsent(folder.scan())) == 2
+        # Older than a tick of the file's clock.
+        write(tmp_path / "out/fresh", b"1", ago=0.1)
         folder.send(folder.scan(), ended=True)
         assert set(whole.texts(BUCKET)) == {"run/fresh", "run/open"}
 
