@@ -54,6 +54,7 @@ run: |
 name: eval-watcher
 resources: {{cpus: 0.1, memory: 0.05}}  # CPU-only, no GPUs needed
 run: |
+  stat -L -c 'access %a %n' "$SPAN_JOB_ACCESS"
   python3 {folder}/watch_and_launch_eval.py --ckpt_dir {folder}  # it calls span
 """
 

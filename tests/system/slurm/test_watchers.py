@@ -58,7 +58,8 @@ def test_a_batch_script_submits_and_asks_for_its_own_jobs_alone(span: Span, site
 
 
 def test_a_watcher_on_a_node_launches_an_evaluation_for_each_checkpoint(span: Span, site: Site) -> None:
-    train_and_evaluate(span, FOLDER)
-    # What the work was given is closed to others, and no command line has it.
-    found = site.rig.run(["sh", "-c", "stat -c %a ~/.overspan/runs/*/access.json | sort -u"])
-    assert found.stdout.split() == ["600"]
+    group = train_and_evaluate(span, FOLDER)
+    # What the work is given is closed to others, and goes with the group.
+    _, rights, path = span.log(group, "eval-watcher").partition("\n")[0].split()
+    assert rights == "600" and path.endswith("/access.json")
+    span.wait_until(lambda: site.rig.run(["test", "-e", path]).rc, 30, "the way to the daemon to be removed")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.system.conftest import Span
@@ -152,7 +152,13 @@ def test_an_allocation_that_waits_is_told_and_given_up(span: Span) -> None:
 def test_a_job_that_is_over_has_no_steps(span: Span) -> None:
     job = span.wrap("true", "-N2")
     span.until(job, "COMPLETED")
-    done = span.run("srun", "true", environment={"SLURM_JOB_ID": str(job)}, check=False)
+
+    def ask() -> Any:
+        return span.run("srun", "true", environment={"SLURM_JOB_ID": str(job)}, check=False)
+
+    # Until its step daemons have ended it is told as one that is completing.
+    span.wait_until(lambda: "already completing" not in ask().stderr, 10, "the end of its step daemons")
+    done = ask()
     assert done.returncode == 1
     assert f"srun: error: Unable to confirm allocation for job {job}: Invalid job id specified" in done.stderr
 
