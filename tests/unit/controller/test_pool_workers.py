@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
+
+from overspan.bridge.controller.features.pools.entries import sort_waiting
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 
 @pytest.fixture
@@ -131,3 +136,18 @@ def test_an_idle_worker_with_the_time_for_something_that_waits_stays_alone(play_
         assert _count_workers(pool) == 1
 
     play_pool(scene)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "seconds"),
+    [
+        ([TaskSpec("server", primary=False), TaskSpec("trainer", time=600), TaskSpec("judge", time=60)], 630),
+        ([TaskSpec("trainer", time=600), TaskSpec("judge")], 0),
+        ([TaskSpec("one", time=60)], 90),
+    ],
+)
+def test_a_group_that_waits_takes_as_long_as_its_longest_primary(tasks: list[TaskSpec], seconds: int) -> None:
+    pool: Any = SimpleNamespace(name="p", facts=SimpleNamespace(size=SimpleNamespace(classes=())))
+    waiting: Any = SimpleNamespace(job=new_job(1, JobSpec("j", tuple(tasks)), 0.0), cluster="p")
+    found = sort_waiting(pool, [waiting])
+    assert found.counts == {("",): 1} and found.seconds == {"": seconds}

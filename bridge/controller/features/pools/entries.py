@@ -86,7 +86,10 @@ def find_least_life(job: Job, end: float | None = None) -> WorkerLife | None:
 
 
 def _find_limit(job: Job) -> int | None:
-    return job.time_of(job.tasks[0].name)
+    """The time limit of a job, of a group the longest of its primary tasks; None without one."""
+    limits = [job.time_of(spec.name) for spec in job.spec.tasks if spec.primary]
+    known = [limit for limit in limits if limit is not None]
+    return max(known, default=None) if len(known) == len(limits) else None
 
 
 def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
