@@ -292,11 +292,17 @@ def test_a_set_up_that_fails_is_not_tried_for_ever_and_what_it_left_running_stay
 
 
 def test_what_is_not_built_is_refused_in_one_sentence(span: Span, tmp_path: Path) -> None:
-    """Groups in a pool, several nodes, wrong numbers and names."""
+    """Elastic tasks in a pool, scripts and workers of several nodes, wrong numbers and names."""
     apply(span, "refuses", "pool: {workers: 0}\nresources: {cpus: 2}\n")
     group = tmp_path / "group.yaml"
-    group.write_text("name: g\nexecution: parallel\npool: refuses\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n")
-    assert "one task on one node" in span.run("submit", str(group), check=False).stderr
+    elastic = "elastic: {min: 1, max: 2}"
+    group.write_text(
+        "name: g\nexecution: parallel\npool: refuses\nprimary_tasks: [a]\n"
+        f"---\nname: a\nrun: x\n---\nname: b\n{elastic}\nrun: x\n"
+    )
+    assert "elastic tasks do not run in a pool" in span.run("submit", str(group), check=False).stderr
+    script = span.run("sbatch", "--pool", "refuses", "-N", "2", "--wrap", "true", check=False)
+    assert "a batch script in a pool runs on one node" in script.stderr
     file = tmp_path / "p.yaml"
     for text, words in (
         ("pool: {workers: 1, max_workers: 2}\n", "exclude each other"),

@@ -149,8 +149,9 @@ class TestUnsent:
         job = self.leave(lab, store)
         assert set(left_on_node(lab, job)) >= {"a", "b"}
         lab.wait_until(lambda: not left_on_node(lab, job), 60, "it to be removed")
+        # It is logged once the adapter has answered.
         said = f"what job {job} could not send was removed from local after 0:15: 2 files, 5 bytes, for s3://lab/run"
-        assert said in (lab.state / "daemon.log").read_text()
+        lab.wait_until(lambda: said in (lab.state / "daemon.log").read_text(), 10, said)
         store.proxy.mend()
 
     def test_mistakes_are_told(self, lab: Span, store: TestStore) -> None:

@@ -23,6 +23,13 @@ def find_chromium() -> str:
     return next((path for name in NAMES if (path := shutil.which(name))), "")
 
 
+_REPLACED = "Inspected target navigated or closed"
+
+
+class PageReplaced(Exception):
+    """The page that was asked is replaced by another one."""
+
+
 class Tab:
     """A tab."""
 
@@ -33,20 +40,25 @@ class Tab:
         """What it told meanwhile: requests, messages on its console."""
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol, with its answer."""
+        """A command of the protocol, with its answer. Raises PageReplaced where another page takes its place."""
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
             message: dict[str, Any] = json.loads(self._socket.recv())
             if message.get("id") == number:
+                if message.get("error", {}).get("message") == _REPLACED:
+                    raise PageReplaced(method)
                 assert "error" not in message, message
                 result: dict[str, Any] = message["result"]
                 return result
             self.events.append(message)
 
     def read(self, expression: str) -> Any:
-        """What an expression of JavaScript is in the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        """What an expression of JavaScript is in the page; None while another page takes its place."""
+        try:
+            answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        except PageReplaced:
+            return None
         return answer["result"].get("value")
 
     def open(self, url: str) -> None:
