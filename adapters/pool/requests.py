@@ -55,13 +55,13 @@ def read_request(job: Job) -> WorkerRequest:
     A job file of one task that names no resources takes a whole worker, as with SkyPilot; a batch script takes one CPU,
     as with Slurm, and so does each member of a group.
     """
+    seconds = find_job_seconds(job)
     if is_group(job.spec):
-        return WorkerRequest((), seconds=_find_group_seconds(job), groups=list_choices(job))
+        return WorkerRequest((), seconds=seconds, groups=list_choices(job))
     task = job.spec.tasks[0]
     resources = task.resources
     cpus = count_cpus(task)
     named = cpus is not None or resources.gpus or resources.gres or resources.memory_mib is not None
-    seconds = find_seconds(task, job.time_of(task.name))
     if task.form is Form.RUN and not named and resources.memory_mib_per_cpu is None:
         return WorkerRequest((NodeNeed(MILLI),), True, seconds)
     return WorkerRequest(resources.needs(cpus or 1), seconds=seconds)
