@@ -65,10 +65,10 @@ class Intake:
 
     def _offer(self, cluster: Cluster, units: Sequence[UnitOfWork]) -> list[str]:
         offers = [(unit, row) for unit in units for row in unit.add if row.kind == SUBMIT and _is_plain(unit, row)]
-        launches = [self._make_launch(row.token, unit.job, cluster.name) for unit, row in offers]
         try:
+            launches = [self._make_launch(row.token, unit.job, cluster.name) for unit, row in offers]
             answers = _intake_of(cluster).take_in(launches) if launches else []
-        except OverspanError:
+        except (OverspanError, OSError):
             # The dispatcher tries, and says, what is wrong.
             return []
         now, handles = self._recorder.clock(), []

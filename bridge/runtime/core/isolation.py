@@ -30,6 +30,7 @@ _NSSWITCH = "/etc/nsswitch.conf"
 # The cache daemon's socket answers before the hosts file is read (nscd(8)).
 _NSCD = ("/run/nscd", "/var/run/nscd")
 _LIBRARY = "libnss_wrapper.so"
+_NAMES = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS
 
 
 class Isolation(NamedTuple):
@@ -205,10 +206,10 @@ def enter_isolation(isolation: Isolation) -> None:
         kernel.set_hostname(isolation.hostname)
 
 
-def _unshare_as_root(flags: int) -> bool:
+def _unshare_as_root() -> bool:
     """Whether it is allowed without a user namespace: root of a container may not be the machine's."""
     try:
-        kernel.unshare(flags)
+        kernel.unshare(_NAMES)
     except PermissionError:
         return False
     return True
@@ -225,11 +226,10 @@ def _enter_container(pid: int) -> None:
 
 
 def _enter_namespaces() -> None:
-    flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS
     uid, gid = os.geteuid(), os.getegid()
-    if uid != 0 or not _unshare_as_root(flags):
+    if uid != 0 or not _unshare_as_root():
         kernel.set_dumpable()
-        kernel.unshare(flags | kernel.CLONE_NEWUSER)
+        kernel.unshare(_NAMES | kernel.CLONE_NEWUSER)
         # Without "deny" an ordinary user may not write gid_map (user_namespaces(7)).
         for name, text in (("setgroups", "deny"), ("gid_map", "{0} {0} 1"), ("uid_map", "{0} {0} 1")):
             number = uid if name == "uid_map" else gid
@@ -263,10 +263,22 @@ def probe() -> IsolationProbe:
     library = _ask_child(_find_library)
     if library.startswith("/"):
         return IsolationProbe(NSS_WRAPPER, failure, library)
+    # The last resort of a container's root: in it, files of other users are not root's to change.
+    if os.geteuid() == 0 and not _ask_child(_try_user_namespace):
+        return IsolationProbe(NAMESPACE, "")
     return IsolationProbe(ENV, failure + "; " + (library or _LIBRARY + " is not installed"))
 
 
 def _try_namespaces() -> str:
+    try:
+        if os.geteuid() == 0:
+            kernel.unshare(_NAMES)
+        return _try_user_namespace()
+    except OSError as error:
+        return explain(error)
+
+
+def _try_user_namespace() -> str:
     try:
         _enter_namespaces()
         kernel.bind_mount(_HOSTS, _HOSTS)

@@ -106,9 +106,11 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             launch = _read_launch(body)
             _run(launch, subreaper)
             os.close(lock)
+            if launch.isolation.method == NAMESPACE:
+                # There is no way back out of these. The socket goes first: the worker gives it no other launch then.
+                line.close()
             os.close(end)
             if launch.isolation.method == NAMESPACE:
-                # There is no way back out of these; its socket tells the worker that it has ended.
                 break
         status = 0
     finally:

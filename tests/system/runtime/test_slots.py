@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import WaitUntil
 
-from overspan.bridge.runtime.core import kernel, shim_control
+from overspan.bridge.runtime.core import isolation, kernel, shim_control
 from overspan.bridge.runtime.core.node_records import read_record
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
@@ -54,6 +54,22 @@ def test_a_slot_runs_one_node_after_another(slots: Slots, tmp_path: Path, wait_u
         assert (tmp_path / f"{key}.out").read_text() == f"from {key}\n{tmp_path}\n"
         pids.append(shim.pid)
     assert pids[0] == pids[1]
+
+
+def test_a_slot_that_is_in_namespaces_is_given_no_other_node(
+    slots: Slots, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    probed = isolation.probe()
+    if probed.method != isolation.NAMESPACE:
+        pytest.skip(f"names by {probed.method} here: {probed.reason}")
+    names = isolation.prepare_isolation(str(tmp_path), probed, [("127.81.0.1", ["a-0.g"])])
+    for number in range(50):
+        # At once, while the slot before is still on its way out.
+        shim = slots.spawn(launch(tmp_path, f"a.{number}.0.0", "true")._replace(isolation=names))
+        wait_until(partial(has_ended, shim))
+        slots.take_back([shim])
+        node = shim_control.release(shim)
+        assert node.state == shim_control.ENDED and node.record is not None and node.record.exit_code == 0, number
 
 
 def test_nodes_at_once_have_slots_of_their_own(slots: Slots, tmp_path: Path, wait_until: WaitUntil) -> None:
