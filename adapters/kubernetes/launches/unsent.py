@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from overspan.adapters.abilities import EndedLaunch
 from overspan.adapters.kubernetes.launches.flushes import is_lost
-from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle
+from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle, read_handle
 from overspan.adapters.kubernetes.launches.volume_pods import (
     VOLUME_PATH,
     VolumeProgram,
@@ -28,6 +28,7 @@ from overspan.adapters.kubernetes.manifests.storage import name_job_folder
 from overspan.adapters.kubernetes.observation.records import LAUNCH
 from overspan.adapters.kubernetes.settings import Settings, Volume
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
+from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing, pack_places, read_listing
 from overspan.bridge.runtime.slurm.bootstrap import pack_application
 
@@ -67,6 +68,8 @@ class KubernetesUnsent:
         return await self._look("rm", jobs)
 
     async def _look(self, verb: str, jobs: Sequence[EndedLaunch]) -> UnsentListing:
+        # A job that went to another cluster before this one took it has no handle here.
+        jobs = [each for each in jobs if read_handle(each.handle) is not None and _writes(each.job)]
         async with self._lock:
             errors = await self._find_busy(jobs) if verb == "rm" else {}
             places = self._group([each for each in jobs if each.job.id not in errors])
@@ -154,3 +157,7 @@ class KubernetesUnsent:
         volume = self._volume
         path = str((volume.source.get("hostPath") or {}).get("path") or volume.claim)
         return f"{path}/{volume.sub_path}".rstrip("/")
+
+
+def _writes(job: Job) -> bool:
+    return any(task.flushes for task in job.spec.tasks)

@@ -150,7 +150,7 @@ class Storage:
         except (ObjectStoreError, OSError) as error:
             raise word_failure(error) from None
         finally:
-            self._in_use.remove(job)
+            self._in_use.discard(job)
         if sent is None:
             raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
         return sent._asdict()

@@ -196,7 +196,11 @@ class UnsentJobs:
     async def _sweep_cluster(self, name: str, keeper: UnsentKeeper, launches: Sequence[EndedLaunch]) -> None:
         seconds = self._find_seconds(keeper)
         due = [launch for launch in launches if (launch.job.ended_at or 0) + seconds <= self._clock()]
-        for part in _split(due):
+        for whole in _split(due):
+            # A rescue may have begun while the parts before were looked at.
+            part = [launch for launch in whole if launch.job.id not in self._in_use]
+            if not part:
+                continue
             listing = await self._remove(keeper, part)
             why = f"after {format_elapsed(seconds)}"
             for job in sorted({found.job for found in listing.found}):

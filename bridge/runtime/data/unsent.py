@@ -95,15 +95,27 @@ def remove_unsent(root: str, job: int) -> list[UnsentData]:
     """Remove all that a job has left in a folder of jobs; what that was. Raises OSError where a rescue sends it."""
     top = name_folder(root, job)
     # What was cut off in the middle goes first.
-    shutil.rmtree(top + _REMOVED, ignore_errors=True)
+    _remove_tree(top + _REMOVED)
     if not os.path.isdir(top):
         return []
     with hold_alone(root, job):
         found = list_unsent(root, job)
         # In one step: a job that is queued again meanwhile finds all of it or nothing.
         os.rename(top, top + _REMOVED)
-    shutil.rmtree(top + _REMOVED)
+    _remove_tree(top + _REMOVED)
     return [each._replace(state=LEFT) if each.state == SENDING else each for each in found]
+
+
+def _remove_tree(path: str) -> None:
+    """Remove a folder if it is there, read-only folders in it too, as caches have them. Raises OSError."""
+    for folder, _, _ in os.walk(path):
+        try:
+            os.chmod(folder, 0o700)
+        except OSError:
+            # Its removal says what is wrong.
+            pass
+    if os.path.isdir(path):
+        shutil.rmtree(path)
 
 
 def look(verb: str, places: Iterable[tuple[int, str]]) -> UnsentListing:
@@ -114,7 +126,8 @@ def look(verb: str, places: Iterable[tuple[int, str]]) -> UnsentListing:
         for root in sorted(glob.glob(pattern)):
             try:
                 found += (list_unsent if verb == "ls" else remove_unsent)(root, job)
-                if verb == "rm" and "*" in pattern:
+                # A folder that is named in full is not a pod's, whatever its name has escaped in it.
+                if verb == "rm" and pattern.endswith("/*/*"):
                     _remove_pod_folder(root)
             except OSError as error:
                 errors[job] = str(error)

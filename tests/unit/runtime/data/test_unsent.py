@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import io
 import json
 import os
@@ -141,3 +142,21 @@ def test_the_program_tells_what_it_found(
     assert main(["ls"]) == 0
     listing = read_listing(json.loads(capsys.readouterr().out))
     assert list(listing.found) == list_unsent(str(tmp_path), 7)
+
+
+def test_a_root_whose_name_has_a_star_stays(tmp_path: Path) -> None:
+    root = tmp_path / "a*b" / "root"
+    leave(root)
+    (root / "runs").mkdir()
+    listing = look("rm", [(7, glob.escape(str(root)))])
+    assert [each.files for each in listing.found] == [2] and not listing.errors
+    assert (root / "runs").is_dir() and not (root / "data/7").exists()
+
+
+def test_a_removal_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    folder = leave(tmp_path)
+    os.rename(folder.parent, tmp_path / "data/7.removed")
+    inner = tmp_path / "data/7.removed/0123/files/in"
+    inner.chmod(0o500)
+    assert remove_unsent(str(tmp_path), 7) == []
+    assert not (tmp_path / "data/7.removed").exists()
