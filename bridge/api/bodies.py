@@ -194,3 +194,9 @@ class UpdateBody(RequestBody):
         if "time_limit" in values:
             values["time_limit"] = values["time_limit"] or None
         return values
+
+
+class ClusterBody(RequestBody):
+    """A cluster; all where it is empty."""
+
+    cluster: Name = ""

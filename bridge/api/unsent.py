@@ -6,15 +6,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from overspan.bridge.api.authorization import Operator
-from overspan.bridge.api.bodies import Name, RequestBody
+from overspan.bridge.api.bodies import ClusterBody
 from overspan.bridge.api.jobs import Ref, answer
 from overspan.bridge.controller.controller import Controller
-
-
-class UnsentPlaceBody(RequestBody):
-    """A cluster; all where it is empty."""
-
-    cluster: Name = ""
 
 
 def build_unsent_routes(controller: Controller) -> APIRouter:
@@ -22,7 +16,7 @@ def build_unsent_routes(controller: Controller) -> APIRouter:
     unsent = controller.unsent_data
 
     @router.post("/unsent/list", summary="What ended jobs could not send")
-    async def listing(body: UnsentPlaceBody, by: Operator) -> Response:
+    async def listing(body: ClusterBody, by: Operator) -> Response:
         return answer(**(await unsent.list(body.cluster))._asdict())
 
     @router.post("/jobs/{ref}/unsent/remove", summary="Remove what an ended job could not send")

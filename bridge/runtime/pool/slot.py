@@ -106,11 +106,12 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             launch = _read_launch(body)
             _run(launch, subreaper)
             os.close(lock)
-            if launch.isolation.method == NAMESPACE:
+            used_up = launch.isolation.method == NAMESPACE
+            if used_up:
                 # There is no way back out of these. The socket goes first: the worker gives it no other launch then.
                 line.close()
             os.close(end)
-            if launch.isolation.method == NAMESPACE:
+            if used_up:
                 break
         status = 0
     finally:
