@@ -1,17 +1,18 @@
 """Carrying out decisions on pods, by actions that may be repeated.
 
-One lock for each launch: its orders are carried out one after the other, those of different launches concurrently. A
-launch whose orders take long, say because a node hangs, delays the answers to others by WAIT_SECONDS at most: its own
-are kept until the daemon asks again.
+One lock for each launch: its orders are carried out one after the other, but for starts in a row, which go together, as
+those of different launches do. A launch whose orders take long, say because a node hangs, delays the answers to others
+by WAIT_SECONDS at most: its own are kept until the daemon asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakValueDictionary
@@ -123,11 +124,14 @@ class Orderer:
 
         async def work(handle: str, mine: list[Order]) -> None:
             async with self._locks.setdefault(handle, asyncio.Lock()):
-                for order in mine:
-                    answer = self._late.pop(order.token) if order.token in self._late else None
-                    answer = answer or await self._carry_out(order, began)
-                    (self._late if left.is_set() else answers)[order.token] = answer
+                for together in _split(mine):
+                    await finish_all(answer_one(order) for order in together)
             _limit(self._late)
+
+        async def answer_one(order: Order) -> None:
+            found = self._late.pop(order.token) if order.token in self._late else None
+            found = found or await self._carry_out(order, began)
+            (self._late if left.is_set() else answers)[order.token] = found
 
         tasks = [asyncio.create_task(work(*item)) for item in by_handle.items()]
         self._working.update(tasks)
@@ -284,6 +288,15 @@ class Orderer:
         for index, message in failed.items():
             key = action.task, action.attempt, index
             watched.tombstones[key] = make_tombstone(watched, key, action.go, action.run, message)
+
+
+def _split(orders: Iterable[Order]) -> Iterable[list[Order]]:
+    """The orders of a launch, in order: what may go at once together. Starts of different tasks do not depend."""
+    for starts, found in itertools.groupby(orders, lambda order: isinstance(order.event, events.Launch)):
+        if starts:
+            yield list(found)
+        else:
+            yield from ([order] for order in found)
 
 
 def _limit(answers: OrderedDict[str, Refusal | None]) -> None:

@@ -327,6 +327,39 @@ def test_the_barriers_of_a_small_group_are_opened_from_here(bench: Bench) -> Non
     play(story)
 
 
+def test_the_tasks_of_a_group_start_together(bench: Bench) -> None:
+    """Each start is a request to the API server: in turn, the last task of a large group would start much later."""
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            (answer,) = await bench.submit(cluster, make_job())
+            for name in bench.pods():
+                bench.place(name)
+            handle = f"default/{answer.token}"
+            await bench.until_told(cluster, handle, events.Granted)
+            held = bench.api.hold("PATCH", "pods/.*trainer")
+            starts = [
+                Order(f"start-{task}", handle, events.Launch(time.time(), task, 0)) for task in ("trainer", "rollout")
+            ]
+            given = asyncio.create_task(cluster.order(starts))
+            assert await asyncio.to_thread(held.met.wait, 60)
+            await bench.until(cluster, lambda: "overspan.io/go" in read_marks("rollout"), "the start of the rollouts")
+            held.free.set()
+            while True:
+                with suppress(SomeUnanswered):
+                    assert await given == [None] * len(starts)
+                    break
+                given = asyncio.create_task(cluster.order(starts))
+            assert "overspan.io/go" in read_marks("trainer")
+
+    def read_marks(task: str) -> dict[str, str]:
+        (pod,) = (pod for name, pod in bench.documents().items() if f"{task}-0" in name)
+        found: dict[str, str] = pod["metadata"]["annotations"]
+        return found
+
+    play(story)
+
+
 def test_a_pod_without_a_barrier_is_sent_nothing_at_its_start(bench: Bench) -> None:
     async def story() -> None:
         async with bench.open() as cluster:
