@@ -106,6 +106,8 @@ def test_a_requeue_empties_the_output_file_unless_it_is_to_be_added_to(kube: Kub
     }
     files = {mode: shared / f"{mode}.out" for mode in jobs}
     kube.wait_until(lambda: all(file.exists() and file.read_text() for file in files.values()), 60, "the first runs")
+    for job in jobs.values():
+        kube.until(job, "RUNNING")
     kube.run("scontrol", "requeue", ",".join(map(str, jobs.values())))
     kube.wait_until(lambda: all("run 1" in file.read_text() for file in files.values()), 90, "the second runs")
     (shared / "end").touch()
