@@ -34,7 +34,17 @@ from overspan.bridge.config.paths import (
 )
 from overspan.bridge.config.settings import Kinds, Settings, load_settings
 from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError, StoreFailed
-from overspan.bridge.store.lease import BEAT, STALE, Lease, identify, read_lease, release_lease, renew_lease, take_lease
+from overspan.bridge.store.lease import (
+    BEAT,
+    STALE,
+    Lease,
+    holds,
+    identify,
+    read_lease,
+    release_lease,
+    renew_lease,
+    take_lease,
+)
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -107,7 +117,7 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
 def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
     settings = load_settings(paths.config, paths.site_config, Kinds(check_kind, has_volumes))
-    place = _Deployment(paths, settings, shared, release_reserve(paths.state))
+    place = _Deployment(paths, settings, shared)
     try:
         _run_with_lease(place, foreground)
     except (StoreFailed, OSError) as error:
@@ -120,8 +130,10 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
 def _run_with_lease(place: _Deployment, foreground: str) -> None:
     paths = place.paths
     lease_path = os.path.join(paths.state, "daemon.lease")
-    before = read_lease(lease_path)
-    lease = take_lease(lease_path, identify(paths.socket), time.time())
+    before, me = read_lease(lease_path), identify(paths.socket)
+    # Where another daemon runs, this one does not start.
+    reserve_used = not holds(before, me, time.time()) and release_reserve(paths.state)
+    lease = take_lease(lease_path, me, time.time())
     # What is made before the daemon listens lives as long as the process, all but a little.
     gc.disable()
     try:
@@ -129,7 +141,7 @@ def _run_with_lease(place: _Deployment, foreground: str) -> None:
         log.info("%s", _word_lease(lease, before))
         for name, path in list_missing(os.environ, paths):
             log.warning("%s names %s, which is not there: it says nothing", name, path)
-        if place.reserve_used:
+        if reserve_used:
             log.warning("the disk of the state folder is full: the daemon starts from its reserve; make room there")
         from overspan.bridge.store.store import Store
 
@@ -154,12 +166,11 @@ def _give_back(path: str, lease: Lease) -> None:
 
 @dataclass(frozen=True)
 class _Deployment:
-    """Where the daemon is, its settings, whether all users share it, and whether the disk was full at its start."""
+    """Where the daemon is, its settings, and whether all users share it."""
 
     paths: Paths
     settings: Settings
     shared: bool
-    reserve_used: bool = False
 
 
 async def _serve(place: _Deployment, store: Store, held: tuple[str, Lease]) -> None:

@@ -217,8 +217,11 @@ def test_a_daemon_that_was_killed_on_a_full_disk_starts_from_its_reserve_and_can
         span.wait_until(lambda: "RUNNING" in disk.run("show", str(job)).stdout, 20, "the job to run")
         reserve = Path(f"/proc/{disk.keeper.pid}/root{span.state}/daemon.reserve")
         span.wait_until(lambda: reserve.exists() and reserve.stat().st_size == 1 << 20, 20, "the reserve")
-        kill_daemon(disk)
         fill(disk)
+        second = disk.run("daemon")
+        assert second.returncode == 1 and "another daemon holds this state folder" in second.stderr
+        assert reserve.exists(), "one that does not start has no use for it"
+        kill_daemon(disk)
         assert disk.run("scancel", str(job)).returncode == 0
         span.wait_until(lambda: "CANCELLED" in disk.run("show", str(job)).stdout, 40, "the job's end")
         assert not reserve.exists()
