@@ -17,6 +17,8 @@ class Capacity:
     cpu_milli: int
     memory_mib: int
     gpus: tuple[str, ...] = ()
+    gpus_known: bool = True
+    """False while nothing has told which GPUs there are; none are counted then."""
 
 
 class BookedMember(NamedTuple):
@@ -60,6 +62,13 @@ class Bookings:
         twin.cpu_milli, twin.memory_mib = self.cpu_milli, self.memory_mib
         twin._free_gpu_milli, twin._bookings = list(self._free_gpu_milli), dict(self._bookings)
         return twin
+
+    def resize(self, capacity: Capacity) -> Bookings:
+        """The same bookings on a machine of another size."""
+        resized = Bookings(capacity)
+        for key, booking in self._bookings.items():
+            resized.restore(key, booking)
+        return resized
 
     def fits(self, variants: Iterable[Variant]) -> bool:
         """Whether any variant could be booked now."""

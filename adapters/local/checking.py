@@ -159,10 +159,11 @@ def _check_capacity(capacity: Capacity, settings: Settings) -> list[Finding]:
     remedy = "" if gpus else "if there are some, set `gpus`, such as A100:8"
     found = Finding("GPUs", True, gpus or "none", remedy)
     if settings.gpus is None and list_gpus() is None:
-        words = f"nvidia-smi fails or hangs; counted as when it last answered: {gpus or 'none'}"
-        found = Finding(
-            "GPUs", False, words, "mend the driver and start the daemon again, or set `gpus`, such as A100:8"
-        )
+        words, restart = f"counted as when it last answered: {gpus or 'none'}", " and start the daemon again"
+        if not capacity.gpus_known:
+            words, restart = "it has never told any; jobs with GPUs wait, and it is asked each minute", ""
+        remedy = f"mend the driver{restart}, or set `gpus`, such as A100:8"
+        found = Finding("GPUs", False, f"nvidia-smi fails or hangs; {words}", remedy)
     return [Finding("CPUs and memory", known, seen, "" if known else "set `cpus` and `memory`"), found]
 
 

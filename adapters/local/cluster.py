@@ -34,7 +34,13 @@ from overspan.adapters.local.launches.dispatch import Dispatch
 from overspan.adapters.local.launches.gated_launches import find_obstacle
 from overspan.adapters.local.launches.launches import make_root
 from overspan.adapters.local.planning import render_launch, render_plan
-from overspan.adapters.local.queue.admission import MEMORY_NEVER_FITS, NEVER_FITS, describe_misfit, find_refusal
+from overspan.adapters.local.queue.admission import (
+    GPUS_UNKNOWN,
+    MEMORY_NEVER_FITS,
+    NEVER_FITS,
+    describe_misfit,
+    find_refusal,
+)
 from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.unsent import LocalUnsent
@@ -57,6 +63,8 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Seconds between two rounds that check some journals without a wake-up, since a wake-up may be lost."""
+GPU_SECONDS, MOST_GPU_SECONDS = 1.0, 60.0
+"""Seconds after which nvidia-smi is asked again where it has never told the GPUs: first, and doubled up to that."""
 
 
 class LocalCluster:
@@ -96,6 +104,7 @@ class LocalCluster:
         self._woken: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
+        self._gpu_search: asyncio.Task[None] | None = None
         self._closed = False
 
     def place(self) -> str:
@@ -193,6 +202,9 @@ class LocalCluster:
         self._checkpoints.close()
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
+        if self._gpu_search is not None:
+            self._gpu_search.cancel()
+            await asyncio.gather(self._gpu_search, return_exceptions=True)
         async with self._lock:
             if self._follower is None:
                 return
@@ -277,8 +289,15 @@ class LocalCluster:
         """The refusal of a job that this machine can never run; None if it can."""
         capacity = await self._measure()
         refusal = find_refusal(job, self._settings, capacity)
+        if refusal == GPUS_UNKNOWN:
+            return None
         misfit = describe_misfit(job, capacity) if refusal in (NEVER_FITS, MEMORY_NEVER_FITS) else ""
         return Refusal("", refusal, remedy=misfit) if refusal else None
+
+    @property
+    def gpus_unknown(self) -> bool:
+        """Whether nvidia-smi is still asked which GPUs there are."""
+        return self._gpu_search is not None and not self._gpu_search.done()
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -308,7 +327,7 @@ class LocalCluster:
         self._dispatch = self._make_dispatch()
         try:
             await asyncio.to_thread(make_root, self._root)
-            if self._settings.gpus is None:
+            if self._settings.gpus is None and capacity.gpus_known:
                 await asyncio.to_thread(keep_gpus, self._root, capacity.gpus)
             self._wake.open()
             await self._dispatch.load(capacity, self._list_waiting())
@@ -322,6 +341,29 @@ class LocalCluster:
         asyncio.get_running_loop().add_reader(self._wake.fd, self._wake.read)
         await self._dispatch.schedule()
         self._follower = asyncio.create_task(self._follow())
+        if not capacity.gpus_known:
+            self._gpu_search = asyncio.create_task(self._search_gpus())
+
+    async def _search_gpus(self) -> None:
+        """Ask nvidia-smi again until it tells which GPUs there are: jobs with GPUs wait for that."""
+        pause = GPU_SECONDS
+        _log.warning("cluster %s: %s; jobs with GPUs wait", self.name, GPUS_UNKNOWN)
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MOST_GPU_SECONDS)
+            capacity = await asyncio.to_thread(measure_capacity, self._settings, self._root)
+            if not capacity.gpus_known:
+                continue
+            _log.info("cluster %s: nvidia-smi tells of %d GPUs", self.name, len(capacity.gpus))
+            async with self._lock:
+                self._capacity = capacity
+                self._dispatch.learn_gpus(capacity)
+            self._dispatch.attention.set()
+            try:
+                await asyncio.to_thread(keep_gpus, self._root, capacity.gpus)
+            except OSError as error:
+                _log.warning("cluster %s: its GPUs cannot be kept for the next start: %s", self.name, error)
+            return
 
     async def _follow(self) -> None:
         """Release the resources of ended launches, and start the next ones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overspan.adapters.local.queue.admission import find_refusal
+from overspan.adapters.local.queue.admission import GPUS_UNKNOWN, find_refusal
 from overspan.adapters.local.queue.booking import BookedMember, list_variants
 from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.settings import Settings
@@ -31,7 +31,9 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
     members = list_variants(job, capacity)[0]
     lines = [f"# {job.spec.name}: {len(members)} node{'s' * (len(members) != 1)} on this machine, booked together"]
     refusal = find_refusal(job, settings, capacity)
-    if refusal:
+    if refusal == GPUS_UNKNOWN:
+        lines += [f"# It would wait: {GPUS_UNKNOWN}"]
+    elif refusal:
         lines += [f"# It would be refused: {line}" for line in refusal.splitlines()]
     for task in job.spec.tasks:
         lines += ["", *_render_task(job, task, [member for member in members if member.task == task.name])]

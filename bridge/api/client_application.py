@@ -16,7 +16,7 @@ import overspan
 
 _BRIDGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PACKAGES = ("cli", "client", "listings", "model")
-_FILES = ("config/__init__.py", "config/paths.py", "config/command_wrappers.py")
+_FILES = ("config/__init__.py", "config/paths.py", "config/disk_space.py", "config/command_wrappers.py")
 _ELSEWHERE = ("cli/jobs/top.py", "cli/jobs/map.py", "client/executor.py", "client/line_map.py", "client/line_runner.py")
 """What needs other packages, or a daemon on the same machine."""
 _OF_THE_MODEL = (

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from overspan.adapters.installed import check_kind, has_volumes
 from overspan.bridge.api.log_records import FORMATTERS, TEXT, start_records
 from overspan.bridge.config.command_wrappers import ensure_wrappers
+from overspan.bridge.config.disk_space import find_shortage, is_full, keep_reserve, release_reserve
 from overspan.bridge.config.paths import (
     Paths,
     find_paths,
@@ -32,8 +33,18 @@ from overspan.bridge.config.paths import (
     make_shared_folders,
 )
 from overspan.bridge.config.settings import Kinds, Settings, load_settings
-from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError
-from overspan.bridge.store.lease import BEAT, Lease, identify, read_lease, release_lease, renew_lease, take_lease
+from overspan.bridge.model.errors import Conflict, Denied, ExitCode, OverspanError, StoreFailed
+from overspan.bridge.store.lease import (
+    BEAT,
+    STALE,
+    Lease,
+    holds,
+    identify,
+    read_lease,
+    release_lease,
+    renew_lease,
+    take_lease,
+)
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -106,9 +117,23 @@ def run_shared_daemon(paths: Paths, foreground: str = "") -> None:
 def _run(paths: Paths, foreground: str, shared: bool) -> None:
     _share_arena()
     settings = load_settings(paths.config, paths.site_config, Kinds(check_kind, has_volumes))
+    place = _Deployment(paths, settings, shared)
+    try:
+        _run_with_lease(place, foreground)
+    except (StoreFailed, OSError) as error:
+        shortage = find_shortage(paths.state) if isinstance(error, StoreFailed) or is_full(error) else None
+        if shortage is None:
+            raise
+        raise shortage from error
+
+
+def _run_with_lease(place: _Deployment, foreground: str) -> None:
+    paths = place.paths
     lease_path = os.path.join(paths.state, "daemon.lease")
-    before = read_lease(lease_path)
-    lease = take_lease(lease_path, identify(paths.socket), time.time())
+    before, me = read_lease(lease_path), identify(paths.socket)
+    # Where another daemon runs, this one does not start.
+    reserve_used = not holds(before, me, time.time()) and release_reserve(paths.state)
+    lease = take_lease(lease_path, me, time.time())
     # What is made before the daemon listens lives as long as the process, all but a little.
     gc.disable()
     try:
@@ -116,17 +141,27 @@ def _run(paths: Paths, foreground: str, shared: bool) -> None:
         log.info("%s", _word_lease(lease, before))
         for name, path in list_missing(os.environ, paths):
             log.warning("%s names %s, which is not there: it says nothing", name, path)
+        if reserve_used:
+            log.warning("the disk of the state folder is full: the daemon starts from its reserve; make room there")
         from overspan.bridge.store.store import Store
 
         store = Store.open(os.path.join(paths.state, "overspan.db"))
         try:
-            asyncio.run(_serve(_Deployment(paths, settings, shared), store, (lease_path, lease)))
+            asyncio.run(_serve(place, store, (lease_path, lease)))
         finally:
             store.close()
     finally:
         gc.enable()
-        release_lease(lease_path, lease, time.time())
+        _give_back(lease_path, lease)
     log.info("the daemon has ended; jobs go on")
+
+
+def _give_back(path: str, lease: Lease) -> None:
+    """Release the lease. Where it cannot be written, the end of this process frees it on this host."""
+    try:
+        release_lease(path, lease, time.time())
+    except OverspanError as error:
+        log.warning("the lease cannot be given back, other hosts wait %.0f s for it: %s", STALE, error.line)
 
 
 @dataclass(frozen=True)
@@ -229,8 +264,9 @@ def _work_environment(paths: Paths, own: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _beat(path: str, lease: Lease, server: UnixServer) -> None:
-    """Keep the lease; end when another daemon has it."""
+    """Keep the lease, and the reserve for a start on a full disk; end when another daemon has the lease."""
     while True:
+        await asyncio.to_thread(keep_reserve, os.path.dirname(path))
         await asyncio.sleep(BEAT)
         try:
             lease = await asyncio.to_thread(renew_lease, path, lease, time.time())

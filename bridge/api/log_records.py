@@ -12,7 +12,7 @@ import logging.handlers
 import sys
 from collections.abc import Mapping
 
-from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.errors import StoreFailed
 
 MAX_BYTES = 5 << 20
 KEPT = 3
@@ -67,11 +67,11 @@ FORMATTERS: Mapping[str, type[logging.Formatter]] = {JSON: JsonFormatter, TEXT: 
 
 
 def start_records(path: str, foreground: str = "") -> None:
-    """Send all log records to the file, and to stderr in the format `foreground`, if any. Raises OverspanError."""
+    """Send all log records to the file, and to stderr in the format `foreground`, if any. Raises StoreFailed."""
     try:
         file = SizedFileHandler(path, maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8")
     except OSError as error:
-        raise OverspanError(
+        raise StoreFailed(
             f"cannot write the log {path}: {error.strerror}", remedy="mend the folder, or set SPAN_STATE_DIR"
         ) from None
     file.setFormatter(JsonFormatter())

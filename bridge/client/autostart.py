@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 
 from overspan.bridge.client.connection import HttpConnection
+from overspan.bridge.config.disk_space import find_shortage, is_full, word_shortage
 from overspan.bridge.config.paths import Paths, make_folders
 from overspan.bridge.model.errors import OverspanError, Unreachable
 
@@ -46,7 +47,7 @@ def ensure_daemon(paths: Paths, environment: Mapping[str, str], timeout: float) 
     try:
         lock = os.open(paths.start_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise OverspanError(f"cannot write to the state folder {paths.state}: {error.strerror}") from None
+        raise _word_failure(paths, error, f"cannot write to the state folder {paths.state}") from None
     try:
         return _start_under_lock(paths, environment, lock, deadline)
     finally:
@@ -99,7 +100,7 @@ def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> Htt
     try:
         log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise OverspanError(f"cannot write {paths.log}: {error.strerror}") from None
+        raise _word_failure(paths, error, f"cannot write {paths.log}") from None
     try:
         start = os.fstat(log).st_size
         pid = _spawn(log, environment)
@@ -115,7 +116,7 @@ def _start(paths: Paths, environment: Mapping[str, str], deadline: float) -> Htt
         if connection is not None:
             return connection
         if status is not None:
-            raise Unreachable(_last_words(paths.log, start, status), remedy=f"look into {paths.log}")
+            raise _word_end(paths, start, status)
         time.sleep(_PAUSE)
     raise Unreachable(
         f"the daemon was started but does not answer after {START_SECONDS:.0f} s", remedy=f"look into {paths.log}"
@@ -146,8 +147,25 @@ def _poll(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if done else None
 
 
-def _last_words(log: str, start: int, status: int) -> str:
-    """What a daemon that ended at once said last."""
+def _word_failure(paths: Paths, error: OSError, what: str) -> OverspanError:
+    if is_full(error):
+        shortage = word_shortage(paths.state, error.errno or 0)
+        return Unreachable(f"the daemon cannot start: {shortage.message}", remedy=shortage.remedy)
+    return OverspanError(f"{what}: {error.strerror}")
+
+
+def _word_end(paths: Paths, start: int, status: int) -> Unreachable:
+    """The error about a daemon that ended at once. A full disk may have kept it from saying why in its log."""
+    words = _last_words(paths.log, start)
+    shortage = None if words else find_shortage(paths.state)
+    if shortage is not None:
+        return Unreachable(f"the daemon cannot start: {shortage.message}", remedy=shortage.remedy)
+    text = f"the daemon cannot start: {words}" if words else f"the daemon ended at once with exit code {status}"
+    return Unreachable(text, remedy=f"look into {paths.log}")
+
+
+def _last_words(log: str, start: int) -> str:
+    """The error that a daemon wrote to its log last; empty if there is none."""
     try:
         with open(log, "rb") as stream:
             stream.seek(max(start, os.fstat(stream.fileno()).st_size - _LOG_TAIL))
@@ -157,5 +175,5 @@ def _last_words(log: str, start: int, status: int) -> str:
     for line in reversed(lines):
         _, mark, text = line.partition("span: error: ")
         if mark:
-            return f"the daemon cannot start: {text}"
-    return f"the daemon ended at once with exit code {status}"
+            return text
+    return ""

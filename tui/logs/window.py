@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 class LogLine(NamedTuple):
     """A line: where it begins and ends in the log, and its first bytes.
 
-    `bar`: something was written over, which is left out. `mark` is a remark of ours, which is no line of the log.
+    `bar`: a part was overwritten, as by a progress bar, and is left out. `mark` is the viewer's message, not the log's.
     """
 
     begin: int

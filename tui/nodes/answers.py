@@ -1,4 +1,4 @@
-"""What each cluster told of its nodes last, and since when it does not any more. Pure.
+"""The nodes of each cluster by its last answer, and why there was no later one. Pure.
 
 Clusters are asked one by one, so that a slow one delays no other. A cluster that does not answer keeps the nodes that
 it told last.

@@ -240,9 +240,10 @@ class Logs:
         query: dict[str, object] = {"container": MAIN, "timestamps": "true", "limitBytes": READ_BYTES}
         if position.time:
             query["sinceTime"] = since_time(position)
-        data = self._read(pod, query) if pod.started_at is not None else b""
-        # A container's log may end before its status shows the end.
+        # A container's log may end before its status shows the end. Judged before the question: what is printed behind
+        # its answer would be taken for read.
         ended, cut = pod.ended or self._live.is_whole(pod.uid), False
+        data = self._read(pod, query) if pod.started_at is not None else b""
         if data is None:
             if pod.ended and self._live.goes_on(pod.uid):
                 return False

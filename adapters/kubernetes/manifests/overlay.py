@@ -43,7 +43,7 @@ _CONTAINER = {
     "stdin": "a task has no input",
     "tty": "a task has no terminal",
 }
-_KEYS = {
+_MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
     "volumes": "name",
@@ -53,7 +53,7 @@ _KEYS = {
     "volumeDevices": "devicePath",
     "ports": "containerPort",
 }
-"""Lists that are merged, and what tells their entries apart (the merge keys of the API)."""
+"""The lists that are merged entry by entry, each with its merge key, as the API has them."""
 _ADDED = frozenset(
     {
         "tolerations",
@@ -188,8 +188,8 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any], where: str) -> Do
 
 
 def _merge_lists(key: str, old: Sequence[Any], new: Sequence[Any], where: str) -> list[Any]:
-    if key in _KEYS:
-        return _merge_by(_KEYS[key], old, _name_first(key, new), where)
+    if key in _MERGE_KEYS:
+        return _merge_by(_MERGE_KEYS[key], old, _name_first(key, new), where)
     if key == "nodeSelectorTerms":
         # Terms are alternatives (API, NodeSelector): what was asked for has to hold in each.
         return [_join_terms(first, second) for first in old for second in new]

@@ -19,9 +19,9 @@ from overspan.adapters.local.launches.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.launches.lost_launches import LostLaunch, LostLaunches, find_damage
 from overspan.adapters.local.launches.observation import Reports
 from overspan.adapters.local.queue.addresses import Addresses
-from overspan.adapters.local.queue.admission import NEVER_FITS, find_refusal
+from overspan.adapters.local.queue.admission import GPUS_UNKNOWN, NEVER_FITS, find_misfit, find_refusal
 from overspan.adapters.local.queue.array_throttles import ThrottledQueue
-from overspan.adapters.local.queue.booking import Bookings, Variant, fit_gpu_defaults
+from overspan.adapters.local.queue.booking import Bookings, Variant
 from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.queue.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.queue.start_estimates import estimate_start
@@ -114,17 +114,11 @@ class Dispatch:
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
             self._enter(run)
-        # Most jobs ask for the same.
-        fits: dict[tuple[Variant, ...], bool] = {}
         for start in range(0, len(waiting), _TAKEN_AT_ONCE):
-            part = waiting[start : start + _TAKEN_AT_ONCE]
-            for run in await asyncio.to_thread(self._make_waiting, part):
+            part = await asyncio.to_thread(self._make_waiting, waiting[start : start + _TAKEN_AT_ONCE])
+            for run in part:
                 self._enter(run)
-                variants = run.ticket.variants
-                if variants not in fits:
-                    fits[variants] = self._fits(run)
-                if not fits[variants]:
-                    self._note(run, [Refused(time.time(), NEVER_FITS)])
+            self._refuse_misfits(part)
         names = {run.host for run in found}
         for name in names:
             self._supervisors.restore(name)
@@ -135,19 +129,32 @@ class Dispatch:
         except OSError as error:
             _log.warning("links of launches that are over cannot be removed: %s", error)
 
+    def learn_gpus(self, capacity: Capacity) -> None:
+        """Go on with a capacity whose GPUs were unknown: what waits for more than that is refused."""
+        self.bookings = self.bookings.resize(capacity)
+        waiting = [run for run in self.runs.values() if run.booking is None]
+        for run in waiting:
+            launches.refit(run, capacity)
+        self._refuse_misfits(waiting)
+
+    def _refuse_misfits(self, waiting: Sequence[LocalLaunch]) -> None:
+        """Refuse the waiting launches that this machine can never hold, as far as its GPUs are known."""
+        # Most jobs ask for the same.
+        fits: dict[tuple[Variant, ...], bool] = {}
+        for run in waiting:
+            variants = run.ticket.variants
+            if variants not in fits:
+                fits[variants] = find_misfit(variants, self.bookings.capacity) in ("", GPUS_UNKNOWN)
+            if not fits[variants]:
+                self._note(run, [Refused(time.time(), NEVER_FITS)])
+
     def _make_waiting(self, waiting: Sequence[Launch]) -> list[LocalLaunch]:
         places = [LaunchFiles(self._root, launch.job.id, launch.job.launch) for launch in waiting]
         return [
-            self._make_run(place, launch)
+            launches.make_run(place, launch, self.bookings.capacity)
             for place, launch in zip(places, waiting, strict=True)
             if not launches.has_files(place)
         ]
-
-    def _make_run(self, place: LaunchFiles, launch: Launch) -> LocalLaunch:
-        job = fit_gpu_defaults(launch.job, self.bookings.capacity)
-        if job is not launch.job:
-            launch = replace(launch, job=job)
-        return launches.make_run(place, launch, self.bookings.capacity)
 
     async def submit(self, wanted: Sequence[Launch]) -> list[Accepted | Refusal]:
         """Put launches in the queue."""
@@ -181,9 +188,11 @@ class Dispatch:
         if launch.job.spec.across and place.job in self.live_jobs:
             text = "the launch before is being ended on this machine"
             return Refusal(launch.token, text, transient=True, reason="Cleaning"), None
-        run = self._make_run(place, launch)
+        run = launches.make_run(place, launch, self.bookings.capacity)
         assert run.launch is not None
         refusal = find_refusal(run.launch.job, self._settings, self.bookings.capacity)
+        if refusal == GPUS_UNKNOWN:
+            return Refusal(launch.token, refusal, transient=True, reason="Resources"), None
         return (Refusal(launch.token, refusal), None) if refusal else (accepted, run)
 
     def _enter(self, run: LocalLaunch) -> None:
@@ -206,9 +215,6 @@ class Dispatch:
 
     def _requeue(self, run: LocalLaunch) -> None:
         self.queue.add(run.handle, run.rank, run.launch.throttle if run.launch is not None else None)
-
-    def _fits(self, run: LocalLaunch) -> bool:
-        return Bookings(self.bookings.capacity).fits(run.ticket.variants)
 
     # --- starting ----------------------------------------------------------------------------------------------------
 

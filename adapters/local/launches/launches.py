@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from overspan.adapters.local.files.launch_files import (
     write_ticket,
 )
 from overspan.adapters.local.files.run_packs import unpack_run
-from overspan.adapters.local.queue.booking import Booking, list_variants
+from overspan.adapters.local.queue.booking import Booking, fit_gpu_defaults, list_variants
 from overspan.adapters.local.queue.capacity import Capacity
 from overspan.adapters.local.queue.start_estimates import limit_run
 from overspan.adapters.waiting_orders import interpret_order
@@ -151,11 +151,24 @@ def make_root(root: str) -> None:
 
 
 def make_run(place: LaunchFiles, launch: Launch, capacity: Capacity) -> LocalLaunch:
-    """A waiting launch."""
+    """A waiting launch; what its GPUs bring with them is fitted to the machine."""
+    launch = _fit(launch, capacity)
     ticket = _make_ticket(launch.token, launch.job, capacity)
     run = _make_run(place, ticket)
     run.launch, run.held, run.reason, run.tokens = launch, launch.job.held, launch.job.reason, set()
     return run
+
+
+def refit(run: LocalLaunch, capacity: Capacity) -> None:
+    """Fit a waiting launch to the machine, of which its GPUs are known by now."""
+    if run.launch is not None:
+        run.launch = _fit(run.launch, capacity)
+        run.ticket = _make_ticket(run.launch.token, run.launch.job, capacity)
+
+
+def _fit(launch: Launch, capacity: Capacity) -> Launch:
+    job = fit_gpu_defaults(launch.job, capacity) if capacity.gpus_known else launch.job
+    return launch if job is launch.job else replace(launch, job=job)
 
 
 def _make_ticket(token: str, job: Job, capacity: Capacity) -> Ticket:

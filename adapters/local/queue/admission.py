@@ -18,12 +18,15 @@ NEVER_FITS = "Requested node configuration is not available"
 MEMORY_NEVER_FITS = f"{TOO_MUCH_MEMORY}\n{NEVER_FITS}"
 """Slurm mentions memory in a line of its own (measured on 22.05)."""
 
+GPUS_UNKNOWN = "nvidia-smi has not told this machine's GPUs yet"
+"""Of a job that can run if the machine has the GPUs: no refusal, it waits for that answer."""
+
 GPU = "gpu"
 """The only generic resource of the local cluster."""
 
 
 def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
-    """Why the job can never run here; empty when it can."""
+    """Why the job can never run here; empty when it can, GPUS_UNKNOWN when that depends on GPUs nobody knows yet."""
     refusal = refuse_partition(job, settings.partition)
     if refusal:
         return refusal
@@ -32,10 +35,20 @@ def find_refusal(job: Job, settings: Settings, capacity: Capacity) -> str:
     refusal = _find_node_fault(job.spec.tasks)
     if refusal:
         return refusal
-    variants = list_variants(job, capacity)
-    if Bookings(capacity).book("", variants) is not None:
+    return find_misfit(list_variants(job, capacity), capacity)
+
+
+def find_misfit(variants: Sequence[Variant], capacity: Capacity) -> str:
+    """Why no variant fits on the machine, as `find_refusal` says it; empty when one does."""
+    if Bookings(capacity).fits(variants):
         return ""
+    if not capacity.gpus_known and Bookings(capacity).fits(map(_drop_gpus, variants)):
+        return GPUS_UNKNOWN
     return MEMORY_NEVER_FITS if _needs_more_memory(variants, capacity) else NEVER_FITS
+
+
+def _drop_gpus(variant: Variant) -> Variant:
+    return tuple(member._replace(need=member.need._replace(gpu_milli=0)) for member in variant)
 
 
 def describe_misfit(job: Job, capacity: Capacity) -> str:

@@ -26,12 +26,14 @@ def measure_capacity(settings: Settings, root: str) -> Capacity:
     """The capacity in the settings; what they do not set is measured. May take seconds for GPUs.
 
     While nvidia-smi fails, as it does until a new driver is loaded, the GPUs are those that `keep_gpus` kept: jobs that
-    wait for them would be refused else.
+    wait for them would be refused else. Where it has kept none, they are unknown.
     """
+    gpus = _find_gpus(root) if settings.gpus is None else settings.gpus
     return Capacity(
         count_cpus() if settings.cpus is None else to_milli(settings.cpus),
         count_memory() if settings.memory is None else settings.memory,
-        _find_gpus(root) if settings.gpus is None else settings.gpus,
+        gpus or (),
+        gpus is not None,
     )
 
 
@@ -41,21 +43,23 @@ def keep_gpus(root: str, gpus: tuple[str, ...]) -> None:
         write_document(_name_gpus(root), {"gpus": gpus})
 
 
-def _find_gpus(root: str) -> tuple[str, ...]:
+def _find_gpus(root: str) -> tuple[str, ...] | None:
     found = list_gpus()
     if found is not None:
         return found
     kept = _read_gpus(root)
-    _log.warning("nvidia-smi fails or hangs: GPUs are counted as before, %d", len(kept))
+    if kept is not None:
+        _log.warning("nvidia-smi fails or hangs: GPUs are counted as before, %d", len(kept))
     return kept
 
 
-def _read_gpus(root: str) -> tuple[str, ...]:
+def _read_gpus(root: str) -> tuple[str, ...] | None:
+    """The GPUs that were kept; None where no record of them can be read."""
     try:
         kept = (read_document(_name_gpus(root)) or {}).get("gpus")
     except OSError:
-        return ()
-    return tuple(kind for kind in kept if isinstance(kind, str)) if isinstance(kept, list) else ()
+        return None
+    return tuple(kept) if isinstance(kept, list) and all(isinstance(kind, str) for kind in kept) else None
 
 
 def _name_gpus(root: str) -> str:

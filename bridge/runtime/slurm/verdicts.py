@@ -17,7 +17,7 @@ _WORDS: tuple[tuple[re.Pattern[str], Cause], ...] = (
     (re.compile(r"oom[-_]kill|[Oo]ut [Oo]f [Mm]emory"), Cause.MEMORY),
 )
 _ENDED_BY_SLURM = re.compile(r"Job step aborted|DUE TO JOB REQUEUE")
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     r"[Uu]nable to contact slurm|[Ss]ocket timed out|[Cc]onnection (?:refused|reset|timed out)|[Cc]ommunication"
     r"|[Nn]ode failure|already completing|has expired|Zero Bytes|[Pp]rolog|not responding|temporarily"
     # Steps are planned into the allocation, so what one lacks is held by one that is still ending.
@@ -37,13 +37,13 @@ class EndVerdict(NamedTuple):
 
 
 def judge_start(said: Sequence[str], status: int) -> EndVerdict:
-    """A step that never ran: what passes is the infrastructure's fault, everything else a failed launch."""
+    """A step that never ran: a transient error is charged to the infrastructure, any other is a failed launch."""
     detail = pick_line(said) or f"srun ended with status {status} before the program was started"
-    return EndVerdict(Cause.NODE if any(map(_PASSING.search, said)) else Cause.LAUNCH, detail)
+    return EndVerdict(Cause.NODE if any(map(_TRANSIENT.search, said)) else Cause.LAUNCH, detail)
 
 
 def judge_loss(said: Sequence[str], status: int) -> EndVerdict:
-    """A program whose agent vanished: Slurm's words, else its node is taken as lost."""
+    """A program whose agent vanished: the cause that Slurm names, else its node counts as lost."""
     told = judge_words(said)
     detail = pick_line(said) or f"srun ended with status {status}, and nothing told how the program did"
     return EndVerdict(told or Cause.NODE, detail)

@@ -158,6 +158,84 @@ def is_told(disk: Mounted, ran: Path, answered: dict[int, str]) -> bool:
     return ping.returncode == 1 and "problem: " in ping.stdout and "full" in ping.stdout
 
 
+FULL = "the disk of the state folder {} is full: 0 bytes of {} are free; the daemon needs 256.0 KiB there to start"
+
+
+def kill_daemon(disk: Mounted) -> None:
+    """Kill it; its lease and its socket stay."""
+    pid = int(json.loads(disk.run("ping", "--json").stdout)["pid"])
+    os.kill(pid, signal.SIGKILL)
+    disk.span.wait_until(lambda: not Path(f"/proc/{pid}").exists(), 20, "the daemon's end")
+
+
+def fill(disk: Mounted) -> None:
+    """Leave no byte."""
+    disk.sh(f"cat /dev/zero > '{disk.span.state}/ballast' 2>/dev/null || true")
+
+
+def test_a_daemon_that_has_no_room_to_start_says_so_and_starts_with_the_next_command(span: Any) -> None:
+    """Also where its log takes no word; and what it has written by then is no obstacle."""
+    with mounted(span, "12m") as disk:
+        words = FULL.format(span.state, "12.0 MiB")
+        fill(disk)
+        check_start_refused(disk, words)
+        # One file is the start's whole room, then the log's and the lease's, then some of the store's.
+        for left in ("4K", "8K", "64K"):
+            disk.sh(f"truncate -s -{left} '{span.state}/ballast'")
+            done = disk.run("ping")
+            assert done.returncode == 3 and "is full" in done.stderr and "df -h" in done.stderr, done.stderr
+            fill_again(disk)
+        disk.sh(f"rm '{span.state}/ballast'")
+        go = span.folder / "go"
+        job = int(disk.run("sbatch", "--parsable", "--wrap", f"until [ -e {go} ]; do sleep 0.05; done").stdout)
+        span.wait_until(lambda: "RUNNING" in disk.run("show", str(job)).stdout, 20, "the job to run")
+        kill_daemon(disk)
+        fill(disk)
+        check_start_refused(disk, words)
+        go.touch()
+        disk.sh(f"rm '{span.state}/ballast'")
+        assert disk.run("wait", str(job), "--timeout", "240").returncode == 0
+        assert not [name for name in os.listdir(f"/proc/{disk.keeper.pid}/root{span.state}") if "room" in name]
+
+
+def fill_again(disk: Mounted) -> None:
+    """Leave no byte, without a start's files."""
+    disk.sh(f"cat /dev/zero >> '{disk.span.state}/ballast' 2>/dev/null || true")
+
+
+def check_start_refused(disk: Mounted, words: str) -> None:
+    """Commands and the daemon itself say it with the codes of their classes."""
+    for verb, code in (("ping", 3), ("squeue", 1), ("daemon", 1)):
+        done = disk.run(verb)
+        assert done.returncode == code and words in done.stderr and "df -h" in done.stderr, done.stderr
+        assert done.stdout == "" and len(done.stderr.splitlines()) <= 3
+
+
+def test_a_daemon_that_was_killed_on_a_full_disk_starts_from_its_reserve_and_cancels(span: Any) -> None:
+    with mounted(span, "96m") as disk:
+        job = int(disk.run("sbatch", "--parsable", "--wrap", "sleep 600").stdout)
+        span.wait_until(lambda: "RUNNING" in disk.run("show", str(job)).stdout, 20, "the job to run")
+        reserve = Path(f"/proc/{disk.keeper.pid}/root{span.state}/daemon.reserve")
+        span.wait_until(lambda: reserve.exists() and reserve.stat().st_size == 1 << 20, 20, "the reserve")
+        fill(disk)
+        second = disk.run("daemon")
+        assert second.returncode == 1 and "another daemon holds this state folder" in second.stderr
+        assert reserve.exists(), "one that does not start has no use for it"
+        kill_daemon(disk)
+        assert disk.run("scancel", str(job)).returncode == 0
+        span.wait_until(lambda: "CANCELLED" in disk.run("show", str(job)).stdout, 40, "the job's end")
+        assert not reserve.exists()
+        log = Path(f"/proc/{disk.keeper.pid}/root{span.state}/daemon.log").read_text()
+        assert "the daemon starts from its reserve" in log
+        # Spent once: the next one has none, and says so.
+        kill_daemon(disk)
+        fill_again(disk)
+        check_start_refused(disk, FULL.format(span.state, "96.0 MiB"))
+        disk.sh(f"rm '{span.state}/ballast'")
+        assert disk.run("ping").returncode == 0
+        span.wait_until(reserve.exists, 20, "another reserve")
+
+
 def test_read_only_state_folder_is_a_sentence(span: Any) -> None:
     with mounted(span, "12m") as disk:
         disk.sh(f"mount -o remount,ro '{span.state}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -14,7 +15,7 @@ import pytest
 
 from overspan.bridge.client import Client, autostart
 from overspan.bridge.config.paths import find_paths
-from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.model.errors import StoreFailed, Unreachable
 
 # Counts its starts, waits for a second command to arrive, then answers pings until it is killed.
 _STUB = """\
@@ -103,4 +104,33 @@ def test_a_daemon_that_cannot_start_says_why(environment: dict[str, str], tmp_pa
     assert "daemon.log" in caught.value.remedy
     (tmp_path / "stub_daemon.py").write_text("raise SystemExit(7)")
     with Client(environment=environment) as client, pytest.raises(Unreachable, match="exit code 7"):
+        client.ping()
+
+
+def test_a_daemon_whose_log_takes_no_word_is_told_by_the_disk(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stub_daemon.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr(autostart, "find_shortage", lambda folder: StoreFailed(f"{folder} is full", remedy="df"))
+    with (
+        Client(environment=environment) as client,
+        pytest.raises(Unreachable, match=r"cannot start: .* is full") as told,
+    ):
+        client.ping()
+    assert told.value.remedy == "df"
+
+
+@pytest.mark.parametrize("name", ["daemon.start", "daemon.log"])
+def test_a_disk_without_room_for_the_starts_own_files_is_named(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    real = os.open
+
+    def refuse(path: str, *given: int) -> int:
+        if os.path.basename(path) == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, *given)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with Client(environment=environment) as client, pytest.raises(Unreachable, match="cannot start: the disk of"):
         client.ping()

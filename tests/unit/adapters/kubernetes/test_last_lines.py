@@ -39,6 +39,8 @@ class Node:
     def __init__(self) -> None:
         self.log = b""
         self.silent = False
+        self.answered: Callable[[], object] = lambda: None
+        """What happens between an answer and its reader."""
         self.questions = 0
         self.lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
@@ -50,7 +52,9 @@ class Node:
         self.questions += 1
         if self.silent:
             raise Unreachable("the node does not answer")
-        return self.log
+        log = self.log
+        self.answered()
+        return log
 
     def stream(self, path: str, query: dict[str, Any], silence: float) -> Node:
         self.asked.append(query)
@@ -449,5 +453,29 @@ def test_a_kept_log_knows_when_its_lines_came(tmp_path: Path) -> None:
         (noted,) = tmp_path.rglob("*.times")
         noted.write_text(noted.read_text() * 2 + "damaged 9\n1 2 3\n")
         assert (await logs.read(request, OVER.token, [OVER])).marks == part.marks
+
+    play(story, tmp_path)
+
+
+def test_a_log_that_ends_behind_an_answer_is_not_taken_for_read(tmp_path: Path) -> None:
+    """The last lines come while a question is under way, and the followed log is whole when it is answered."""
+
+    async def story(logs: Logs, node: Node, live: LiveLogs) -> None:
+        node.log = line(1, "serving")
+        logs.follow_to_end([LIVE])
+        await until(logs, lambda: live.goes_on(LIVE.uid))
+
+        def end() -> None:
+            node.answered = lambda: None
+            node.log += line(2, "stopped")
+            node.print(node.log)
+            node.close()
+            wait_until(lambda: live.is_whole(LIVE.uid))
+
+        node.answered = end
+        assert await read(logs, LIVE) == b"serving\n"
+        assert await read(logs, OVER) == b"serving\nstopped\n"
+        assert await logs.capture(OVER)
+        assert await read(logs) == b"serving\nstopped\n"
 
     play(story, tmp_path)
