@@ -384,6 +384,10 @@ class TakesWorkers(Protocol):
         """The kinds of workers that could run a job."""
         ...
 
+    def find_seconds(self, job: Job) -> int | None:
+        """How many seconds a launch of the job may take of a worker, its end included; None without a limit."""
+        ...
+
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:
         """Take in what a worker says, and answer what it is owed, in `wait` seconds at most. Raises Denied."""
         ...

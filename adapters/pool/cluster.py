@@ -279,6 +279,10 @@ class PoolCluster:
         """The kinds of workers that could run a job."""
         return self._kinds.list_fitting(job)
 
+    def find_seconds(self, job: Job) -> int | None:
+        """How many seconds a launch of the job may take; None without a limit."""
+        return find_job_seconds(job)
+
     def _meet(self, message: WorkerMessage) -> ConnectedWorker:
         declared = self._declared.get(message.job)
         name = f"{message.job}.{message.word}"

@@ -87,14 +87,14 @@ def change_time(job: Job, event: SetTime) -> Job:
 
 
 def _find_group_seconds(job: Job) -> int | None:
-    """Its primary tasks, at once or one after the other, and then the delay of the others."""
-    tasks = job.spec.tasks
-    limits = [find_seconds(task, job.time_of(task.name)) for task in tasks if task.primary]
+    """The tasks by whose ends it ends, at once or one after the other, and then the delay of the others."""
+    tasks, lasting = job.spec.tasks, job.lasting
+    limits = [find_seconds(task, job.time_of(task.name)) for task in lasting]
     known = [limit for limit in limits if limit is not None]
     if len(known) < len(limits):
         return None
     in_turn = any(need.kind in AFTER_THE_END for task in tasks for need in task.needs)
-    delays = [task.termination_delay + task.grace_period for task in tasks if not task.primary]
+    delays = [task.termination_delay + task.grace_period for task in tasks if task not in lasting]
     return (sum(known) if in_turn else max(known, default=0)) + max(delays, default=0)
 
 

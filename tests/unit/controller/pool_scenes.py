@@ -73,9 +73,9 @@ class PoolScene:
         await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}))
         await turn(200)
 
-    async def send(self, more: str = "") -> int:
+    async def send(self, more: str = "", text: str = JOB) -> int:
         """Submit a job to the pool, and wait until its queue has it."""
-        job = await self.bench.submit(JOB + more, kind="job_file")
+        job = await self.bench.submit(text + more, kind="job_file")
         await until(lambda: self.bench.controller.recorder.registry.get(job).handle != "")  # type: ignore[union-attr]
         await turn()
         return job
