@@ -30,7 +30,7 @@ from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.stages import carry, split_stages
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.parts import split_clusters
@@ -144,6 +144,7 @@ class Submitter:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`.
 
         Hardly any submission is a second sending, and the store refuses that: only then is the first one looked for.
+        Where folders are to be sent it is looked for before: the first sending has sent them.
         """
         try:
             return await self._make(reading, submission, run, schedule)
@@ -168,9 +169,11 @@ class Submitter:
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
         uploads = list_uploads(job.spec)
-        if uploads and submission.uploads == ASK:
-            return replace(_answer(job, cluster.name, reading), uploads=tuple(uploads))
-        if submission.uploads != DONE:
+        if uploads and submission.uploads != DONE:
+            if await find_receipt(self.recorder.repository, submission) is not None:
+                raise Conflict("a job was made of this submission before")
+            if submission.uploads == ASK:
+                return replace(_answer(job, cluster.name, reading), uploads=tuple(uploads))
             await self.uploads.send_all(uploads)
         first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
