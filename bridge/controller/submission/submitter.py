@@ -30,7 +30,15 @@ from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.stages import carry, split_stages
-from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.errors import (
+    Conflict,
+    InvalidRequest,
+    OverspanError,
+    Place,
+    Rejected,
+    StoreFailed,
+    Unreachable,
+)
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.parts import split_clusters

@@ -159,7 +159,11 @@ def _needs(kind: NeedKind, task: str) -> tuple[Need, ...]:
 @pytest.mark.parametrize(
     ("tasks", "start", "seconds"),
     [
-        ([TaskSpec("server", primary=False), TaskSpec("trainer", time=600), TaskSpec("judge", time=60)], Start.TOGETHER, 660),
+        (
+            [TaskSpec("server", primary=False), TaskSpec("trainer", time=600), TaskSpec("judge", time=60)],
+            Start.TOGETHER,
+            660,
+        ),
         ([TaskSpec("trainer", time=600), TaskSpec("judge")], Start.TOGETHER, 0),
         ([TaskSpec("one", time=60)], Start.TOGETHER, 90),
         ([TaskSpec("a", time=600), TaskSpec("b", time=300, needs=_needs(NeedKind.OK, "a"))], Start.TURNS, 630),
