@@ -39,7 +39,7 @@ from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.local.queue.addresses import Addresses
 from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
 from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
-from overspan.adapters.pool.outputs import keep_piece
+from overspan.adapters.pool.outputs import keep_piece, write_mark
 from overspan.adapters.pool.requests import (
     WorkerKinds,
     change_time,
@@ -49,16 +49,15 @@ from overspan.adapters.pool.requests import (
     read_request,
     restore_booking,
 )
-from overspan.adapters.pool.workers import ConnectedWorker, find_owed
+from overspan.adapters.pool.workers import ConnectedWorker, find_owed, job_of
 from overspan.adapters.traits import Traits
 from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import encode, make_encoder
 from overspan.bridge.model.errors import Denied, InvalidRequest
-from overspan.bridge.model.events import Event, LaunchLost, SetTime
+from overspan.bridge.model.events import Event, LaunchLost, Queued, SetTime
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.ranks import rank_job
-from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import JobSpec
 
 ANSWER_SECONDS = 1.0
@@ -67,8 +66,8 @@ DROP_SECONDS = 0.25
 """How long a worker may keep what is only to be tidied away there."""
 _URGENT = ("leases", "orders", "places")
 _encode_facts = make_encoder(Job, without=("spec",))
-MARK = "mark"
-"""A file by which a worker finds out whether it sees the daemon's folder."""
+WORKER_VERSION = "WorkerVersion"
+"""The reason of a launch that no worker's version can run."""
 
 
 class PoolCluster:
@@ -96,6 +95,8 @@ class PoolCluster:
         self._declared: dict[int, DeclaredWorker] = {}
         self._kinds = WorkerKinds()
         self._workers: dict[str, ConnectedWorker] = {}
+        self._offered: frozenset[frozenset[str]] = frozenset()
+        """What the versions of workers that may take launches can do."""
         self._replaced: set[str] = set()
         """Processes of workers whose jobs have started others since: what they say late counts no more."""
         self._followed: dict[str, str] = {}
@@ -174,7 +175,7 @@ class PoolCluster:
         """The workers, each as a node."""
         self._open()
         now = time.time()
-        return [self._make_node(worker, now) for worker in self._workers.values()]
+        return [worker.as_node(self.name, now) for worker in self._workers.values()]
 
     async def close(self) -> None:
         """Nothing is open but the waits of workers."""
@@ -206,7 +207,7 @@ class PoolCluster:
         self._open()
         self._kinds.declare(kinds)
         self._declared = {worker.job: worker for worker in workers}
-        self._replaced = {name for name in self._replaced if _job_of(name) in self._declared}
+        self._replaced = {name for name in self._replaced if job_of(name) in self._declared}
         for worker in list(self._workers.values()):
             declared = self._declared.get(worker.declared.job)
             if declared is None:
@@ -217,7 +218,7 @@ class PoolCluster:
                     worker.news.set()
                 worker.declared = declared
         for name in self._leases.list_workers():
-            if _job_of(name) not in self._declared:
+            if job_of(name) not in self._declared:
                 self._lose_all(name, "is gone")
         self._schedule()
 
@@ -258,22 +259,8 @@ class PoolCluster:
 
     def list_workers(self) -> list[dict[str, Any]]:
         """The workers in contact: job, name, what they hold and have, and when they were heard of last."""
-        now = time.time()
-        return [
-            {
-                "job": worker.declared.job,
-                "heard_at": worker.heard_at,
-                "near": worker.near,
-                "silent": worker.is_silent(now),
-                "cpus": worker.room.capacity.cpu_milli / MILLI,
-                "cpus_used": worker.room.cpu_milli / MILLI,
-                "gpus": len(worker.room.capacity.gpus),
-                "gpus_used": worker.room.gpu_milli / MILLI,
-                # What it has given back by its report is not held, although the store may not have the end yet.
-                "jobs": sorted(map(_job_of, worker.room.keys())),
-            }
-            for worker in self._workers.values()
-        ]
+        now, needed = time.time(), self._queue.features
+        return [worker.describe(now, needed) for worker in self._workers.values()]
 
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""
@@ -294,12 +281,13 @@ class PoolCluster:
                 # The job has started its worker anew, so the process before is gone.
                 del self._workers[earlier.id]
                 self._replaced.add(earlier.id)
-            worker = ConnectedWorker(name, declared, Bookings(measure_worker(declared.task)))
+            room = Bookings(measure_worker(declared.task))
+            worker = ConnectedWorker(name, declared, room, heard_at=time.time(), features=message.features)
             self._workers[name] = worker
             for launch in self._leases.of(name):
                 self._restore(launch, worker)
             for other in self._leases.list_workers():
-                if other != name and _job_of(other) == message.job:
+                if other != name and job_of(other) == message.job:
                     self._lose_all(other, "was started again")
             self._schedule()
         worker.near = message.mark != "" and message.mark == self._mark
@@ -380,7 +368,7 @@ class PoolCluster:
             return
         # Where there is no room for these, it is opened with the next call.
         os.makedirs(f"{self._root}/runs", 0o700, exist_ok=True)
-        self._mark = _write_mark(f"{self._root}/{MARK}")
+        self._mark = write_mark(self._root)
         self._opened = True
         cursors = self._config.list_cursors()
         for handle, cursor in cursors.items():
@@ -406,6 +394,7 @@ class PoolCluster:
             request=self._queue.share(read_request(job)),
             since=time.time(),
             held=job.held,
+            reason=job.reason if job.reason == WORKER_VERSION else "None",
             token=launch.token,
         )
 
@@ -427,7 +416,7 @@ class PoolCluster:
         launch = self._launches[answer.handle]
         if not launch.worker or launch.told_grant:
             return answer
-        events, cursor = project(launch, "", self._life, time.time())
+        events, cursor = project(launch, "", self._life)
         launch.told_grant = True
         return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.node))
 
@@ -436,6 +425,7 @@ class PoolCluster:
         self._leases.add(launch)
         if launch.waits:
             self._queue.add(launch)
+            self._tell_reason(launch)
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
@@ -483,7 +473,7 @@ class PoolCluster:
         """Give leases to workers with room."""
         now = time.time()
         rooms = {
-            worker.id: WorkerRoom(worker.room, worker.declared.life)
+            worker.id: WorkerRoom(worker.room, worker.declared.life, worker.features)
             for worker in self._workers.values()
             if not worker.declared.closed and not worker.is_silent(now)
         }
@@ -495,6 +485,20 @@ class PoolCluster:
             if launch.request.groups:
                 launch.addresses = self._draw_addresses(launch)
             self._leases.add(launch)
+            self._mark_dirty(launch)
+        offered = frozenset(room.features for room in rooms.values())
+        if offered != self._offered:
+            self._offered = offered
+            for waiting in self._queue:
+                self._tell_reason(self._launches[waiting.handle])
+
+    def _tell_reason(self, launch: PoolLaunch) -> None:
+        """Tell of a launch that waits whether no worker's version can run it, where that has changed."""
+        features = launch.request.features
+        lacking = features and self._offered and not any(features <= each for each in self._offered)
+        reason = WORKER_VERSION if lacking else "None"
+        if launch.reason != reason:
+            launch.note(Queued(time.time(), reason))
             self._mark_dirty(launch)
 
     def _draw_addresses(self, launch: PoolLaunch) -> tuple[str, ...]:
@@ -529,7 +533,7 @@ class PoolCluster:
             if launch is None:
                 reports.append(Report(handle, (), since[handle], gone=True))
                 continue
-            events, cursor = project(launch, since[handle], self._life, time.time())
+            events, cursor = project(launch, since[handle], self._life)
             if events or cursor != since[handle]:
                 # Looked at again until the store has it.
                 self._dirty.add(handle)
@@ -583,37 +587,10 @@ class PoolCluster:
     async def _forget(self, before: float) -> int:
         return await asyncio.to_thread(forget_runs, self._root, before, {each.job for each in self._launches.values()})
 
-    def _make_node(self, worker: ConnectedWorker, now: float) -> Node:
-        room, capacity = worker.room, worker.room.capacity
-        used = (room.cpu_milli, room.memory_mib, room.gpu_milli)
-        full = room.cpu_milli >= capacity.cpu_milli
-        state = "allocated" if full else "mixed" if any(used) else "idle"
-        if worker.is_silent(now):
-            state = "down"
-        elif worker.declared.closed:
-            state = "draining" if any(used) else "drained"
-        return Node(
-            name=worker.name,
-            partition=self.name,
-            state=state,
-            cpus=capacity.cpu_milli / MILLI,
-            cpus_used=room.cpu_milli / MILLI,
-            memory=capacity.memory_mib,
-            memory_used=room.memory_mib,
-            gpus=len(capacity.gpus),
-            gpus_used=room.gpu_milli / MILLI,
-            gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
-        )
-
 
 def open_cluster(config: ClusterConfig) -> PoolCluster:
     """Open a pool: nothing is touched before its first use."""
     return PoolCluster(config)
-
-
-def _job_of(name: str) -> int:
-    """The job of a worker or of a launch, by its name."""
-    return int(name.partition(".")[0])
 
 
 def _dismiss(pool: str) -> Denied:
@@ -624,10 +601,3 @@ def _remove_left(place: LaunchFiles) -> None:
     for path in (place.plan, place.grant, place.orders, place.journal):
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _write_mark(path: str) -> str:
-    mark = uuid.uuid4().hex
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(mark)
-    return mark

@@ -64,6 +64,7 @@ class PoolLaunch:
     since: float
     held: bool = False
     reason: str = "None"
+    """Why it waits, as it was told last."""
     told: tuple[Event, ...] = _UNTOLD
     """What happened to it while it waited."""
     token: str = ""
@@ -156,6 +157,8 @@ class PoolLaunch:
             self.held = False
         elif isinstance(event, SetPriority | SetNice):
             self.rank, self.nice = change_rank(self.rank, self.nice, event)
+        elif isinstance(event, Queued):
+            self.reason = event.reason
         elif isinstance(event, Cancel | Expire | LaunchLost):
             self.left = True
 
@@ -193,7 +196,7 @@ def parse_cursor(cursor: str) -> LeaseCursor | None:
     return LeaseCursor(worker, int(offset)) if kind == "w" and offset.isdecimal() else None
 
 
-def project(launch: PoolLaunch, cursor: str, life: str, now: float) -> tuple[Sequence[Event], str]:
+def project(launch: PoolLaunch, cursor: str, life: str) -> tuple[Sequence[Event], str]:
     """The events of a launch behind a cursor, and the cursor behind them."""
     lease = parse_cursor(cursor)
     if lease is not None and lease.worker == launch.worker:
@@ -205,8 +208,6 @@ def project(launch: PoolLaunch, cursor: str, life: str, now: float) -> tuple[Seq
     if launch.worker:
         events.append(_grant(launch))
         return events, f"w:{launch.worker}:{launch.base}"
-    if launch.waits and launch.reason not in ("", "None"):
-        events.append(Queued(now, launch.reason))
     if not events:
         return (), cursor
     return events, f"q:{life}:{len(launch.told)}"

@@ -15,11 +15,14 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.runtime.pool.exchanges import GROUPS
 
 UNCOUNTED = 1 << 40
 """MiB of a worker that declares no memory: none is counted there."""
 MOST_REQUESTS = 10_000
 """Requests of which it is remembered what fits them."""
+_NO_FEATURES: frozenset[str] = frozenset()
+_OF_GROUPS = frozenset({GROUPS})
 _SCRIPT_NODES = "a batch script in a pool runs on one node"
 _ELASTIC = "elastic tasks do not run in a pool: all members of a group are on one worker there"
 
@@ -40,6 +43,11 @@ class WorkerRequest(NamedTuple):
     def alternatives(self) -> int:
         """How many bookings would satisfy it."""
         return len(self.groups) or (1 if self.whole else len(self.needs))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the version of a worker must be able to do."""
+        return _OF_GROUPS if self.groups else _NO_FEATURES
 
 
 class WorkerSize(NamedTuple):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
+from tests.unit.controller.pool_scenes import JOB, LimitedCluster, PoolScene, ScenePlayer, make_player
 
 from overspan.adapters.pool.requests import find_job_seconds
 from overspan.bridge.controller.features.pools.entries import sort_waiting
@@ -198,6 +198,22 @@ def test_an_idle_worker_without_the_time_for_a_pipeline_is_replaced(play_pool: S
         await pool.meet()
         await pool.send(text=PIPELINE)
         await pool.pass_time(1)
+        assert _count_workers(pool) == 2
+
+    play_pool(scene)
+
+
+def test_an_idle_worker_of_an_earlier_version_is_replaced_for_a_group(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply()
+        await pool.see_start()
+        await pool.meet(features=())
+        assert _count_workers(pool) == 1
+        group = await pool.send(text="name: g\n" + JOB + "num_nodes: 2\n")
+        await pool.pass_time(1)
+        assert pool.bench.job(group).reason == "WorkerVersion"
+        assert pool.bench.controller.pools.describe("p")[0]["workers"][0]["reason"] == "WorkerVersion"
         assert _count_workers(pool) == 2
 
     play_pool(scene)

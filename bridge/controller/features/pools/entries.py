@@ -157,7 +157,8 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: WaitingJob
         since = entry.idle_since.get(each.job.id)
         life = find_life(each.job, now, entry.ends.get(each.job.id))
         renew_at = None if life is None else life.renew_at
-        if since is not None and life is not None and _is_too_short(life, each.job, waiting, now):
+        too_short = life is not None and _is_too_short(life, each.job, waiting, now)
+        if since is not None and (too_short or (contact is not None and contact["lacks"])):
             renew_at = now
         found.append(
             PoolWorker(
@@ -252,16 +253,18 @@ def _describe_worker(
         "jobs": list(contact["jobs"]) if contact is not None else [],
         "since": job.started_at or job.submitted_at,
         "ends_at": None if life is None or job.granted_at is None else life.ends_at,
-        "reason": _find_reason(entry, job),
+        "reason": _find_reason(entry, job, contact),
     }
 
 
-def _find_reason(entry: PoolEntry, worker: Job) -> str:
-    """Why a worker takes no jobs yet; empty where it does, or starts."""
+def _find_reason(entry: PoolEntry, worker: Job, contact: Mapping[str, Any] | None) -> str:
+    """Why a worker takes no jobs yet, or not all that wait; empty where it does, or starts."""
     if worker.state is State.PENDING:
         return worker.reason
     if worker.id in entry.ready and find_least_life(worker, entry.ends.get(worker.id)) is UNKNOWN_LIFE:
         return "EndUnknown"
+    if contact is not None and contact["lacks"]:
+        return "WorkerVersion"
     return ""
 
 

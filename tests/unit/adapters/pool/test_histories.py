@@ -31,6 +31,7 @@ from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.runtime.pool.exchanges import FEATURES
 
 TASK = TaskSpec("t", run="true", resources=Resources(cpus=1))
 WORKER = TaskSpec("worker", resources=Resources(cpus=2))
@@ -284,7 +285,7 @@ class Histories(RuleBasedStateMachine):
         held = {
             handle: HeldLaunch(worker.sent.get(handle, 0), worker.orders.get(handle, 0)) for handle in worker.journals
         }
-        message = WorkerMessage(worker.job, worker.word, held, journals)
+        message = WorkerMessage(worker.job, worker.word, held, journals, features=frozenset(FEATURES))
         answer: dict[str, Any] = self.call(lambda: self.pool.exchange(message))
         worker.known = self.pool
         return answer
