@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,13 +35,14 @@ from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
-from overspan.adapters.local.queue.addresses import Addresses
-from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
+from overspan.adapters.pool.dispatch import PoolQueue, assign
 from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
 from overspan.adapters.pool.outputs import keep_piece, write_mark
+from overspan.adapters.pool.planning import render_plan
 from overspan.adapters.pool.requests import (
     WorkerKinds,
     change_time,
+    draw_addresses,
     find_job_seconds,
     find_refusal,
     measure_worker,
@@ -191,6 +191,12 @@ class PoolCluster:
         """The refusal of a job that no worker of the pool can ever run."""
         refusal = find_refusal(job, self._kinds.sizes)
         return Refusal("", refusal, remedy=f"`span pool show {self.name}` shows its workers") if refusal else None
+
+    def plan(self, job: Job) -> str:
+        """What the job asks of a worker, which workers fit it, and what they would run."""
+        now = time.time()
+        workers = {worker.name: worker.offer() for worker in self._list_open(now)}
+        return render_plan(self._make_launch(Launch("", job)), job, self._kinds.list_sizes(), workers, now)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Forget launches whose ends are stored; their workers are told to forget them too."""
@@ -472,18 +478,14 @@ class PoolCluster:
     def _schedule(self) -> None:
         """Give leases to workers with room."""
         now = time.time()
-        rooms = {
-            worker.id: WorkerRoom(worker.room, worker.declared.life, worker.features)
-            for worker in self._workers.values()
-            if not worker.declared.closed and not worker.is_silent(now)
-        }
+        rooms = {worker.id: worker.offer() for worker in self._list_open(now)}
         for one in assign(self._queue, rooms, now):
             launch, worker = self._launches[one.handle], self._workers[one.worker]
             self._queue.remove(one.handle)
             worker.room.restore(one.handle, one.booking)
             launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
             if launch.request.groups:
-                launch.addresses = self._draw_addresses(launch)
+                launch.addresses = draw_addresses(self._root, launch.job, one.booking)
             self._leases.add(launch)
             self._mark_dirty(launch)
         offered = frozenset(room.features for room in rooms.values())
@@ -491,6 +493,10 @@ class PoolCluster:
             self._offered = offered
             for waiting in self._queue:
                 self._tell_reason(self._launches[waiting.handle])
+
+    def _list_open(self, now: float) -> list[ConnectedWorker]:
+        """The workers that may be given launches."""
+        return [each for each in self._workers.values() if not each.declared.closed and not each.is_silent(now)]
 
     def _tell_reason(self, launch: PoolLaunch) -> None:
         """Tell of a launch that waits whether no worker's version can run it, where that has changed."""
@@ -500,15 +506,6 @@ class PoolCluster:
         if launch.reason != reason:
             launch.note(Queued(time.time(), reason))
             self._mark_dirty(launch)
-
-    def _draw_addresses(self, launch: PoolLaunch) -> tuple[str, ...]:
-        """The loopback address of each member, by which the others reach it on the worker's node.
-
-        Those in use are not recorded: of sixteen millions the same one is hardly drawn for two that live at once.
-        """
-        drawn, salt = Addresses(), zlib.crc32(self._root.encode())
-        members = launch.booking.members if launch.booking is not None else ()
-        return tuple(drawn.draw(launch.job, member.task, member.node, salt) for member in members)
 
     # --- reports ------------------------------------------------------------------------------------------------------
 

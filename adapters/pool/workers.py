@@ -15,6 +15,7 @@ from typing import Any
 from overspan.adapters.abilities import DeclaredWorker, HeldLaunch
 from overspan.adapters.bookings import Bookings
 from overspan.adapters.contract import Node
+from overspan.adapters.pool.dispatch import WorkerRoom
 from overspan.adapters.pool.launches import PoolLaunch
 from overspan.bridge.model.resources import MILLI
 
@@ -46,6 +47,10 @@ class ConnectedWorker:
     def is_silent(self, now: float) -> bool:
         """Whether nothing was heard of it for a while."""
         return now - self.heard_at > SILENT_AFTER
+
+    def offer(self) -> WorkerRoom:
+        """What launches may have of it."""
+        return WorkerRoom(self.room, self.declared.life, self.features)
 
     def describe(self, now: float, needed: frozenset[str]) -> dict[str, Any]:
         """What is told of it: job, what it holds and has, when it was heard of last, and whether it lacks a feature."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from overspan.adapters.abilities import DeclaredWorker, WorkerKind, WorkerMessage
-from overspan.adapters.contract import ClusterConfig, Launch
+from overspan.adapters.contract import Accepted, ClusterConfig, Launch
 from overspan.adapters.pool.cluster import PoolCluster
 from overspan.bridge.api.pools import read_message
 from overspan.bridge.model.events import Event, Granted, Queued
