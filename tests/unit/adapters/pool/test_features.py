@@ -43,6 +43,7 @@ class Pool:
 
     def submit(self) -> None:
         for answer in asyncio.run(self.cluster.submit(list(self.launches.values()))):
+            assert isinstance(answer, Accepted)
             self.cursors.setdefault(answer.handle, "")
 
     def meet(self, job: int, features: frozenset[str]) -> None:
