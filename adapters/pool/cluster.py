@@ -36,7 +36,15 @@ from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.pool.dispatch import PoolQueue, assign
-from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
+from overspan.adapters.pool.launches import (
+    NO_LEASE,
+    LaunchIndex,
+    PoolLaunch,
+    WorkerLease,
+    make_launch,
+    parse_cursor,
+    project,
+)
 from overspan.adapters.pool.outputs import keep_piece, write_mark
 from overspan.adapters.pool.planning import render_plan
 from overspan.adapters.pool.requests import (
@@ -55,9 +63,8 @@ from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import encode, make_encoder
 from overspan.bridge.model.errors import Denied, InvalidRequest
-from overspan.bridge.model.events import Event, LaunchLost, Queued, SetTime
+from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.spec import JobSpec
 
 ANSWER_SECONDS = 1.0
@@ -66,8 +73,6 @@ DROP_SECONDS = 0.25
 """How long a worker may keep what is only to be tidied away there."""
 _URGENT = ("leases", "orders", "places")
 _encode_facts = make_encoder(Job, without=("spec",))
-WORKER_VERSION = "WorkerVersion"
-"""The reason of a launch that no worker's version can run."""
 
 
 class PoolCluster:
@@ -90,6 +95,8 @@ class PoolCluster:
         )
         self._life = uuid.uuid4().hex[:8]
         self._launches: dict[str, PoolLaunch] = {}
+        self._unstored: dict[str, str] = {}
+        """The tokens of launches whose acceptance the store may not have."""
         self._leases = LaunchIndex()
         self._queue = PoolQueue()
         self._declared: dict[int, DeclaredWorker] = {}
@@ -155,9 +162,9 @@ class PoolCluster:
             launch = self._launches.get(order.handle)
             if launch is None:
                 continue
-            if launch.told_grant:
+            if launch.lease.told_grant:
                 launch.add_order(order.token, order.event)
-                self._wake_worker(launch.worker)
+                self._wake_worker(launch.lease.worker)
                 passed.append((order, launch))
             else:
                 self._note_waiting(launch, order)
@@ -196,13 +203,13 @@ class PoolCluster:
         """What the job asks of a worker, which workers fit it, and what they would run."""
         now = time.time()
         workers = {worker.name: worker.offer() for worker in self._list_open(now)}
-        return render_plan(self._make_launch(Launch("", job)), job, self._kinds.list_sizes(), workers, now)
+        return render_plan(self._make_launch(job), job, self._kinds.list_sizes(), workers, now)
 
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Forget launches whose ends are stored; their workers are told to forget them too."""
         self._open()
         for handle, launch in list(self._launches.items()):
-            if handle not in handles and launch.token not in tokens:
+            if handle not in handles and self._unstored.get(handle) not in tokens:
                 self._drop(launch)
         self._schedule()
 
@@ -258,7 +265,7 @@ class PoolCluster:
         name, launch = f"{piece.job}.{piece.word}", self._launches.get(piece.handle)
         if piece.job not in self._declared or name in self._replaced:
             raise _dismiss(self.name)
-        if launch is None or launch.worker != name or launch.lost is not None:
+        if launch is None or launch.lease.worker != name or launch.lease.lost is not None:
             return False
         await asyncio.to_thread(keep_piece, parse_handle(self._root, piece.handle), piece)
         return True
@@ -301,13 +308,13 @@ class PoolCluster:
 
     def _restore(self, launch: PoolLaunch, worker: ConnectedWorker) -> None:
         """Book what a launch of an earlier daemon's lease holds."""
-        launch.node = worker.name
-        if launch.booking is None:
+        launch.lease.node = worker.name
+        if launch.lease.booking is None:
             found = self._config.find_launch(launch.handle)
             places = found.job.placements if found is not None else ()
-            launch.booking = restore_booking(launch.request, launch.task, places, worker.room.capacity)
+            launch.lease.booking = restore_booking(launch.request, launch.task, places, worker.room.capacity)
         if launch.handle not in worker.room:
-            worker.room.restore(launch.handle, launch.booking)
+            worker.room.restore(launch.handle, launch.lease.booking)
 
     def _answer(self, worker: ConnectedWorker, message: WorkerMessage) -> dict[str, Any]:
         leases, orders, places, drop = find_owed(self._leases.of(worker.id), message.held)
@@ -344,7 +351,7 @@ class PoolCluster:
 
     def _take_journal(self, worker: ConnectedWorker, handle: str, offset: int, data: bytes) -> None:
         launch = self._launches.get(handle)
-        if launch is None or launch.worker != worker.id or launch.lost is not None:
+        if launch is None or launch.lease.worker != worker.id or launch.lease.lost is not None:
             # Of a lease that it has lost: the answer tells it to drop the launch.
             return
         if launch.take_journal(offset, data):
@@ -354,16 +361,16 @@ class PoolCluster:
 
     def _lose_all(self, worker: str, what: str) -> None:
         for launch in self._leases.of(worker):
-            if launch.lost is None:
-                self._lose(launch, f"the worker {launch.node} {what}")
+            if launch.lease.lost is None:
+                self._lose(launch, f"the worker {launch.lease.node} {what}")
 
     def _lose(self, launch: PoolLaunch, text: str) -> None:
         """The worker is gone. A lease that was never told costs nothing."""
-        if not launch.told_grant:
+        if not launch.lease.told_grant:
             self._take_back(launch)
             self._queue.add(launch)
             return
-        launch.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
+        launch.lease.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
         self._mark_dirty(launch)
 
     # --- the queue ----------------------------------------------------------------------------------------------------
@@ -381,28 +388,15 @@ class PoolCluster:
             found = self._config.find_launch(handle)
             if found is None:
                 continue
-            launch = self._make_launch(found)
+            launch = self._make_launch(found.job)
             lease = parse_cursor(cursor)
             if lease is not None:
-                launch.worker, launch.base, launch.leased, launch.told_grant = lease.worker, lease.offset, True, True
-                launch.node = found.job.placements[0].node if found.job.placements else lease.worker
+                node = found.job.placements[0].node if found.job.placements else lease.worker
+                launch.lease = WorkerLease(lease.worker, node, base=lease.offset, leased=True, told_grant=True)
             self._enter(launch)
 
-    def _make_launch(self, launch: Launch) -> PoolLaunch:
-        job = launch.job
-        return PoolLaunch(
-            handle=f"{job.id}.{job.launch}",
-            job=job.id,
-            number=job.launch,
-            task=job.spec.tasks[0].name,
-            rank=rank_job(job),
-            nice=job.nice,
-            request=self._queue.share(read_request(job)),
-            since=time.time(),
-            held=job.held,
-            reason=job.reason if job.reason == WORKER_VERSION else "None",
-            token=launch.token,
-        )
+    def _make_launch(self, job: Job) -> PoolLaunch:
+        return make_launch(job, self._queue.share(read_request(job)), time.time())
 
     def _take(self, launch: Launch) -> Accepted | Refusal:
         handle = f"{launch.job.id}.{launch.job.launch}"
@@ -412,7 +406,8 @@ class PoolCluster:
             refusal = find_refusal(launch.job, self._kinds.sizes)
             if refusal:
                 return Refusal(launch.token, refusal)
-            self._enter(self._make_launch(launch))
+            self._enter(self._make_launch(launch.job))
+            self._unstored[handle] = launch.token
         # The one object, which many places keep.
         handle = self._launches[handle].handle
         return Accepted(launch.token, handle, handle)
@@ -420,11 +415,11 @@ class PoolCluster:
     def _tell_lease(self, answer: Accepted) -> Accepted:
         """The answer with the lease that the launch was given meanwhile."""
         launch = self._launches[answer.handle]
-        if not launch.worker or launch.told_grant:
+        if not launch.lease.worker or launch.lease.told_grant:
             return answer
         events, cursor = project(launch, "", self._life)
-        launch.told_grant = True
-        return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.node))
+        launch.lease.told_grant = True
+        return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.lease.node))
 
     def _enter(self, launch: PoolLaunch) -> None:
         self._launches[launch.handle] = launch
@@ -437,14 +432,15 @@ class PoolCluster:
     def _drop(self, launch: PoolLaunch) -> None:
         self._queue.remove(launch.handle)
         self._launches.pop(launch.handle, None)
+        self._unstored.pop(launch.handle, None)
         self._leases.remove(launch)
         self._dirty.discard(launch.handle)
         self._followed.pop(launch.handle, None)
-        worker = self._workers.get(launch.worker)
+        worker = self._workers.get(launch.lease.worker)
         if worker is not None:
             worker.room.release(launch.handle)
             worker.news.set()
-        elif launch.worker:
+        elif launch.lease.worker:
             # A worker that is gone has left the plan, which has secrets.
             _remove_left(parse_handle(self._root, launch.handle))
 
@@ -469,11 +465,11 @@ class PoolCluster:
 
     def _take_back(self, launch: PoolLaunch) -> None:
         """Take back a lease that was never told."""
-        worker = self._workers.get(launch.worker)
+        worker = self._workers.get(launch.lease.worker)
         if worker is not None:
             worker.room.release(launch.handle)
         self._leases.remove(launch)
-        launch.worker, launch.node, launch.booking = "", "", None
+        launch.lease = NO_LEASE
 
     def _schedule(self) -> None:
         """Give leases to workers with room."""
@@ -483,9 +479,8 @@ class PoolCluster:
             launch, worker = self._launches[one.handle], self._workers[one.worker]
             self._queue.remove(one.handle)
             worker.room.restore(one.handle, one.booking)
-            launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
-            if launch.request.groups:
-                launch.addresses = draw_addresses(self._root, launch.job, one.booking)
+            addresses = draw_addresses(self._root, launch.job, one.booking) if launch.request.groups else ()
+            launch.lease = WorkerLease(worker.id, worker.name, one.booking, addresses, now)
             self._leases.add(launch)
             self._mark_dirty(launch)
         offered = frozenset(room.features for room in rooms.values())
@@ -500,11 +495,7 @@ class PoolCluster:
 
     def _tell_reason(self, launch: PoolLaunch) -> None:
         """Tell of a launch that waits whether no worker's version can run it, where that has changed."""
-        features = launch.request.features
-        lacking = features and self._offered and not any(features <= each for each in self._offered)
-        reason = WORKER_VERSION if lacking else "None"
-        if launch.reason != reason:
-            launch.note(Queued(time.time(), reason))
+        if launch.note_offer(self._offered, time.time()):
             self._mark_dirty(launch)
 
     # --- reports ------------------------------------------------------------------------------------------------------
@@ -518,9 +509,11 @@ class PoolCluster:
         moved = self._find_moved(since)
         for handle in moved:
             launch = self._launches.get(handle)
-            if launch is not None and handle in since:
-                self._follow_cursor(launch, since[handle])
-            elif launch is not None and launch.worker and launch.ended:
+            if handle in since:
+                self._unstored.pop(handle, None)
+                if launch is not None:
+                    self._follow_cursor(launch, since[handle])
+            elif launch is not None and launch.lease.worker and launch.ended:
                 # Its end is stored.
                 self._drop(launch)
         reports = []
@@ -534,8 +527,9 @@ class PoolCluster:
             if events or cursor != since[handle]:
                 # Looked at again until the store has it.
                 self._dirty.add(handle)
-                launch.told_grant = launch.told_grant or cursor.startswith("w:")
-                reports.append(Report(handle, tuple(events), cursor, native_id=launch.node))
+                if launch.lease is not NO_LEASE:
+                    launch.lease.told_grant = True
+                reports.append(Report(handle, tuple(events), cursor, native_id=launch.lease.node))
         return reports
 
     def _find_moved(self, since: Mapping[str, str]) -> set[str]:
@@ -548,12 +542,12 @@ class PoolCluster:
     def _follow_cursor(self, launch: PoolLaunch, cursor: str) -> None:
         """Note what is stored: a lease may be handed to its worker from then on."""
         lease = parse_cursor(cursor)
-        if lease is None or lease.worker != launch.worker:
+        if lease is None or lease.worker != launch.lease.worker:
             return
         launch.trim(lease.offset)
-        if not launch.leased:
-            launch.leased = True
-            self._wake_worker(launch.worker)
+        if not launch.lease.leased:
+            launch.lease.leased = True
+            self._wake_worker(launch.lease.worker)
 
     async def _await_workers(self, passed: Sequence[tuple[Order, PoolLaunch]]) -> set[str]:
         """Wait until the workers have these orders; the tokens of those that they have not."""
@@ -574,7 +568,7 @@ class PoolCluster:
 
     def _is_held(self, launch: PoolLaunch) -> bool:
         """Whether a worker may still have the launch."""
-        return launch.handle in self._launches and launch.lost is None
+        return launch.handle in self._launches and launch.lease.lost is None
 
     def _wake_worker(self, name: str) -> None:
         worker = self._workers.get(name)

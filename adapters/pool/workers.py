@@ -101,8 +101,8 @@ def find_owed(
     launches: Iterable[PoolLaunch], held: Mapping[str, HeldLaunch]
 ) -> tuple[list[PoolLaunch], dict[str, list[Any]], dict[str, int], list[str]]:
     """What an answer owes a worker with these launches: leases, orders, places in journals, launches to drop."""
-    own = {launch.handle: launch for launch in launches if launch.lost is None}
-    leases = [launch for handle, launch in own.items() if launch.leased and handle not in held]
+    own = {launch.handle: launch for launch in launches if launch.lease.lost is None}
+    leases = [launch for handle, launch in own.items() if launch.lease.leased and handle not in held]
     orders: dict[str, list[Any]] = {}
     places: dict[str, int] = {}
     for handle, state in held.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -190,7 +191,7 @@ class Submitter:
             fresh = replace(fresh, spec=self._newest.spec, tasks=self._newest.tasks)
         self._newest = fresh
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
-        entry = JobEntry(job, cluster.name, submission.user)
+        entry = JobEntry(job, cluster.name, sys.intern(submission.user))
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         self.uploads.note_job(entry.job.spec)

@@ -70,9 +70,12 @@ def test_a_report_that_comes_with_the_acceptance_is_stored_with_it_and_counts_on
 def test_jobs_of_one_spec_share_it_and_others_do_not() -> None:
     async def scene(bench: Bench) -> None:
         for text in ("one", "one", "a b", "one"):
-            await bench.submit(text)
+            # Each request is decoded anew.
+            await bench.submit(text, user="".join(["m", "e"]))
         first, second, other, last = (bench.job(number) for number in (1, 2, 3, 5))
         assert first.spec is second.spec and first.spec == last.spec != other.spec
+        one, two = (bench.controller.recorder.registry.get(number) for number in (1, 2))
+        assert one is not None and two is not None and one.user is two.user
         assert [task.name for task in other.tasks] == ["a", "b"]
 
     play(scene)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from overspan.adapters.abilities import DeclaredWorker, WorkerKind, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch
 from overspan.adapters.pool.cluster import PoolCluster
+from overspan.adapters.pool.launches import NO_LEASE, WorkerLease, make_launch
+from overspan.adapters.pool.requests import WorkerRequest
 from overspan.bridge.api.pools import read_message
 from overspan.bridge.model.events import Event, Granted, Queued
 from overspan.bridge.model.job import new_job
-from overspan.bridge.model.resources import Resources
+from overspan.bridge.model.resources import NodeNeed, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.pool.exchanges import FEATURES
 
 WORKER = TaskSpec("w", resources=Resources(cpus=4))
 TASK = TaskSpec("t", run="true", resources=Resources(cpus=1))
 NEW = frozenset(FEATURES)
+ONE = WorkerRequest((NodeNeed(1000),))
 
 
 class Pool:
@@ -89,3 +93,33 @@ def test_a_message_of_an_earlier_version_has_no_features() -> None:
     document = {"job": 8, "word": "a", "held": {}, "journals": {}, "wait": 0}
     assert read_message(document).features == frozenset()
     assert read_message({**document, "features": list(FEATURES)}).features == NEW
+
+
+def test_a_release_keeps_what_the_store_has_or_has_not_yet(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    pool.submit()
+    left = list(pool.cursors)
+    pool.cursors.clear()
+    asyncio.run(pool.cluster.release("i", (), {"token-1"}))
+    assert list(pool.cluster._launches) == ["1.0"], "the other's job was never stored"
+    pool.cursors["1.0"] = ""
+    pool.look()
+    assert not pool.cluster._unstored and left == ["1.0", "2.0"]
+    asyncio.run(pool.cluster.release("i", {"1.0"}, ()))
+    assert list(pool.cluster._launches) == ["1.0"]
+    asyncio.run(pool.cluster.release("i", (), ()))
+    assert not pool.cluster._launches
+
+
+def test_no_launch_that_waits_has_anything_of_a_lease(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    pool.submit()
+    pool.look()
+    pool.meet(8, NEW)
+    pool.look()
+    pool.declare(9)
+    pool.look()
+    assert WorkerLease() == NO_LEASE
+    launch = make_launch(pool.launches["1.0"].job, ONE, 0.0)
+    # 100,000 wait at once: a field is 0.8 MB.
+    assert launch.lease is NO_LEASE and sys.getsizeof(launch) <= 160

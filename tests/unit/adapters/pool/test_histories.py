@@ -25,6 +25,7 @@ from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order, R
 from overspan.adapters.cursors import Cursors
 from overspan.adapters.pool import cluster
 from overspan.adapters.pool.cluster import PoolCluster
+from overspan.adapters.pool.launches import NO_LEASE, WorkerLease
 from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.events import Cancel, Granted, LaunchLost
 from overspan.bridge.model.job import Job, Placement, new_job
@@ -368,3 +369,4 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) 
         max_examples=count_examples(40), stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]
     )
     machine().runTest()
+    assert WorkerLease() == NO_LEASE, "nothing was written into what all launches that wait share"
