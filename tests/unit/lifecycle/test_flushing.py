@@ -190,6 +190,15 @@ def test_whether_an_attempt_has_sent_all(error: str, left: int, expected: bool) 
     assert has_sent_all(world.attempt("trainer")) is expected
 
 
+def test_progress_that_says_that_nothing_is_left_confirms_nothing() -> None:
+    """A program that ends late may still write, and a node may die before it sends that."""
+    world = World(group(writer())).run()
+    world.end("trainer")
+    assert world.apply(events.Flushing(world.now, "trainer", 0, 0))
+    world.apply(events.LaunchLost(world.now, 0, "node"))
+    assert not has_sent_all(world.task("trainer").attempts[0])
+
+
 def test_a_clock_that_is_set_moves_the_time_out() -> None:
     world = World(group(writer(flush=FlushPolicy(timeout=60)))).run()
     world.end("trainer")
