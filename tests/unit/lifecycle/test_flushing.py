@@ -145,6 +145,8 @@ class TestFailures:
         assert kinds(world.advance(1)) == ["AbandonFlush trainer"]
         assert world.states() == "FAILED/FlushFailed trainer=FAILED/FlushFailed"
         assert world.attempt("trainer").detail == "100 bytes are not in the store: flush.timeout (1:00) is over"
+        told = [row.text for row in world.rows if row.cause == "AbandonFlush"]
+        assert set(told) == {"no more data is sent: 100 bytes are not in the store: flush.timeout (1:00) is over"}
 
     def test_what_failed_by_itself_keeps_its_cause_and_code(self) -> None:
         world = World(group(writer())).run()
