@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import count_examples
-from tests.unit.controller.across_stories import NAMES, AcrossStory, NamingPods, read_token
+from tests.unit.controller.across_stories import NAMES, AcrossStory, NamingPods, list_overlaps, read_token
 from tests.unit.controller.decisions import POLICIES, SCOPES, SOON
 from tests.unit.controller.fake_pods import Key, World
 from tests.unit.controller.fakes import FakeClock, FakeCluster
@@ -264,6 +264,8 @@ class MemberStory(AcrossStory):
 
     def _check(self) -> None:
         super(AcrossStory, self)._check()
+        history = self.world.history
+        assert not list_overlaps(history.values(), {key: self.world.name_place(key) for key in history})
         jobs = {job.id: job for job in self.jobs}
         for job in jobs.values():
             group = jobs[job.spec.member.group] if job.spec.member is not None else job
