@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.controller.fakes import Bench, end
-from tests.unit.controller.test_evaluations import (
+from tests.unit.controller.evaluation_scenes import (
     TrainingCluster,
     describe,
     end_training,
@@ -16,6 +15,7 @@ from tests.unit.controller.test_evaluations import (
     submit,
     write_group,
 )
+from tests.unit.controller.fakes import Bench, end
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.bridge.model.checkpoints.listings import FolderListing

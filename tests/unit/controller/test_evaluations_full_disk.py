@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.controller.fakes import Bench
-from tests.unit.controller.test_evaluations import (
+from tests.unit.controller.evaluation_scenes import (
     TrainingCluster,
     describe,
     end_training,
@@ -17,6 +16,7 @@ from tests.unit.controller.test_evaluations import (
     submit,
     write_group,
 )
+from tests.unit.controller.fakes import Bench
 
 from overspan.adapters.contract import Accepted, Launch, Refusal
 from overspan.bridge.config.settings import Settings

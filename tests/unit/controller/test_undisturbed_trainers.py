@@ -14,7 +14,7 @@ from tests.examples import count_examples
 from tests.unit.controller.across_stories import NAMES
 from tests.unit.controller.fake_pods import Key, Pod
 from tests.unit.controller.fakes import FakeCluster
-from tests.unit.controller.test_elastic_anywhere import (
+from tests.unit.controller.member_stories import (
     ELASTIC,
     ELASTIC_GROUPS,
     MemberPods,
