@@ -32,9 +32,9 @@ def note_former(before: Job, after: Job, handle: str) -> Job:
 
 
 def list_places(job: Job, cluster: str, handle: str) -> list[WrittenPlace]:
-    """The clusters that may have data of a job, whose newest launch is there: the former ones, and the present one.
+    """The clusters that may have data of a job, oldest first; `cluster` is the present one, with its newest launch.
 
-    A cluster that had it twice is there once, with the newest handle.
+    A cluster that had it twice is there once, in the place of its newest launch.
     """
     places: dict[str, WrittenPlace] = {}
     start: Optional[tuple[int, ...]] = None
@@ -87,8 +87,8 @@ def _cut(job: Job, start: Optional[tuple[int, ...]] = None, end: Optional[tuple[
 
 
 def _add(places: dict[str, WrittenPlace], place: WrittenPlace) -> None:
-    """Add a place, behind what the cluster had of the job before."""
-    known = places.get(place.cluster)
+    """Add a place behind all others, with what the cluster had of the job before."""
+    known = places.pop(place.cluster, None)
     if known is not None:
         tasks = tuple(
             replace(later, attempts=(*earlier.attempts, *later.attempts))

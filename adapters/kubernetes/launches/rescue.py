@@ -65,7 +65,8 @@ class KubernetesRescue:
         program = VolumeProgram(await asyncio.to_thread(self._pack, job), words, float(RESCUE_SECONDS))
         await remove_earlier(calls, mark)
         sent, failures = [], []
-        # One after the other: where two nodes have the same file, the second finds what the first has sent.
+        # One after the other, from the newest attempt's on: where two have the same file, the store's is newer than the
+        # second one, which stays.
         for node in list_nodes(job, volume):
             name = f"overspan-rescue-{secrets.token_hex(4)}"
             pod = describe_volume_pod(volume, volume.sub_path, node, image, mark, RESCUE_SECONDS)

@@ -113,11 +113,15 @@ async def remove_earlier(calls: Calls, mark: str) -> None:
 
 
 def list_nodes(job: Job, volume: Volume) -> list[str]:
-    """The nodes where a job's data may be; one that is empty is any node."""
+    """The nodes where a job's data may be, those of the newest attempts first; one that is empty is any node."""
     if "hostPath" not in volume.source:
         return [""]
     writers = [task for task in job.tasks if job.spec_of(task.name).flushes]
-    return sorted({run.node for task in writers for attempt in task.attempts for run in attempt.nodes if run.node})
+    runs = [run for task in writers for attempt in task.attempts for run in attempt.nodes if run.node]
+    newest: dict[str, float] = {}
+    for run in runs:
+        newest[run.node] = max(newest.get(run.node, 0.0), run.started_at or 0.0)
+    return sorted(newest, key=lambda node: (-newest[node], node))
 
 
 def choose_image(settings: Settings, job: Job) -> str:

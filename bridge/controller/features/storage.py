@@ -151,12 +151,13 @@ class Storage:
         return sent._asdict()
 
     async def _rescue_everywhere(self, places: Sequence[WrittenPlace]) -> RescuedData | None:
-        """Send what a job has left on each cluster, oldest first: of two versions of a file the later one counts.
+        """Send what a job has left on each cluster, newest first: of two versions of a file the later one is sent.
 
-        Raises what the first cluster met that failed, after all others have sent theirs.
+        The store's is newer than the other one then, which stays. Raises what the first cluster met that failed, after
+        all others have sent theirs.
         """
         sent, failures = [], []
-        for place in places:
+        for place in reversed(places):
             try:
                 found = await self._rescue_at(place)
             except OverspanError as error:

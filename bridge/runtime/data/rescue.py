@@ -1,7 +1,7 @@
 """The rescue of what a failed flush has left, by the daemon or by a program where that is.
 
 The program's words are ROOT JOB [PATTERN]; with a pattern, JOB-FOLDER/*/*, it is in each folder below ROOT that
-matches, which is removed when nothing is left there, as are those above it up to the job's.
+matches, of the newest launch first, which is removed when nothing is left there, as are those above it up to the job's.
 The standard input has a JSON object of the stores by name, so that no file there gets their credentials. The answer is
 JSON too: what was sent, null where nothing is left, or {"error", "trouble"} with exit code 1.
 """
@@ -22,7 +22,7 @@ from typing import Any, Optional
 from overspan.bridge.model.documents import decode
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.storage import StoreAccess
-from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes
+from overspan.bridge.runtime.data.cached_folder import CachedFolder, SeenFile, count_bytes, list_files
 from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, name_folder, remove_if_empty
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.s3 import S3Store
@@ -224,10 +224,26 @@ def read_answer(answer: Any) -> Optional[RescuedData]:
     return RescuedData(int(answer["files"]), int(answer["size"]), tuple(answer["newer"]))
 
 
+def _find_age(root: str, job: int) -> tuple[int, int]:
+    """What sorts pods' folders, LAUNCH/POD, from the newest to the oldest: the launch, then the last write.
+
+    So of two versions of a file the later one is sent. The store's is newer than the other one then, which stays.
+    """
+    launch = os.path.basename(os.path.dirname(root))
+    last = 0
+    # What cannot be read is said when it is sent.
+    with contextlib.suppress(OSError):
+        for folder in _list_written(root, job):
+            last = max(last, *(file.written for _, file in list_files(folder.files)), 0)
+    return -int(launch) if launch.isdecimal() else 0, -last
+
+
 def main(words: Sequence[str]) -> int:
     """Rescue what a job has left here; gives the exit code."""
     root, job, *pattern = words
-    roots = sorted(glob.glob(os.path.join(root, *pattern))) if pattern else [root]
+    roots = [root]
+    if pattern:
+        roots = sorted(glob.glob(os.path.join(root, *pattern)), key=lambda each: _find_age(each, int(job)))
     stores = {name: decode(StoreAccess, document) for name, document in json.loads(sys.stdin.readline()).items()}
     try:
         found = []

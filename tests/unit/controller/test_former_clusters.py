@@ -10,9 +10,12 @@ from tests.unit.controller.alternatives import LIST, cluster_of, watch
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, end, turn, until
 
 from overspan.adapters.abilities import EndedLaunch
+from overspan.bridge.lifecycle.former_clusters import list_places
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import NotFound, OverspanError, Unreachable
-from overspan.bridge.model.job import Job
+from overspan.bridge.model.job import FormerCluster, Job, new_job
+from overspan.bridge.model.records import replace
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.data.rescue import RescuedData
 from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing
@@ -112,6 +115,22 @@ def test_it_is_sent() -> None:
             await bench.controller.storage.rescue("1")
 
     play(scene)
+
+
+def test_the_newest_is_sent_first_so_that_an_older_version_does_not_become_the_store_s() -> None:
+    async def scene(bench: Bench, near: KeepingCluster, far: KeepingCluster) -> None:
+        near.asked_for = far.asked_for
+        await bench.controller.storage.rescue("1")
+        assert far.asked_for == [("rescue", "1.2", [1]), ("rescue", "1.1", [0])]
+
+    play(scene)
+
+
+def test_a_cluster_that_had_the_job_twice_is_in_the_place_of_its_newest_launch() -> None:
+    job = new_job(1, JobSpec("x", (TaskSpec("x", run="true"),)), 0.0)
+    former = (FormerCluster("a", "1.0", 0, (1,)), FormerCluster("b", "1.1", 0, (2,)))
+    job = replace(job, former=former, cluster="a")
+    assert [(place.cluster, place.handle) for place in list_places(job, "a", "1.2")] == [("b", "1.1"), ("a", "1.2")]
 
 
 def test_a_cluster_that_is_away_keeps_no_other_from_sending_and_removing() -> None:

@@ -217,3 +217,22 @@ class TestRescue:
         with pytest.raises(Unreachable, match="node n1 is away"):
             asyncio.run(rescue.send(*make_launch(7, "n1", "n2")))
         assert len(sent) == 1
+
+    def test_the_nodes_of_the_newest_attempts_are_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world, sent = World(), list[str]()
+        job, handle = make_launch(7, "n1", "n2", "n3")
+        runs = [
+            replace(run, started_at=at) for run, at in zip(job.tasks[0].attempts[0].nodes, (5.0, 9.0, 7.0), strict=True)
+        ]
+        again = replace(runs[0], started_at=1.0)
+        attempts = (Attempt(0, State.FAILED, 1.0, tuple(runs)), Attempt(1, State.FAILED, 1.0, (again,)))
+        job = replace(job, tasks=(replace(job.tasks[0], attempts=attempts),))
+        rescue = KubernetesRescue(cast(Launches, world), Settings(data_volume=DISK), {"s3": StoreAccess("s3")})
+
+        async def run(launches: Any, calls: Any, pod: Mapping[str, Any], program: Any) -> tuple[int, str]:
+            sent.extend(node for node in ("n1", "n2", "n3") if f'"{node}"' in json.dumps(pod))
+            return 0, "null"
+
+        monkeypatch.setattr(rescue_module, "run_in_pod", run)
+        asyncio.run(rescue.send(job, handle))
+        assert sent == ["n2", "n3", "n1"]

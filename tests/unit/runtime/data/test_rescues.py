@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,16 @@ STORES = {"s3": StoreAccess("s3", "http://127.0.0.1:9")}
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
     """The folder of a job that has left data."""
-    folder = tmp_path / "data/7/0123"
+    return leave(tmp_path).parent
+
+
+def leave(root: Path) -> Path:
+    """A folder of job 7 below a root, for a store's."""
+    folder = root / "data/7/0123"
     (folder / "files").mkdir(parents=True)
     facts = {"url": "s3://lab/run", "mode": "MOUNT_CACHED", "store": "s3", "markers": []}
     (folder / "mount.json").write_text(json.dumps(facts))
-    return folder.parent
+    return folder
 
 
 def test_what_another_process_sends_is_refused_until_that_has_ended(
@@ -122,3 +129,21 @@ def test_one_that_ends_between_two_steps_of_the_next_is_said(
     monkeypatch.setattr(fcntl, "flock", lock)
     with pytest.raises(OSError, match="give the command again"):
         rescue_job(str(tmp_path), 7, STORES)
+
+
+def test_the_folders_of_pods_are_sent_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of one launch the last write tells, not the names nor what a rescue has written beside the data.
+    for pod, written in (("2/one", 1), ("10/one", 3), ("10/two", 2), ("9/one", 4)):
+        folder = leave(tmp_path / "inst-7" / pod)
+        (folder / "files/step_1").write_text("x")
+        os.utime(folder / "files/step_1", (written, written))
+    sent: list[str] = []
+
+    def send(folder: Any, store: object) -> RescuedData:
+        sent.append(os.path.relpath(folder.path, tmp_path / "inst-7").partition("/data")[0])
+        return RescuedData(1, 2)
+
+    monkeypatch.setattr(rescue, "rescue_folder", send)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"s3": {"name": "s3", "endpoint": "http://a"}}) + "\n"))
+    assert rescue.main([str(tmp_path), "7", "inst-7/*/*"]) == 0
+    assert sent == ["10/one", "10/two", "9/one", "2/one"]
