@@ -35,7 +35,7 @@ from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
-from overspan.adapters.pool.dispatch import PoolQueue, assign
+from overspan.adapters.pool.dispatch import STARVE_AFTER, PoolQueue, assign, find_outdated
 from overspan.adapters.pool.launches import (
     NO_LEASE,
     LaunchIndex,
@@ -273,7 +273,9 @@ class PoolCluster:
     def list_workers(self) -> list[dict[str, Any]]:
         """The workers in contact: job, name, what they hold and have, and when they were heard of last."""
         now, needed = time.time(), self._queue.features
-        return [worker.describe(now, needed) for worker in self._workers.values()]
+        since = find_outdated(self._queue, {worker.id: worker.offer() for worker in self._list_open(now)})
+        due = {name: at + STARVE_AFTER for name, at in since.items()}
+        return [worker.describe(now, needed, due.get(worker.id)) for worker in self._workers.values()]
 
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""

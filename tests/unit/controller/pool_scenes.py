@@ -69,9 +69,9 @@ class PoolScene:
         self.bench.clock.advance(seconds)
         await turn(200)
 
-    async def meet(self, word: str = "a", features: Collection[str] = FEATURES) -> None:
-        """Hear of the worker's process."""
-        await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}, features=frozenset(features)))
+    async def meet(self, word: str = "a", features: Collection[str] = FEATURES, job: int = 1) -> None:
+        """Hear of the process of a worker, which is that job."""
+        await self.bench.controller.pools.exchange(WorkerMessage(job, word, {}, {}, features=frozenset(features)))
         await turn(200)
 
     async def send(self, more: str = "", text: str = JOB) -> int:
