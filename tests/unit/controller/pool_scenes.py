@@ -64,6 +64,13 @@ class PoolScene:
         await until(lambda: self.bench.state(1) == "RUNNING")
         await self.pass_time(1)
 
+    async def restart(self) -> None:
+        """Kill the daemon, and start the next one a second later."""
+        await self.bench.kill()
+        self.bench.clock.advance(1)
+        await self.bench.start()
+        await turn(200)
+
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and all do what is due."""
         self.bench.clock.advance(seconds)

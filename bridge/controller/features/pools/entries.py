@@ -195,9 +195,11 @@ def _find_outdated(
     """When others are to take the places of workers of earlier versions, for launches that these cannot run.
 
     For idle ones that is at once. Of busy ones one is chosen, when such a launch has waited for long. What is begun
-    goes on, also where a worker is given a job meanwhile.
+    goes on, also where a worker is given a job meanwhile. One that this daemon has submitted stays: its successor would
+    be of the same version, as where an image has an earlier one.
     """
-    known = {each.job.id: contacts[each.job.id] for each in workers if each.job.id in contacts}
+    earlier = [each.job.id for each in workers if each.job.submitted_at < entry.opened_at]
+    known = {job: contacts[job] for job in earlier if job in contacts}
     entry.outdated &= set(known)
     entry.outdated |= {job for job, contact in known.items() if contact["lacks"] and job in entry.idle_since}
     found = dict.fromkeys(entry.outdated, now)
