@@ -370,7 +370,7 @@ class PoolCluster:
         """The worker is gone. A lease that was never told costs nothing."""
         if not launch.lease.told_grant:
             self._take_back(launch)
-            self._queue.add(launch)
+            self._enqueue(launch)
             return
         launch.lease.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
         self._mark_dirty(launch)
@@ -427,8 +427,7 @@ class PoolCluster:
         self._launches[launch.handle] = launch
         self._leases.add(launch)
         if launch.waits:
-            self._queue.add(launch)
-            self._tell_reason(launch)
+            self._enqueue(launch)
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
@@ -462,8 +461,12 @@ class PoolCluster:
                 seconds = find_job_seconds(change_time(found.job, event))
                 launch.request = launch.request._replace(seconds=seconds)
         if launch.waits:
-            self._queue.add(launch)
+            self._enqueue(launch)
         self._mark_dirty(launch)
+
+    def _enqueue(self, launch: PoolLaunch) -> None:
+        self._queue.add(launch)
+        self._tell_reason(launch)
 
     def _take_back(self, launch: PoolLaunch) -> None:
         """Take back a lease that was never told."""
