@@ -496,7 +496,8 @@ class PoolCluster:
 
     def _list_open(self, now: float) -> list[ConnectedWorker]:
         """The workers that may be given launches."""
-        return [each for each in self._workers.values() if not each.declared.closed and not each.is_silent(now)]
+        # A plan is made in a thread: what comes meanwhile is not in the copy.
+        return [each for each in list(self._workers.values()) if not each.declared.closed and not each.is_silent(now)]
 
     def _tell_reason(self, launch: PoolLaunch) -> None:
         """Tell of a launch that waits whether no worker's version can run it, where that has changed."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from overspan.adapters.abilities import DeclaredWorker, Plan, WorkerKind, WorkerMessage
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.pool.cluster import PoolCluster
+from overspan.adapters.pool.workers import ConnectedWorker
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -55,6 +58,20 @@ def test_a_plan_changes_nothing_and_sees_what_is_booked(tmp_path: Path) -> None:
     assert len(pool._queue) == 0
     pool.declare([], [WorkerKind(LARGE, "large")])
     assert "# now: no worker takes jobs, so it would wait for one" in pool.plan(make_job())
+
+
+def test_a_worker_that_comes_while_a_plan_is_made_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan is made in a thread, beside what the workers say."""
+    pool = open_pool(tmp_path, LARGE)
+
+    def come(worker: ConnectedWorker, now: float) -> bool:
+        pool._workers[f"9.{len(pool._workers)}"] = worker
+        return False
+
+    monkeypatch.setattr(ConnectedWorker, "is_silent", come)
+    assert "# now: p-8 has room for it" in pool.plan(make_job())
 
 
 def test_a_plan_of_a_group_has_the_sum_of_its_members(tmp_path: Path) -> None:
