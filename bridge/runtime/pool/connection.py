@@ -37,6 +37,10 @@ class WorkerConnection(Protocol):
         """Send a message and give the answer, for which it waits so long. Raises OSError, Dismissed."""
         ...
 
+    def close(self) -> None:
+        """Close what is open; the next message opens it again."""
+        ...
+
 
 class WorkerAddress(Protocol):
     """The way to the daemon. Each of a worker's threads opens a connection of its own there, by its name."""

@@ -58,6 +58,9 @@ class MailboxConnection:
         os.replace(fresh, self._request)
         return self._await(own, time.monotonic() + wait + MARGIN_SECONDS)
 
+    def close(self) -> None:
+        """Nothing is open between messages."""
+
     def _await(self, own: str, deadline: float) -> dict[str, Any]:
         """The answer of that name. Raises OSError where none has come by then, Dismissed."""
         pause = _FIRST_PAUSE

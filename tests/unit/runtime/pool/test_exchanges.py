@@ -31,6 +31,9 @@ class Daemon:
     def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
         return EMPTY
 
+    def close(self) -> None:
+        return
+
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         if not message["journals"]:
             self.asked.append(message["wait"])

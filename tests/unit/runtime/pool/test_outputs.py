@@ -129,6 +129,9 @@ class PlayedDaemon:
     def open(self, name: str) -> PlayedDaemon:
         return self
 
+    def close(self) -> None:
+        return
+
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("output is posted")
 
