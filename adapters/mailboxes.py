@@ -33,11 +33,13 @@ WORKER_START = """\
 umask 077
 d=$OVERSPAN_RUN_DIR/mailbox
 mkdir -p "$d" && rm -f "$d"/*.request "$d"/*.answer || exit 1
-until ls "$d" >/dev/null; [ -s "$d/start" ]; do sleep 0.2; done
+while (ls "$d") >/dev/null 2>&1; [ ! -s "$d/start" ]; do
+  sleep 0.2 2>/dev/null || sleep 1 || exit 1
+done
 exec /bin/sh "$d/start" "$d"
 """
 """What the job of such a worker runs: it waits until a visit has brought the program. What a process before it has
-left there must not be taken for its own words."""
+left there must not be taken for its own words. `ls` has NFS look anew; not every `sleep` knows parts of seconds."""
 
 
 class Mailboxes(Protocol):

@@ -139,7 +139,7 @@ class ByMailbox:
 class LoginNode(SlurmMailboxes):
     """A login node that is this machine."""
 
-    wait = 0.3
+    wait = 1.0
 
     def __init__(self, folder: Path) -> None:
         super().__init__(LocalTransport(), PYTHON)
@@ -182,7 +182,7 @@ def open_exec(folder: Path, patch: pytest.MonkeyPatch) -> ByMailbox:
     connection: Any = PlayedExec(folder)
     patch.setattr(pod_mailboxes, "parse_handle", lambda handle: handle)
     mailboxes = PodMailboxes(connection, launches)
-    patch.setattr(mailboxes, "wait", 0.3)
+    patch.setattr(mailboxes, "wait", 1.0)
     patch.setattr(mailboxes, "find_folder", lambda handle: str(folder))
     return ByMailbox(folder, "exec", mailboxes)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.system.across.conftest import FOLDER, Lab
-from tests.system.across.test_pools import (
+from tests.system.across.pools import (
     BOTH,
     apply,
     configure,
@@ -101,4 +101,4 @@ def test_an_image_without_python_says_so(apart: Lab) -> None:
     file = apart.folder / "warm.yaml"
     file.write_text("pool: {workers: 1}\ncluster: kube\nresources: {cpus: 1, image_id: 'rig/sh:1'}\n")
     apart.run("pool", "apply", "-p", "warm", str(file))
-    apart.wait_until(lambda: "no python3" in apart.run("pool", "logs", "warm", check=False).stdout, 120, "the reason")
+    apart.wait_until(lambda: "no python3" in apart.look("pool", "logs", "warm", check=False), 120, "the reason")

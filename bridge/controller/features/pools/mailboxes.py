@@ -8,6 +8,7 @@ it has, and may be taken twice: what workers and daemon say are differences, so 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,6 +35,8 @@ GATHER_SECONDS = 0.02
 """How long an answer waits for others that go with the same visit."""
 IDLE_SECONDS = 4.0
 """Seconds between two visits of workers that hold nothing, where one reaches them all: none of them has news."""
+LEAST_SECONDS = 0.02
+"""Seconds between two visits, whatever they find."""
 Serve = Callable[[WorkerMessage | OutputPiece], Awaitable[dict[str, Any]]]
 """Answers a message; Denied for one that is of no worker."""
 
@@ -52,6 +55,10 @@ class WorkerMailbox:
     busy: bool = True
     """Whether its worker holds launches, or has not said so yet."""
     trouble: str = ""
+
+    def is_due(self, bring: bool) -> bool:
+        """Whether a visit goes there: one that brings something, or one that looks for what is new."""
+        return bool(self.answers) or self.wants_program if bring else not self.wants_program
 
 
 class MailboxRoute:
@@ -143,15 +150,14 @@ class WorkerMailboxes:
             visited = await self._visit(route, mailboxes, 0.0 if mailboxes is None else mailboxes.wait)
             failures = 0 if visited else failures + 1
             idle = mailboxes is not None and mailboxes.together and not any(box.busy for box in route.boxes.values())
-            pause = IDLE_SECONDS if idle else 0.0
+            pause = IDLE_SECONDS if idle else LEAST_SECONDS
             if failures:
                 pause = backoff_delay(AGAIN, failures - 1, f"{route.cluster}.{failures}")
-            if pause:
-                try:
+            if pause > LEAST_SECONDS:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await route.stirred.wait()
-                except TimeoutError:
-                    continue
+            await asyncio.sleep(LEAST_SECONDS)
 
     async def _bring(self, route: MailboxRoute) -> None:
         """Visit to leave answers, and the program."""
@@ -173,7 +179,7 @@ class WorkerMailboxes:
         self, route: MailboxRoute, mailboxes: Mailboxes | None, wait: float, *, bring: bool = False
     ) -> bool:
         """One visit; False where it failed, which is noted."""
-        boxes = {key: box for key, box in route.boxes.items() if not bring or box.answers or box.wants_program}
+        boxes = {key: box for key, box in route.boxes.items() if box.is_due(bring)}
         if mailboxes is None or not boxes:
             return mailboxes is not None
         answers = {key: dict(box.answers) if bring else {} for key, box in boxes.items()}
