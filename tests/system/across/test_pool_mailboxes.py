@@ -99,6 +99,6 @@ def test_one_pool_has_mailboxes_of_both_kinds(apart: Lab) -> None:
 
 def test_an_image_without_python_says_so(apart: Lab) -> None:
     file = apart.folder / "warm.yaml"
-    file.write_text("pool: {workers: 1}\ncluster: kube\nresources: {cpus: 1, image_id: 'rig/sh:1'}\n")
+    file.write_text("pool: {workers: 1}\ncluster: kube\nresources: {cpus: 1, image_id: 'docker:rig/sh:1'}\n")
     apart.run("pool", "apply", "-p", "warm", str(file))
     apart.wait_until(lambda: "no python3" in apart.look("pool", "logs", "warm", check=False), 120, "the reason")
