@@ -48,7 +48,7 @@ def pool_mailboxes() -> list[Row]:
                 "image": PYTHON_IMAGE,
             }
             with Installation(yaml.safe_dump({"clusters": {"leo": leo, "kube": pods}})) as span:
-                return [*_measure(span, "leo", "on Slurm, by ssh"), *_measure(span, "kube", "in a pod, by exec")]
+                return [*_measure(span, "leo", "on Slurm, over ssh"), *_measure(span, "kube", "in a pod")]
     except RigMissing as missing:
         print(f"no clusters to measure: {missing}", file=sys.stderr)
         return []
@@ -74,15 +74,11 @@ def _measure(span: Installation, cluster: str, where: str) -> list[Row]:
     firsts = [_read_first(span, job.id) for job in jobs]
     each = (max(firsts) - min(firsts)) / (QUEUED - 1)
     span.run("pool", "delete", cluster + "-pool", "--cancel")
+    start, longest = statistics.median(starts), max(starts)
     return [
-        Row(
-            f"mailboxes: an idle worker starts a job, from its submission, {where}",
-            statistics.median(starts),
-            None,
-            "s",
-        ),
-        Row(f"mailboxes: the longest of {ALONE}", max(starts), None, "s"),
-        Row(f"mailboxes: from the start of one job to that of the next, one at a time, {where}", each, None, "s"),
+        Row(f"mailboxes: an idle worker {where} starts a job, from its submission", start, None, "s"),
+        Row(f"mailboxes: an idle worker {where} starts a job, the longest of {ALONE}", longest, None, "s"),
+        Row(f"mailboxes: a worker {where}, from the start of a job to that of the next", each, None, "s"),
     ]
 
 
