@@ -426,3 +426,6 @@ def main(words: Sequence[str]) -> int:
     except Exception:
         print(f"span: error: the worker failed: {traceback.format_exc()}", file=sys.stderr)
         return 70
+    finally:
+        if kind == MAILBOX:
+            shutil.rmtree(place, ignore_errors=True)

@@ -525,9 +525,9 @@ class Pools:
     async def _start_workers(self, entry: PoolEntry, worker_class: str, count: int) -> bool:
         """Submit workers of a class; False where that has to wait, or was refused."""
         worker = entry.spec.workers[worker_class]
-        spec = self._make_worker(entry.name, entry.facts.generation, worker_class, worker)
         submission = replace(decode(Submission, dict(entry.stored.request)), text=worker.origin.text, token="")
         try:
+            spec = self._make_worker(entry.name, entry.facts.generation, worker_class, worker)
             for _ in range(count):
                 await self.submitter.take(ParsedSubmission(spec), submission)
             return True

@@ -15,7 +15,8 @@ from overspan.bridge.model.errors import InvalidRequest
 def needs_mailbox(clusters: Clusters, places: Sequence[Cluster]) -> bool:
     """Whether workers that may be on any of these clusters have mailboxes: jobs of one of them cannot connect.
 
-    A worker's job is the same wherever it goes. Raises InvalidRequest where that leaves one of them without a way.
+    A worker's job is the same wherever it goes. Raises InvalidRequest where that leaves one of them without a way, and
+    OverspanError for a cluster that cannot be used now.
     """
     closed = [each for each in places if not (is_this_machine(each.config.kind) or clusters.is_open_to_jobs(each.name))]
     if not closed:
@@ -26,7 +27,7 @@ def needs_mailbox(clusters: Clusters, places: Sequence[Cluster]) -> bool:
                 f"a worker that may be on {each.name} or on {closed[0].name} would have two ways to this daemon",
                 remedy="give the pool a class of its own for each of them: `pool: {classes: [...]}`",
             )
-        if clusters.find_traits(each.name).mailboxes is None:
+        if each.open().traits.mailboxes is None:
             raise InvalidRequest(
                 f"the workers of a pool on {each.name} could not reach this daemon: the cluster has no "
                 "`daemon_address`, and its nodes share no folder in which workers could leave messages",
