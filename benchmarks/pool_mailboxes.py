@@ -26,7 +26,7 @@ ALONE, QUEUED = 8, 40
 PAUSE_SECONDS = 5.0
 """How long the worker is idle before each job that comes alone: longer than its mailbox is left alone then."""
 POOL = "pool: {{workers: 1}}\ncluster: {cluster}\nresources: {{cpus: 1, memory: 50M}}\n"
-JOB = "resources: {cpus: 1}\nrun: echo first $(date +%s.%N)\n"
+JOB = "pool: {pool}\nresources: {{cpus: 1}}\nrun: echo first $(date +%s.%N)\n"
 _FIRST = re.compile(r"\bfirst ([0-9.]+)$", re.MULTILINE)
 
 
@@ -55,25 +55,26 @@ def pool_mailboxes() -> list[Row]:
 
 
 def _measure(span: Installation, cluster: str, where: str) -> list[Row]:
+    pool = f"{cluster}-pool"
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(POOL.format(cluster=cluster))
         file.flush()
-        span.run("pool", "apply", "-p", cluster + "-pool", file.name)
-    _await_worker(span, cluster + "-pool")
+        span.run("pool", "apply", "-p", pool, file.name)
+    _await_worker(span, pool)
     starts: list[float] = []
     with span.client() as client:
         for _ in range(ALONE):
             time.sleep(PAUSE_SECONDS)
             begun = time.time()
-            job = client.submit(JOB, pool=cluster + "-pool")
+            job = client.submit(JOB.format(pool=pool))
             job.wait(60)
             starts.append(_read_first(span, job.id) - begun)
-        jobs = [client.submit(JOB, pool=cluster + "-pool") for _ in range(QUEUED)]
+        jobs = [client.submit(JOB.format(pool=pool)) for _ in range(QUEUED)]
         for job in jobs:
             job.wait(180)
     firsts = [_read_first(span, job.id) for job in jobs]
     each = (max(firsts) - min(firsts)) / (QUEUED - 1)
-    span.run("pool", "delete", cluster + "-pool", "--cancel")
+    span.run("pool", "delete", pool, "--cancel")
     start, longest = statistics.median(starts), max(starts)
     return [
         Row(f"mailboxes: an idle worker {where} starts a job, from its submission", start, None, "s"),

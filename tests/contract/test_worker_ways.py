@@ -15,6 +15,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -221,7 +222,7 @@ class PlayedWorker:
         for connection in self._connections:
             connection.close()
 
-    async def _call(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    async def call(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """In a thread of its own, since one that waits for an answer that never comes must hold up nothing."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -249,12 +250,12 @@ class PlayedWorker:
     async def ask(self, wait: float = 0.0) -> dict[str, Any]:
         """Ask for news."""
         message = self._message({}, wait)
-        return await self._call(lambda: self._ask.exchange(message))
+        return await self.call(lambda: self._ask.exchange(message))
 
     async def tell(self, handle: str, offset: int, text: str) -> dict[str, Any]:
         """Tell what a journal has got behind an offset."""
         message = self._message({handle: {"offset": offset, "text": text}}, 0.0)
-        return await self._call(lambda: self._tell.exchange(message))
+        return await self.call(lambda: self._tell.exchange(message))
 
     async def print(self, handle: str, offset: int, data: bytes) -> dict[str, Any]:
         """Send a piece of output."""
@@ -262,7 +263,7 @@ class PlayedWorker:
         text = base64.b64encode(data).decode()
         piece = {"handle": handle, "number": 0, "stream": stream, "offset": offset, "data": text}
         message = {"job": 1, "word": self.word, **piece}
-        return await self._call(lambda: self._output.post(OUTPUT, message))
+        return await self.call(lambda: self._output.post(OUTPUT, message))
 
     async def take_lease(self, wait: float = 20.0) -> str:
         """Wait for a lease, and hold it."""
@@ -541,12 +542,13 @@ def test_half_a_message_does_no_harm(scene: Play, way: Way) -> None:
 def test_what_is_no_message_is_refused_and_the_next_one_counts(scene: Play) -> None:
     async def story(each: WayScene) -> None:
         connection: WorkerConnection = each.way.address.open("output")
-        for path, message in (
+        wrong: list[tuple[str, dict[str, Any]]] = [
             (OUTPUT, {"job": 1}),
             ("/v1/pool/exchange", {"job": 1, "word": "../x", "held": {}, "journals": {}, "wait": 0}),
-        ):
+        ]
+        for path, message in wrong:
             with pytest.raises(OSError, match="no message of a worker"):
-                await each.worker._call(lambda path=path, message=message: connection.post(path, message))
+                await each.worker.call(partial(connection.post, path, message))
         connection.close()
         assert (await each.worker.ask())["root"]
 
