@@ -21,14 +21,17 @@ from overspan.bridge.runtime.pool import mailbox_visit
 
 LOADER = """\
 import base64, json, sys, zlib
-if sys.version_info < (3, 9): sys.exit("it is Python %d.%d" % sys.version_info[:2])
+if sys.version_info < (3, 9): print("it is Python %d.%d" % sys.version_info[:2], file=sys.stderr); sys.exit(127)
 text, _, order = zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())).decode().partition("\\0")
 there = {"__name__": "mailbox_visit"}
 exec(compile(text, "mailbox_visit.py", "exec"), there)
 told = json.dumps(there["visit"](json.loads(order))).encode()
 print(base64.b64encode(zlib.compress(told)).decode(), flush=True)
 """
-"""Reads the visiting program and its order from one line of stdin, and prints one line with what it tells."""
+"""Reads the visiting program and its order from one line of stdin, and prints one line with what it tells.
+
+Its exit code is 127 where Python is too old, which is that of a shell without python3.
+"""
 WORKER_START = """\
 umask 077
 d=$OVERSPAN_RUN_DIR/mailbox

@@ -96,5 +96,8 @@ def _await_worker(span: Installation, pool: str, seconds: float = 120.0) -> None
 
 
 def _read_first(span: Installation, job: int) -> float:
-    (first,) = _FIRST.findall(span.run("logs", str(job)))
-    return float(first)
+    said = span.run("logs", str(job))
+    found = _FIRST.search(said)
+    if found is None:
+        raise RuntimeError(f"job {job} is {span.show(job)['state']} and has printed {said!r}")
+    return float(found[1])

@@ -24,11 +24,10 @@ from overspan.bridge.runtime.pool.mailbox import MAILBOX
 _FOLDER = f"{RUN_DIR}/{MAILBOX}"
 _NO_PYTHON = "this image has no python3 (3.9 or newer), which a worker of a pool needs"
 _SHELL = f"""\
-command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {{
-  [ ! -d {_FOLDER} ] || printf '%s\\n' 'echo "span: error: {_NO_PYTHON}" >&2; exit 127' >{_FOLDER}/start
-  exit 127
-}}
-exec python3 -I -S -c "$1"
+python3 -I -S -c "$1"
+code=$?
+[ $code = 127 ] && [ -d {_FOLDER} ] && printf '%s\\n' 'echo "span: error: {_NO_PYTHON}" >&2; exit 127' >{_FOLDER}/start
+exit $code
 """
 """Where there is no python3, the worker's job says so in its log and ends, instead of waiting for its program."""
 _MOST_ANSWER = 64 << 20

@@ -200,8 +200,9 @@ class WorkerMailboxes:
                 box.wants_program = False
                 box.answers = {lane: each for lane, each in box.answers.items() if answers[key].get(lane) is not each}
                 if box.trouble:
-                    # What could not be left there is asked for again.
-                    box.seen.clear()
+                    # The requests whose answers could not be left there are taken again, but not at once: a full disk
+                    # stays full for a while.
+                    asyncio.get_running_loop().call_later(AGAIN.first, box.seen.clear)
         self._take(route, report)
         return True
 

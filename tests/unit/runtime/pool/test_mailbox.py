@@ -14,7 +14,7 @@ from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.pool import mailbox, mailbox_visit
 from overspan.bridge.runtime.pool.connection import Dismissed, WorkerConnection
-from overspan.bridge.runtime.pool.mailbox import MailboxAddress
+from overspan.bridge.runtime.pool.mailbox import MailboxAddress, MailboxConnection
 from overspan.bridge.runtime.pool.mailbox_visit import visit
 
 MESSAGE = {"job": 1, "word": "w", "held": {}, "journals": {}, "wait": 0.0}
@@ -108,14 +108,22 @@ def test_refusals_are_told_apart(folder: Path, wait_until: WaitUntil) -> None:
     assert isinstance(second, Dismissed) and str(second) == "no worker any more"
 
 
-def test_an_answer_that_is_cut_is_none(folder: Path, wait_until: WaitUntil) -> None:
-    asker = Asker(MailboxAddress(str(folder)).open("ask"))
-    own = find_request(folder, wait_until)["id"]
-    head = json.dumps({"id": own, "status": 200, "size": 10})
-    for text in ("", "{", f"{head}\n", f'{head}\n{{"a":', "[1]\n{}"):
-        (folder / "ask.answer").write_text(text)
-    leave(folder, "ask", own, 200, {"a": 3})
-    assert asker.result() == {"a": 3}
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"id":"w.1","status":200,"size":10}\n',
+        '{"id":"w.1","status":200,"size":10}\n{"a":',
+        '{"id":"w.2","status":200,"size":2}\n{}',
+        "[1]\n{}",
+    ],
+)
+def test_an_answer_that_is_cut_or_of_another_request_is_none(folder: Path, text: str) -> None:
+    (folder / "ask.answer").write_text(text)
+    assert MailboxConnection(str(folder), "ask", "w")._read("w.1") is None
+    (folder / "ask.answer").write_text('{"id":"w.1","status":200,"size":2}\n{}')
+    assert MailboxConnection(str(folder), "ask", "w")._read("w.1") == (200, b"{}")
 
 
 @pytest.mark.parametrize(
