@@ -22,11 +22,11 @@ from tests.rigs.slurm import open_rig
 from benchmarks.installation import Installation
 from benchmarks.rows import Row
 
-ALONE, QUEUED = 8, 40
+ALONE, QUEUED = 6, 30
 PAUSE_SECONDS = 5.0
 """How long the worker is idle before each job that comes alone: longer than its mailbox is left alone then."""
 POOL = "pool: {{workers: 1}}\ncluster: {cluster}\nresources: {{cpus: 1, memory: 50M}}\n"
-JOB = "pool: {pool}\nresources: {{cpus: 1}}\nrun: echo first $(date +%s.%N)\n"
+JOB = "pool: {pool}\nresources: {{cpus: 1}}\nrun: echo first $EPOCHREALTIME\n"
 _FIRST = re.compile(r"\bfirst ([0-9.]+)$", re.MULTILINE)
 
 

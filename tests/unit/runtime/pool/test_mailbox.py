@@ -103,6 +103,7 @@ def test_refusals_are_told_apart(folder: Path, wait_until: WaitUntil) -> None:
         wait_until(lambda: look(folder)["found"])
         leave(folder, "ask", look(folder)["found"][0]["id"], status, refused)
         results.append(asker.result())
+        (folder / "ask.request").unlink()
     first, second = results
     assert isinstance(first, OSError) and "503: no worker any more" in str(first)
     assert isinstance(second, Dismissed) and str(second) == "no worker any more"
