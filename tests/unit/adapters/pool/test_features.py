@@ -12,7 +12,7 @@ from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order
 from overspan.adapters.pool.cluster import PoolCluster
 from overspan.adapters.pool.launches import NO_LEASE, WorkerLease, make_launch
 from overspan.adapters.pool.requests import WorkerRequest
-from overspan.bridge.api.pools import read_message
+from overspan.adapters.worker_messages import read_message
 from overspan.bridge.model.events import Event, Granted, Hold, Queued, Release
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import NodeNeed, Resources
