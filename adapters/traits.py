@@ -19,6 +19,7 @@ from overspan.adapters.abilities import (
     Written,
 )
 from overspan.adapters.contract import Adapter, Decider, Node, Unmet
+from overspan.adapters.mailboxes import Mailboxes
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec
 from overspan.bridge.model.storage import MountMode
@@ -155,6 +156,8 @@ class Traits:
 
     Its streams are that program's. Asks for no password; raises OverspanError. None where it cannot be.
     """
+    mailboxes: Mailboxes | None = None
+    """Reaches workers of pools that cannot connect to the daemon; None where they have to."""
     login: Callable[[], Awaitable[Invitation]] | None = None
     """What to run on a terminal to log in, where that may ask for passwords and codes."""
     find_job: Callable[[str], Awaitable[Foreign]] | None = None

@@ -31,6 +31,7 @@ from benchmarks.installation import (
     whole_process,
 )
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
+from benchmarks.pool_mailboxes import pool_mailboxes
 from benchmarks.pools import pools
 from benchmarks.references import measure, slower
 from benchmarks.restart import restart
@@ -276,6 +277,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "kubernetes": kubernetes,
     "kubernetes_scale": kubernetes_scale,
     "across": across,
+    "pool_mailboxes": pool_mailboxes,
 }
 
 

@@ -38,6 +38,7 @@ from overspan.adapters.kubernetes.diagnosis.checking import check_cluster
 from overspan.adapters.kubernetes.launches.flushes import Flushes
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.launches.launches import Handle, Launches, parse_anchor, parse_handle
+from overspan.adapters.kubernetes.launches.mailboxes import PodMailboxes
 from overspan.adapters.kubernetes.launches.ordering import Orderer
 from overspan.adapters.kubernetes.launches.orphans import find_traces, remove_traces
 from overspan.adapters.kubernetes.launches.other_members import render_slices, write_slices
@@ -143,6 +144,7 @@ class KubernetesCluster:
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             remote_python=self.remote_python,
+            mailboxes=PodMailboxes(self._connection, self.launches),
             volumes=ClaimKeeper(self._connection),
             unsent=None if kept is None else KubernetesUnsent(self.launches, self._settings, kept),
             has_leftovers=self._peer_objects.has_any,

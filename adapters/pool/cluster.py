@@ -35,7 +35,7 @@ from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
-from overspan.adapters.pool.dispatch import PoolQueue, assign
+from overspan.adapters.pool.dispatch import STARVE_AFTER, PoolQueue, assign, find_outdated
 from overspan.adapters.pool.launches import (
     NO_LEASE,
     LaunchIndex,
@@ -273,7 +273,9 @@ class PoolCluster:
     def list_workers(self) -> list[dict[str, Any]]:
         """The workers in contact: job, name, what they hold and have, and when they were heard of last."""
         now, needed = time.time(), self._queue.features
-        return [worker.describe(now, needed) for worker in self._workers.values()]
+        since = find_outdated(self._queue, {worker.id: worker.offer() for worker in self._list_open(now)})
+        due = {name: at + STARVE_AFTER for name, at in since.items()}
+        return [worker.describe(now, needed, due.get(worker.id)) for worker in self._workers.values()]
 
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""
@@ -368,7 +370,7 @@ class PoolCluster:
         """The worker is gone. A lease that was never told costs nothing."""
         if not launch.lease.told_grant:
             self._take_back(launch)
-            self._queue.add(launch)
+            self._enqueue(launch)
             return
         launch.lease.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
         self._mark_dirty(launch)
@@ -425,8 +427,7 @@ class PoolCluster:
         self._launches[launch.handle] = launch
         self._leases.add(launch)
         if launch.waits:
-            self._queue.add(launch)
-            self._tell_reason(launch)
+            self._enqueue(launch)
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
@@ -460,8 +461,12 @@ class PoolCluster:
                 seconds = find_job_seconds(change_time(found.job, event))
                 launch.request = launch.request._replace(seconds=seconds)
         if launch.waits:
-            self._queue.add(launch)
+            self._enqueue(launch)
         self._mark_dirty(launch)
+
+    def _enqueue(self, launch: PoolLaunch) -> None:
+        self._queue.add(launch)
+        self._tell_reason(launch)
 
     def _take_back(self, launch: PoolLaunch) -> None:
         """Take back a lease that was never told."""
@@ -491,7 +496,8 @@ class PoolCluster:
 
     def _list_open(self, now: float) -> list[ConnectedWorker]:
         """The workers that may be given launches."""
-        return [each for each in self._workers.values() if not each.declared.closed and not each.is_silent(now)]
+        # A plan is made in a thread: what comes meanwhile is not in the copy.
+        return [each for each in list(self._workers.values()) if not each.declared.closed and not each.is_silent(now)]
 
     def _tell_reason(self, launch: PoolLaunch) -> None:
         """Tell of a launch that waits whether no worker's version can run it, where that has changed."""

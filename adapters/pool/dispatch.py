@@ -169,8 +169,31 @@ def _book(launch: QueuedLaunch, room: Bookings) -> Booking:
 def _choose_kept(launch: QueuedLaunch, rooms: Mapping[str, Bookings]) -> str:
     """The worker that will have room for the launch with the least to wait for, which gets nothing else; or ''."""
     able = [
-        (room.gpu_milli, room.cpu_milli, len(room), name)
-        for name, room in rooms.items()
-        if Bookings(room.capacity).fits(list_members(launch.request, launch.task, room.capacity))
+        (room.gpu_milli, room.cpu_milli, len(room), name) for name, room in rooms.items() if _is_large(room, launch)
     ]
     return min(able)[-1] if able else ""
+
+
+def _is_large(room: Bookings, launch: QueuedLaunch) -> bool:
+    """Whether a worker that holds nothing else has room for a launch."""
+    return Bookings(room.capacity).fits(list_members(launch.request, launch.task, room.capacity))
+
+
+def find_outdated(queue: PoolQueue, workers: Mapping[str, WorkerRoom]) -> dict[str, float]:
+    """The workers whose version alone keeps a launch from them, that no worker here is able to run.
+
+    Each with the moment since when the first of these launches waits.
+    """
+    found: dict[str, float] = {}
+    if all(queue.features <= worker.features for worker in workers.values()):
+        return found
+    for line in queue.lines():
+        first = line[0]
+        if not first.request.features:
+            continue
+        large = {name: worker for name, worker in workers.items() if _is_large(worker.room, first)}
+        if any(first.request.features <= worker.features for worker in large.values()):
+            continue
+        since = min(launch.since for launch in line)
+        found |= {name: min(since, found.get(name, since)) for name in large}
+    return found

@@ -177,7 +177,8 @@ class PoolLaunch:
         if isinstance(event, Hold):
             self.held = True
         elif isinstance(event, Release):
-            self.held = False
+            # The job's reason is None again.
+            self.held, self.reason = False, "None"
         elif isinstance(event, SetPriority | SetNice):
             self.rank, self.nice = change_rank(self.rank, self.nice, event)
         elif isinstance(event, Queued):

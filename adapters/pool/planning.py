@@ -68,4 +68,14 @@ def _find_place(launch: PoolLaunch, request: WorkerRequest, workers: Mapping[str
     alone.add(launch)
     for one in assign(alone, able, now):
         return f"now: {one.worker} has room for it"
-    return f"now: it would wait; none of {len(workers)} workers has room for it"
+    return f"now: it would wait; {_count_obstacles(request, workers, now)}"
+
+
+def _count_obstacles(request: WorkerRequest, workers: Mapping[str, WorkerRoom], now: float) -> str:
+    """What keeps it from each of the workers, by number."""
+    old = sum(not request.features <= worker.features for worker in workers.values())
+    able = sum(worker.can_run(request, now) for worker in workers.values())
+    short = len(workers) - old - able
+    counts = {"of an earlier version": old, "without the time for it": short, "without room for it": able}
+    told = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    return f"workers: {told}"

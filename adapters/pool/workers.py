@@ -52,14 +52,19 @@ class ConnectedWorker:
         """What launches may have of it."""
         return WorkerRoom(self.room, self.declared.life, self.features)
 
-    def describe(self, now: float, needed: frozenset[str]) -> dict[str, Any]:
-        """What is told of it: job, what it holds and has, when it was heard of last, and whether it lacks a feature."""
+    def describe(self, now: float, needed: frozenset[str], replace_at: float | None) -> dict[str, Any]:
+        """What is told of it: job, what it holds and has, when it was heard of last, and whether it lacks a feature.
+
+        `replace_at` is from when another one is to take its place, though it is busy, for a launch that its version
+        cannot run.
+        """
         return {
             "job": self.declared.job,
             "heard_at": self.heard_at,
             "near": self.near,
             "silent": self.is_silent(now),
             "lacks": sorted(needed - self.features),
+            "replace_at": replace_at,
             "cpus": self.room.capacity.cpu_milli / MILLI,
             "cpus_used": self.room.cpu_milli / MILLI,
             "gpus": len(self.room.capacity.gpus),

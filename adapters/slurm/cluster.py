@@ -56,6 +56,7 @@ from overspan.adapters.slurm.diagnosis.checking import check_cluster
 from overspan.adapters.slurm.files.cache import SlurmCache
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.files.logs import Logs, find_written
+from overspan.adapters.slurm.files.mailboxes import SlurmMailboxes
 from overspan.adapters.slurm.files.rescue import SlurmRescue
 from overspan.adapters.slurm.files.unsent import SlurmUnsent
 from overspan.adapters.slurm.files.volumes import SlurmVolumes
@@ -160,6 +161,7 @@ class SlurmCluster:
             data_cache=self._open_cache(),
             unsent=self._open_unsent(),
             volumes=self._open_volumes(),
+            mailboxes=SlurmMailboxes(self._paced, self._settings.python) if self._settings.shared_root else None,
         )
         self._trials = PassedTrials()
         self._clock = JumpDetector()

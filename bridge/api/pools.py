@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
@@ -14,7 +13,8 @@ from pydantic import Field
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from overspan.adapters.abilities import HeldLaunch, OutputPiece, WorkerMessage
+from overspan.adapters.abilities import OutputPiece, WorkerMessage
+from overspan.adapters.worker_messages import EXCHANGE_PATH, OUTPUT_PATH, read_message, read_piece
 from overspan.bridge.api.authorization import Anyone, AnyoneOrJob, identify
 from overspan.bridge.api.bodies import RequestBody, SubmissionBody
 from overspan.bridge.api.error_responses import Guard, TooLarge, answer_error
@@ -25,11 +25,7 @@ from overspan.bridge.model.errors import InvalidRequest, OverspanError
 
 PoolRef = Annotated[str, Path(max_length=64, description="The pool's name")]
 Amount = Annotated[int, Field(ge=0, le=100_000)]
-MAX_WAIT = 60.0
 WorkerWord = WorkerMessage | OutputPiece
-MOST_LETTERS = 64
-MOST_FILES = 100_000
-MOST = 2**53
 
 
 class PoolResizeBody(RequestBody):
@@ -152,44 +148,6 @@ def build_worker_routes(controller: Controller) -> dict[str, ASGIApp]:
         return {"taken": await pools.keep_output(piece)}
 
     return {
-        "/v1/pool/exchange": Guard(WorkerRoute(read_message, pools.exchange)),
-        "/v1/pool/output": Guard(WorkerRoute(read_piece, keep_output)),
+        EXCHANGE_PATH: Guard(WorkerRoute(read_message, pools.exchange)),
+        OUTPUT_PATH: Guard(WorkerRoute(read_piece, keep_output)),
     }
-
-
-def read_message(document: Any) -> WorkerMessage:
-    """Read what a worker has sent. Raises ValueError, LookupError, TypeError and AttributeError for anything else."""
-    held = {
-        str(handle): HeldLaunch(_count(state["sent"]), _count(state["orders"]))
-        for handle, state in document["held"].items()
-    }
-    journals = {
-        str(handle): (_count(growth["offset"]), str(growth["text"])) for handle, growth in document["journals"].items()
-    }
-    word, mark, wait = str(document["word"]), str(document.get("mark", "")), float(document["wait"])
-    if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
-        raise ValueError("its word or its wait is out of bounds")
-    features = frozenset(str(name) for name in document.get("features", ()))
-    return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait, features)
-
-
-def read_piece(document: Any) -> OutputPiece:
-    """Read a piece of output. Raises ValueError, LookupError, TypeError and AttributeError for anything else."""
-    given, word = document["stream"], str(document["word"])
-    stream: dict[str, str | int] = {name: _count(given[name]) for name in ("node", "attempt", "run")}
-    stream |= {"task": str(given["task"]), "stream": str(given["stream"])}
-    if stream["stream"] not in ("output", "error") or not word.isalnum() or len(word) > MOST_LETTERS:
-        raise ValueError("its stream or its word is none")
-    data = base64.b64decode(document["data"], validate=True)
-    number = _count(document["number"])
-    if number > MOST_FILES:
-        raise ValueError(f"{number} is no number of a file")
-    return OutputPiece(
-        _count(document["job"]), word, str(document["handle"]), number, stream, _count(document["offset"]), data
-    )
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
-        raise ValueError(f"{value!r} is no count")
-    return value

@@ -316,6 +316,7 @@ class Controller:
         for task in self._upkeep:
             task.cancel()
         await self.tunnels.close()
+        await self.pools.close()
         await self.checkpoints.close()
         await self.automatic_trials.close()
         await self.dispatcher.close()

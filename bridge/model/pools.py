@@ -100,11 +100,15 @@ def plan_life(granted_at: float, limit: float) -> WorkerLife:
 
 @dataclass(frozen=True)
 class WorkerOf:
-    """In the spec of a job that is a worker: its pool, which version of the pool's file it is of, and its class."""
+    """In the spec of a job that is a worker: its pool, which version of the pool's file it is of, and its class.
+
+    `mailbox`: it cannot connect to the daemon, which visits its mailbox.
+    """
 
     pool: str
     generation: int
     worker_class: str = ""
+    mailbox: bool = False
 
 
 def check_pool_name(name: str, what: str = "pool") -> Optional[str]:

@@ -37,7 +37,7 @@ _EXAMPLES = """\
 """
 _HEAD = ("POOL", "STATE", "WORKERS", "READY", "SIZE", "WAITING", "RUNNING", "")
 _CLASSES = ("CLASS", "WORKERS", "READY", "SIZE", "WEIGHT", "")
-_WORKERS = ("WORKER", "CLASS", "STATE", "CLUSTER", "NODE", "JOBS", "")
+_WORKERS = ("WORKER", "CLASS", "STATE", "CLUSTER", "WAY", "NODE", "JOBS", "")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
@@ -277,6 +277,7 @@ def _write_workers(pool: dict[str, Any]) -> None:
             worker["class"],
             worker["state"],
             worker["cluster"],
+            worker.get("way", ""),
             worker["node"],
             ",".join(map(str, worker["jobs"])),
             worker["reason"] if worker["reason"] not in ("", "None") else "",

@@ -333,6 +333,7 @@ class Clusters:
         }
         self.shared_paths = _read_shared_paths(settings, self._clusters.values())
         self._open = frozenset(name for name, each in settings.clusters.items() if each.daemon_address)
+        self._tunnelled = frozenset(name for name, each in settings.clusters.items() if each.daemon_tunnel)
         self.default = _choose_default(settings, self._clusters)
 
     def _give_launches(self, config: ClusterConfig) -> ClusterConfig:
@@ -405,6 +406,10 @@ class Clusters:
     def is_open_to_jobs(self, name: str) -> bool:
         """Whether jobs of a cluster may be given orders for, and be submitted to, by commands inside jobs."""
         return self._open.issuperset(self.list_single(name))
+
+    def has_tunnel(self, name: str) -> bool:
+        """Whether the address at which a cluster's jobs reach the daemon is a tunnel's."""
+        return name in self._tunnelled
 
     def kinds(self) -> dict[str, str]:
         """The kind of each cluster, by name."""

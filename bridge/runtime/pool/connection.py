@@ -1,4 +1,4 @@
-"""The worker's way to the daemon: HTTP over its unix socket, or over TLS to its port for jobs."""
+"""The worker's way to a daemon that it can connect to: HTTP over its unix socket, or over TLS to its port for jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import ssl
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 from overspan.bridge.model.access_documents import find_token
 from overspan.bridge.model.records import NamedTuple
@@ -24,6 +24,30 @@ _LONGEST_LINE = 65536
 
 class Dismissed(Exception):
     """The daemon says that this job is no worker any more."""
+
+
+class WorkerConnection(Protocol):
+    """Carries one message at a time to the daemon, and its answer back. All ways have the same two refusals."""
+
+    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Say how far the worker is, and give what it is owed. Raises OSError where there is no answer, Dismissed."""
+        ...
+
+    def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
+        """Send a message and give the answer, for which it waits so long. Raises OSError, Dismissed."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open; the next message opens it again."""
+        ...
+
+
+class WorkerAddress(Protocol):
+    """The way to the daemon. Each of a worker's threads opens a connection of its own there, by its name."""
+
+    def open(self, name: str) -> WorkerConnection:
+        """A connection for one thread; nothing is sent yet."""
+        ...
 
 
 class DaemonAddress:
@@ -43,6 +67,10 @@ class DaemonAddress:
         if self._access:
             headers["Authorization"] = f"Bearer {find_token(self._access, os.environ)}"
         return headers
+
+    def open(self, name: str) -> WorkerConnection:
+        """A connection, which opens its socket with the first message."""
+        return DaemonConnection(self)
 
     def connect(self, seconds: float) -> socket.socket:
         """A connected socket. Raises OSError."""
@@ -130,12 +158,7 @@ class DaemonConnection:
             raise OSError(f"the daemon does not answer: {error!r}") from error
         if answer.closes:
             self.close()
-        if answer.status in (403, 404):
-            raise Dismissed(_read_message(answer.data))
-        if answer.status != 200:
-            raise OSError(f"the daemon answered {answer.status}: {_read_message(answer.data)}")
-        document: dict[str, Any] = json.loads(answer.data)
-        return document
+        return read_answer(answer.status, answer.data)
 
     def _send(self, path: str, body: bytes, wait: float) -> _DaemonAnswer:
         if self._line is not None:
@@ -152,6 +175,16 @@ class DaemonConnection:
         if self._line is not None:
             self._line.close()
             self._line = None
+
+
+def read_answer(status: int, data: bytes) -> dict[str, Any]:
+    """The document of an answer. Raises Dismissed, and OSError where it is a refusal or no document."""
+    if status in (403, 404):
+        raise Dismissed(_read_message(data))
+    if status != 200:
+        raise OSError(f"the daemon answered {status}: {_read_message(data)}")
+    document: dict[str, Any] = json.loads(data)
+    return document
 
 
 def _read_message(data: bytes) -> str:

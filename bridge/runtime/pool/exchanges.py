@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from overspan.bridge.runtime.pool.connection import DaemonAddress, DaemonConnection, Dismissed
+from overspan.bridge.runtime.pool.connection import Dismissed, WorkerAddress, WorkerConnection
 
 WAIT_SECONDS = 20.0
 """How long the daemon may keep a request that asks for news."""
@@ -32,7 +32,7 @@ Held = Mapping[str, tuple[int, int]]
 class Exchanges:
     """What goes to and fro. `wake` tells the main thread that there is something to take."""
 
-    def __init__(self, address: DaemonAddress, worker: Mapping[str, Any], wake: Callable[[], None]) -> None:
+    def __init__(self, address: WorkerAddress, worker: Mapping[str, Any], wake: Callable[[], None]) -> None:
         self._address = address
         self._worker = {**worker, "features": list(FEATURES)}
         self._wake = wake
@@ -48,8 +48,8 @@ class Exchanges:
 
     def start(self) -> None:
         """Begin."""
-        for work in (self._ask, self._tell):
-            threading.Thread(target=work, args=(DaemonConnection(self._address),), daemon=True).start()
+        for name, work in (("ask", self._ask), ("tell", self._tell)):
+            threading.Thread(target=work, args=(self._address.open(name),), daemon=True).start()
 
     def stop(self) -> None:
         """Say nothing any more, from now on."""
@@ -78,7 +78,7 @@ class Exchanges:
                     self._journals[handle] = _join(self._journals.get(handle), (offset, data))
             self._lock.notify_all()
 
-    def _ask(self, connection: DaemonConnection) -> None:
+    def _ask(self, connection: WorkerConnection) -> None:
         """Ask for news, again and again."""
         pause, wait = _FIRST_PAUSE, 0.0
         while not self._over:
@@ -98,7 +98,7 @@ class Exchanges:
             pause, wait = _FIRST_PAUSE, WAIT_SECONDS if news or not wait else 0.0
             self._receive(answer)
 
-    def _tell(self, connection: DaemonConnection) -> None:
+    def _tell(self, connection: WorkerConnection) -> None:
         """Tell what the journals have got, as soon as they have it."""
         pause = _FIRST_PAUSE
         while True:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.pool.connection import DaemonAddress, DaemonConnection, Dismissed
+from overspan.bridge.runtime.pool.connection import Dismissed, WorkerAddress, WorkerConnection
 
 OUTPUT = "/v1/pool/output"
 LOOK_SECONDS = 0.5
@@ -70,7 +70,7 @@ class LaunchCopy:
 class OutputCopies:
     """The copies of all launches, and the thread that makes them. `wake` is called when one has caught up."""
 
-    def __init__(self, address: DaemonAddress, worker: Mapping[str, Any], wake: Callable[[], None]) -> None:
+    def __init__(self, address: WorkerAddress, worker: Mapping[str, Any], wake: Callable[[], None]) -> None:
         self._address = address
         self._worker = dict(worker)
         self._wake = wake
@@ -80,7 +80,7 @@ class OutputCopies:
 
     def start(self) -> None:
         """Begin."""
-        threading.Thread(target=self._work, args=(DaemonConnection(self._address),), daemon=True).start()
+        threading.Thread(target=self._work, args=(self._address.open("output"),), daemon=True).start()
 
     def stop(self) -> None:
         """Copy nothing any more."""
@@ -110,7 +110,7 @@ class OutputCopies:
             self._lock.notify_all()
             return False
 
-    def _work(self, connection: DaemonConnection) -> None:
+    def _work(self, connection: WorkerConnection) -> None:
         pause = _FIRST_PAUSE
         while True:
             with self._lock:
@@ -133,7 +133,7 @@ class OutputCopies:
                     self._lock.wait_for(lambda: self._stopped, timeout=pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _copy(self, connection: DaemonConnection, handle: str, copy: LaunchCopy) -> None:
+    def _copy(self, connection: WorkerConnection, handle: str, copy: LaunchCopy) -> None:
         while True:
             with self._lock:
                 if self._stopped or self._copies.get(handle) is not copy:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
 import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Iterable
 from typing import Callable, Optional, TypeVar
 
@@ -20,6 +22,8 @@ from overspan.bridge.runtime.pool.slot import PID_SIZE, PROBE, REQUEST, serve_so
 
 ANSWER_SECONDS = 20.0
 """Silence after which the slot source counts as stopped, and is killed."""
+PROBE_SECONDS = 0.5
+"""How long a worker stands still for a probe; the answer of a slower one is taken with a later try."""
 _PROBE_SIZE = 1 << 16
 _Answer = TypeVar("_Answer")
 
@@ -46,6 +50,8 @@ class Slots:
         self._busy: dict[int, Slot] = {}
         self._source, self._source_pid = _fork_source()
         self._probe: Optional[IsolationProbe] = None
+        self._asked: Optional[tuple[socket.socket, float]] = None
+        """Where the answer of a probe comes, and since when it is waited for."""
 
     def spawn(self, launch: NodeLaunch) -> Shim:
         """Start a node in a slot; FileExistsError and OSError as of `shim.spawn`."""
@@ -64,7 +70,10 @@ class Slots:
         return Shim(launch.directory, launch.key, slot.pid, pidfd, end)
 
     def probe(self) -> IsolationProbe:
-        """What gives members of a group their names here, found out once. Raises OSError where it cannot be now."""
+        """What gives members of a group their names here, found out once.
+
+        Raises OSError, a shortage, where that is not known yet: the next call has the answer, or asks again.
+        """
         if self._probe is None:
             self._probe = self._ask(self._ask_probe)
         return self._probe
@@ -80,6 +89,8 @@ class Slots:
         """Let idle slots end."""
         for slot in (*self._idle, *self._busy.values()):
             slot.close()
+        if self._asked is not None:
+            self._asked[0].close()
         self._source.close()
 
     def _hand_over(self, body: int, lock: int) -> tuple[Slot, int]:
@@ -109,24 +120,44 @@ class Slots:
             return question()
 
     def _ask_probe(self) -> IsolationProbe:
-        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        patience = 0.0
+        if self._asked is None:
+            self._asked, patience = (self._send_probe(), time.monotonic()), PROBE_SECONDS
+        line, since = self._asked
+        if not _is_readable(line, patience):
+            if time.monotonic() - since >= ANSWER_SECONDS:
+                self._asked = None
+                line.close()
+                self._kill_source()
+            raise OSError(errno.EAGAIN, "how members get their names is being tried")
+        self._asked = None
         with line:
-            with theirs:
-                socket.send_fds(self._source, [PROBE], [theirs.fileno()])
-            line.settimeout(ANSWER_SECONDS)
             answer = line.recv(_PROBE_SIZE)
         if not answer:
             raise OSError(errno.EAGAIN, "how members get their names cannot be tried now")
         return IsolationProbe._make(marshal.loads(answer))
 
+    def _send_probe(self) -> socket.socket:
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._source, [PROBE], [theirs.fileno()])
+            except OSError:
+                line.close()
+                raise
+        return line
+
+    def _kill_source(self) -> None:
+        """End a source that does not answer: the next question finds its socket closed, and forks another one."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._source_pid, signal.SIGKILL)
+
     def _ask_slot(self) -> Slot:
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             socket.send_fds(self._source, [REQUEST], [theirs.fileno()])
-            poller = select.poll()
-            poller.register(self._source, select.POLLIN)
-            if not poller.poll(ANSWER_SECONDS * 1000):
-                os.kill(self._source_pid, signal.SIGKILL)
+            if not _is_readable(self._source, ANSWER_SECONDS):
+                self._kill_source()
             answer = self._source.recv(PID_SIZE)
             if not answer:
                 raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
@@ -139,6 +170,13 @@ class Slots:
             raise
         finally:
             theirs.close()
+
+
+def _is_readable(line: socket.socket, seconds: float) -> bool:
+    """Whether an answer, or the end of file, comes within so many seconds."""
+    poller = select.poll()
+    poller.register(line, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
 
 
 def _open(pid: int) -> Optional[int]:

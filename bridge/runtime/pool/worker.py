@@ -1,6 +1,6 @@
 """The worker of a pool: one poll loop for all launches that it holds.
 
-    worker socket PATH | worker access FILE
+    worker socket PATH | worker access FILE | worker mailbox FOLDER
 
 It is the main program of a job, after that job's set-up. Each lease is supervised as a launch of the local cluster is;
 plans and orders come from the daemon, journals go to it, and what they said is kept until the daemon has stored it.
@@ -32,8 +32,9 @@ from overspan.bridge.runtime.core.shim_control import EndWatch, Shim, reap_all
 from overspan.bridge.runtime.core.shortages import is_shortage
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.local.nodes import LocalNodeRuns, NodeRunSettings, isolate_launch
-from overspan.bridge.runtime.pool.connection import DaemonAddress
+from overspan.bridge.runtime.pool.connection import DaemonAddress, WorkerAddress
 from overspan.bridge.runtime.pool.exchanges import END_LINE, Exchanges
+from overspan.bridge.runtime.pool.mailbox import MAILBOX, MailboxAddress
 from overspan.bridge.runtime.pool.outputs import OutputCopies
 from overspan.bridge.runtime.pool.private_folder import PrivateFolder
 from overspan.bridge.runtime.pool.slots import Slots
@@ -112,7 +113,7 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder) -> None:
+    def __init__(self, address: WorkerAddress, job: int, slots: Slots, private: PrivateFolder) -> None:
         self._slots = slots
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
@@ -414,7 +415,9 @@ def main(words: Sequence[str]) -> int:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
     slots, private = Slots(), PrivateFolder()
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private)
+    kind, place = words
+    address: WorkerAddress = MailboxAddress(place) if kind == MAILBOX else DaemonAddress(kind, place)
+    worker = Worker(address, int(os.environ["OVERSPAN_JOB_ID"]), slots, private)
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:
@@ -423,3 +426,6 @@ def main(words: Sequence[str]) -> int:
     except Exception:
         print(f"span: error: the worker failed: {traceback.format_exc()}", file=sys.stderr)
         return 70
+    finally:
+        if kind == MAILBOX:
+            shutil.rmtree(place, ignore_errors=True)

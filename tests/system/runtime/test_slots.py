@@ -18,6 +18,7 @@ from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
 from overspan.bridge.runtime.core.shortages import is_shortage
 from overspan.bridge.runtime.pool import slot
+from overspan.bridge.runtime.pool import slots as slots_module
 from overspan.bridge.runtime.pool.slots import Slots
 
 
@@ -43,6 +44,15 @@ def has_ended(shim: Shim) -> bool:
         return os.read(shim.end, 1) == b""
     except BlockingIOError:
         return False
+
+
+def try_probe(slots: Slots) -> isolation.IsolationProbe | None:
+    """Ask as the worker does, again with each look while that is a shortage."""
+    try:
+        return slots.probe()
+    except OSError as error:
+        assert is_shortage(error)
+        return None
 
 
 def test_a_slot_runs_one_node_after_another(slots: Slots, tmp_path: Path, wait_until: WaitUntil) -> None:
@@ -76,7 +86,7 @@ def test_a_slot_that_is_in_namespaces_is_given_no_other_node(
 
 
 def test_what_gives_names_is_found_out_by_the_source_when_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     short = tmp_path / "short"
 
@@ -90,11 +100,9 @@ def test_what_gives_names_is_found_out_by_the_source_when_it_can_be(
     short.touch()
     slots = Slots()
     try:
-        with pytest.raises(OSError, match="cannot be tried now") as caught:
-            slots.probe()
-        assert is_shortage(caught.value)
+        wait_until(partial(_is_told, slots, "cannot be tried now"))
         short.unlink()
-        assert slots.probe() == probe()
+        assert wait_until(partial(try_probe, slots)) == probe()
         os.kill(slots._source_pid, signal.SIGKILL)
         short.touch()
         assert slots.probe().library == "/lib/x.so", "once for all groups"
@@ -102,10 +110,39 @@ def test_what_gives_names_is_found_out_by_the_source_when_it_can_be(
         slots.close()
 
 
-def test_a_source_that_was_killed_is_replaced_for_a_probe(slots: Slots) -> None:
+def _is_told(slots: Slots, words: str) -> bool:
+    try:
+        slots.probe()
+    except OSError as error:
+        return is_shortage(error) and words in str(error)
+    return False
+
+
+def test_a_source_that_was_killed_is_replaced_for_a_probe(slots: Slots, wait_until: WaitUntil) -> None:
     os.kill(slots._source_pid, signal.SIGKILL)
     os.waitpid(slots._source_pid, 0)
-    assert slots.probe() == isolation.probe()
+    assert wait_until(partial(try_probe, slots)) == isolation.probe()
+
+
+def test_a_probe_that_takes_long_is_a_shortage_meanwhile(slots: Slots, wait_until: WaitUntil) -> None:
+    source = slots._source_pid
+    os.kill(source, signal.SIGSTOP)
+    for _ in range(2):
+        assert try_probe(slots) is None
+    os.kill(source, signal.SIGCONT)
+    assert wait_until(partial(try_probe, slots)) == isolation.probe()
+    assert slots._source_pid == source
+
+
+def test_a_source_that_was_stopped_is_replaced_for_a_probe(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setattr(slots_module, "ANSWER_SECONDS", 0.1)
+    source = slots._source_pid
+    os.kill(source, signal.SIGSTOP)
+    assert try_probe(slots) is None
+    assert wait_until(partial(try_probe, slots)) == isolation.probe()
+    assert slots._source_pid != source
 
 
 def test_nodes_at_once_have_slots_of_their_own(slots: Slots, tmp_path: Path, wait_until: WaitUntil) -> None:

@@ -64,14 +64,21 @@ class PoolScene:
         await until(lambda: self.bench.state(1) == "RUNNING")
         await self.pass_time(1)
 
+    async def restart(self) -> None:
+        """Kill the daemon, and start the next one a second later."""
+        await self.bench.kill()
+        self.bench.clock.advance(1)
+        await self.bench.start()
+        await turn(200)
+
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and all do what is due."""
         self.bench.clock.advance(seconds)
         await turn(200)
 
-    async def meet(self, word: str = "a", features: Collection[str] = FEATURES) -> None:
-        """Hear of the worker's process."""
-        await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}, features=frozenset(features)))
+    async def meet(self, word: str = "a", features: Collection[str] = FEATURES, job: int = 1) -> None:
+        """Hear of the process of a worker, which is that job."""
+        await self.bench.controller.pools.exchange(WorkerMessage(job, word, {}, {}, features=frozenset(features)))
         await turn(200)
 
     async def send(self, more: str = "", text: str = JOB) -> int:

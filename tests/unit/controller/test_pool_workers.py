@@ -27,6 +27,7 @@ primary_tasks: [a, b]
 ---
 {name: b, resources: {cpus: 1}, needs: ['ok:a'], time: 300s, grace_period: 0, run: 'true'}
 """
+GROUP = "name: g\n" + JOB + "num_nodes: 2\n"
 
 
 @pytest.fixture
@@ -203,17 +204,65 @@ def test_an_idle_worker_without_the_time_for_a_pipeline_is_replaced(play_pool: S
     play_pool(scene)
 
 
+def test_a_worker_that_this_daemon_has_started_is_not_replaced_for_its_version(play_pool: ScenePlayer) -> None:
+    """Its image has an earlier version, say: so would have the next one, and the one after it."""
+
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply()
+        await pool.meet(features=())
+        group = await pool.send(text=GROUP)
+        for _ in range(4):
+            await pool.pass_time(40)
+            await pool.meet(features=())
+        assert pool.bench.job(group).reason == "WorkerVersion" and _count_workers(pool) == 1
+
+    play_pool(scene)
+
+
 def test_an_idle_worker_of_an_earlier_version_is_replaced_for_a_group(play_pool: ScenePlayer) -> None:
     async def scene(pool: PoolScene) -> None:
         pool.cluster.end = math.inf
         await pool.apply()
         await pool.see_start()
+        await pool.restart()
         await pool.meet(features=())
         assert _count_workers(pool) == 1
-        group = await pool.send(text="name: g\n" + JOB + "num_nodes: 2\n")
+        group = await pool.send(text=GROUP)
         await pool.pass_time(1)
         assert pool.bench.job(group).reason == "WorkerVersion"
         assert pool.bench.controller.pools.describe("p")[0]["workers"][0]["reason"] == "WorkerVersion"
         assert _count_workers(pool) == 2
+
+    play_pool(scene)
+
+
+def _list_states(pool: PoolScene) -> dict[int, str]:
+    return {each["job"]: each["state"] for each in pool.bench.controller.pools.describe("p")[0]["workers"]}
+
+
+def test_a_busy_worker_of_an_earlier_version_is_replaced_when_a_group_has_waited_for_long(
+    play_pool: ScenePlayer,
+) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply()
+        await pool.see_start()
+        await pool.restart()
+        await pool.meet(features=())
+        busy = await pool.send()
+        group = await pool.send(text=GROUP)
+        await pool.pass_time(40)
+        await pool.meet(features=())
+        assert _list_states(pool) == {1: "READY"} and pool.bench.job(busy).granted_at is not None
+        await pool.pass_time(30)
+        successor = max(_list_states(pool))
+        assert successor != 1
+        other = await pool.send()
+        assert pool.bench.job(other).granted_at is not None, "the old one goes on until the other is ready"
+        await pool.meet("b", job=successor)
+        await pool.pass_time(1)
+        assert pool.bench.job(group).granted_at is not None
+        assert _list_states(pool) == {1: "DRAINING", successor: "READY"}
 
     play_pool(scene)

@@ -36,6 +36,8 @@ class PoolEntry:
     longest: int | None = None
     """How many seconds the last of these had in all."""
     idle_since: dict[int, float] = field(default_factory=dict)
+    outdated: set[int] = field(default_factory=set)
+    """Workers of earlier versions in whose places others are started, for launches that these cannot run."""
     waiting_since: float | None = None
     barred: dict[str, float] = field(default_factory=dict)
     """Until when no workers are expected of a class, since its cluster gives none; then it is tried again."""
@@ -144,22 +146,22 @@ def _count_waiting(job: Job) -> int:
 def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: WaitingJobs, now: float) -> PoolView:
     """The pool at this moment; notes since when workers are idle and too many jobs wait."""
     contacts = {each["job"]: each for each in entry.adapter.list_workers()}
-    found = []
+    workers, found = list(workers), []
+    _note_idle(entry, workers, contacts, now)
+    outdated = _find_outdated(entry, workers, contacts, now)
     for each in workers:
         contact, spec = contacts.get(each.job.id), each.job.spec.worker
         jobs = len(contact["jobs"]) if contact is not None else 0
-        if contact is not None and not jobs:
-            entry.idle_since.setdefault(each.job.id, now)
-        else:
-            entry.idle_since.pop(each.job.id, None)
         if spec is None:
             continue
         since = entry.idle_since.get(each.job.id)
         life = find_life(each.job, now, entry.ends.get(each.job.id))
-        renew_at = None if life is None else life.renew_at
-        too_short = life is not None and _is_too_short(life, each.job, waiting, now)
-        if since is not None and (too_short or (contact is not None and contact["lacks"])):
-            renew_at = now
+        moments = [] if life is None else [life.renew_at]
+        if since is not None and life is not None and _is_too_short(life, each.job, waiting, now):
+            moments.append(now)
+        if each.job.id in outdated:
+            moments.append(outdated[each.job.id])
+        renew_at = min(moments, default=None)
         found.append(
             PoolWorker(
                 each.job.id, spec.generation, contact is not None, jobs, since, renew_at, spec.worker_class
@@ -174,6 +176,40 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: WaitingJob
         facts.size, facts.classes, found, facts.closed, waiting.counts, entry.waiting_since, bool(facts.ending),
         entry.list_barred(now), [name for name, until in entry.barred.items() if until <= now],
     )  # fmt: skip
+
+
+def _note_idle(
+    entry: PoolEntry, workers: Iterable[JobEntry], contacts: Mapping[int, Mapping[str, Any]], now: float
+) -> None:
+    for each in workers:
+        contact = contacts.get(each.job.id)
+        if contact is not None and not contact["jobs"]:
+            entry.idle_since.setdefault(each.job.id, now)
+        else:
+            entry.idle_since.pop(each.job.id, None)
+
+
+def _find_outdated(
+    entry: PoolEntry, workers: Iterable[JobEntry], contacts: Mapping[int, Mapping[str, Any]], now: float
+) -> dict[int, float]:
+    """When others are to take the places of workers of earlier versions, for launches that these cannot run.
+
+    For idle ones that is at once. Of busy ones one is chosen, when such a launch has waited for long. What is begun
+    goes on, also where a worker is given a job meanwhile. One that this daemon has submitted stays: its successor would
+    be of the same version, as where an image has an earlier one.
+    """
+    earlier = [each.job.id for each in workers if each.job.submitted_at < entry.opened_at]
+    known = {job: contacts[job] for job in earlier if job in contacts}
+    entry.outdated &= set(known)
+    entry.outdated |= {job for job, contact in known.items() if contact["lacks"] and job in entry.idle_since}
+    found = dict.fromkeys(entry.outdated, now)
+    due = {job: contact["replace_at"] for job, contact in known.items() if contact["replace_at"] is not None}
+    if due and not entry.outdated & set(due):
+        job = min(due)
+        found[job] = due[job]
+        if due[job] <= now:
+            entry.outdated.add(job)
+    return found
 
 
 def _is_too_short(life: WorkerLife, worker: Job, waiting: WaitingJobs, now: float) -> bool:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shlex
 import time
 from dataclasses import replace
 from typing import Any
 
 from overspan.adapters.abilities import DeclaredWorker, OutputPiece, WorkerKind, WorkerMessage
-from overspan.adapters.installed import is_this_machine
-from overspan.bridge.config.command_wrappers import find_span
 from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.recording import RETRY_SECONDS, Recorder
 from overspan.bridge.controller.core.registry import JobEntry
@@ -32,8 +29,10 @@ from overspan.bridge.controller.features.pools.entries import (
     sort_waiting,
     view_pool,
 )
+from overspan.bridge.controller.features.pools.mailboxes import WorkerMailboxes
 from overspan.bridge.controller.features.pools.patience import bar_classes, find_patience_end
 from overspan.bridge.controller.features.pools.scaling import PoolPlan, plan_workers
+from overspan.bridge.controller.features.pools.ways import name_way, needs_mailbox, render_worker
 from overspan.bridge.controller.orders.orders import place
 from overspan.bridge.controller.submission.submitter import ParsedSubmission, Submitter
 from overspan.bridge.model import events
@@ -83,6 +82,7 @@ class Pools:
         self._look_took: dict[str, float] = {}
         self._workers: dict[str, dict[int, JobEntry]] = {}
         """The workers of each pool that are not over."""
+        self._mailboxes = WorkerMailboxes(clusters, self._serve, self.build_program)
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -116,10 +116,21 @@ class Pools:
         """The pool of that name, or all, with their workers. Raises NotFound."""
         chosen = [self._find(name)] if name else [self._pools[each] for each in sorted(self._pools)]
         now, jobs = self.recorder.clock(), list(self.recorder.registry)
-        return [
+        told = [
             describe_pool(entry, self._list_workers(entry.name), [j for j in jobs if j.cluster == entry.name], now)
             for entry in chosen
         ]
+        for worker in (each for pool in told for each in pool["workers"]):
+            self._add_way(worker)
+        return told
+
+    def _add_way(self, worker: dict[str, Any]) -> None:
+        """Tell how a worker reaches this daemon, and why it does not at the moment."""
+        found = self.recorder.registry.get(worker["job"])
+        spec = None if found is None else found.job.spec.worker
+        if spec is not None:
+            worker["way"] = name_way(self.clusters, worker["cluster"], mailbox=spec.mailbox)
+            worker["reason"] = worker["reason"] or self._mailboxes.find_trouble(worker["job"])
 
     async def apply(self, name: str, submission: Submission) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Make a pool of a file, or change the one of that name; how it stands, and notes."""
@@ -138,7 +149,7 @@ class Pools:
     async def _check_class(self, pool: str, worker_class: str, worker: JobSpec, submission: Submission) -> None:
         """Refuse workers that could never run, or not reach this daemon; the words name their class."""
         try:
-            self._check_reach(worker)
+            needs_mailbox(self.clusters, self._list_clusters(worker))
             await self.submitter.try_worker(self._make_worker(pool, 1, worker_class, worker), submission)
         except OverspanError as error:
             if worker_class:
@@ -176,17 +187,6 @@ class Pools:
         """The clusters that may have a worker."""
         names = dict.fromkeys(candidate.cluster for candidate in worker.places) or {"": None}
         return [self.clusters.get(name) for name in names]
-
-    def _check_reach(self, worker: JobSpec) -> None:
-        """Refuse workers that could not reach this daemon."""
-        for cluster in self._list_clusters(worker):
-            if not is_this_machine(cluster.config.kind) and not self.clusters.is_open_to_jobs(cluster.name):
-                raise InvalidRequest(
-                    f"the workers of a pool on {cluster.name} could not reach this daemon: "
-                    "the cluster has no `daemon_address`",
-                    remedy=f"set clusters.{cluster.name}.daemon_address to a name or address of this machine "
-                    "that the cluster's nodes reach",
-                )
 
     async def resize(self, name: str, low: int, high: int, worker_class: str = "") -> dict[str, Any]:
         """Change the number of workers, or that of a class; those that there are stay."""
@@ -335,6 +335,12 @@ class Pools:
         """Pass on what a worker's launch has printed; False where it is not the worker's. Raises Denied."""
         return await self._find_of_worker(piece.job).adapter.keep_output(piece)
 
+    async def _serve(self, message: WorkerMessage | OutputPiece) -> dict[str, Any]:
+        """Answer what a worker has left in its mailbox. Raises Denied."""
+        if isinstance(message, OutputPiece):
+            return {"taken": await self.keep_output(message)}
+        return await self.exchange(message)
+
     def _find_of_worker(self, job: int) -> PoolEntry:
         found = self.recorder.registry.get(job)
         worker = None if found is None or found.job.over else found.job.spec.worker
@@ -374,6 +380,10 @@ class Pools:
         for entry in self._pools.values():
             entry.adapter.end_waits()
 
+    async def close(self) -> None:
+        """Visit no mailbox any more."""
+        await self._mailboxes.close()
+
     # --- looking after them -------------------------------------------------------------------------------------------
 
     def follow(self, before: Job | None, entry: JobEntry) -> None:
@@ -396,6 +406,7 @@ class Pools:
         worker = entry.job.spec.worker
         if worker is None:
             return
+        self._mailboxes.follow(entry)
         workers = self._workers.setdefault(worker.pool, {})
         if entry.job.over:
             workers.pop(entry.job.id, None)
@@ -514,9 +525,9 @@ class Pools:
     async def _start_workers(self, entry: PoolEntry, worker_class: str, count: int) -> bool:
         """Submit workers of a class; False where that has to wait, or was refused."""
         worker = entry.spec.workers[worker_class]
-        spec = self._make_worker(entry.name, entry.facts.generation, worker_class, worker)
         submission = replace(decode(Submission, dict(entry.stored.request)), text=worker.origin.text, token="")
         try:
+            spec = self._make_worker(entry.name, entry.facts.generation, worker_class, worker)
             for _ in range(count):
                 await self.submitter.take(ParsedSubmission(spec), submission)
             return True
@@ -529,11 +540,11 @@ class Pools:
 
     def _make_worker(self, name: str, generation: int, worker_class: str, spec: JobSpec) -> JobSpec:
         """The job that a worker is: the set-up of the pool's file, then the program that takes jobs."""
-        here = all(is_this_machine(cluster.config.kind) for cluster in self._list_clusters(spec))
-        words = find_span() if here else ("span",)
-        run = f"exec {shlex.join(words)} pool work"
-        task = replace(spec.tasks[0], name=TASK, run=run)
-        return replace(spec, name=f"{name}-worker", tasks=(task,), worker=WorkerOf(name, generation, worker_class))
+        places = self._list_clusters(spec)
+        mailbox = needs_mailbox(self.clusters, places)
+        task = replace(spec.tasks[0], name=TASK, run=render_worker(places, mailbox=mailbox))
+        worker = WorkerOf(name, generation, worker_class, mailbox)
+        return replace(spec, name=f"{name}-worker", tasks=(task,), worker=worker)
 
     async def _end(self, jobs: list[int]) -> None:
         """End workers."""

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from overspan.adapters.bookings import BookedMember, Bookings, Capacity
-from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, WorkerRoom, assign
+from overspan.adapters.pool.dispatch import STARVE_AFTER, Assignment, PoolQueue, WorkerRoom, assign, find_outdated
 from overspan.adapters.pool.requests import (
     WorkerRequest,
     WorkerSize,
@@ -328,3 +328,18 @@ def test_a_group_of_an_earlier_daemon_is_booked_with_the_devices_that_each_membe
     places = (Placement("server", 1, "w", ""), Placement("trainer", 0, "w", "", (3,)))
     booking = restore_booking(request, "trainer", places, Capacity(8000, 1 << 40, ("H100",) * 4))
     assert booking.gpus == ((3,), (), ()) and [each.task for each in booking.members] == ["trainer", "server", "server"]
+
+
+def test_a_worker_is_outdated_where_its_version_alone_keeps_a_group_from_it_and_no_other_has_it() -> None:
+    queue, pair = PoolQueue(), read_request(group(replace(SERVER, primary=True)))
+    for number, since in ((1, 30.0), (2, 20.0)):
+        queue.add(queued(str(number), pair, since=since))
+    queue.add(queued("3", ONE, since=0.0))
+    large, small = Capacity(4000, 1 << 40), Capacity(1000, 1 << 40)
+    features = frozenset(FEATURES)
+    rooms = {"old": WorkerRoom(Bookings(large)), "small": WorkerRoom(Bookings(small), features=features)}
+    assert find_outdated(queue, rooms) == {"old": 20.0}
+    assert find_outdated(queue, rooms | {"new": WorkerRoom(Bookings(large), features=features)}) == {}
+    for handle in "12":
+        queue.remove(handle)
+    assert find_outdated(queue, rooms) == {}

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from overspan.adapters.abilities import DeclaredWorker, WorkerKind, WorkerMessage
-from overspan.adapters.contract import Accepted, ClusterConfig, Launch
+from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order
 from overspan.adapters.pool.cluster import PoolCluster
 from overspan.adapters.pool.launches import NO_LEASE, WorkerLease, make_launch
 from overspan.adapters.pool.requests import WorkerRequest
-from overspan.bridge.api.pools import read_message
-from overspan.bridge.model.events import Event, Granted, Queued
+from overspan.adapters.worker_messages import read_message
+from overspan.bridge.model.events import Event, Granted, Hold, Queued, Release
 from overspan.bridge.model.job import new_job
 from overspan.bridge.model.resources import NodeNeed, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -53,6 +53,10 @@ class Pool:
     def meet(self, job: int, features: frozenset[str]) -> None:
         asyncio.run(self.cluster.exchange(WorkerMessage(job, "a", {}, {}, features=features)))
 
+    def order(self, token: str, event: Event) -> None:
+        """Order something of the group."""
+        asyncio.run(self.cluster.order([Order(token, "1.0", event)]))
+
     def look(self) -> dict[str, list[Event]]:
         """What is told of each launch since the last look; all of it is stored."""
         seen = asyncio.run(self.cluster.observe(dict(self.cursors), 0))
@@ -87,6 +91,20 @@ def test_what_was_said_is_taken_back_when_the_worker_goes(tmp_path: Path) -> Non
     assert _reasons(pool.look()["1.0"]) == ["WorkerVersion"]
     pool.declare(9)
     assert _reasons(pool.look()["1.0"]) == ["None"]
+
+
+def test_a_group_that_is_released_from_a_hold_says_it_again(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    pool.submit()
+    pool.look()
+    pool.order("h1", Hold(0.0, "me"))
+    pool.meet(8, frozenset())
+    assert _reasons(pool.look()["1.0"]) == [], "held jobs have a reason of their own"
+    for number in (1, 2):
+        pool.order(f"r{number}", Release(0.0, "me"))
+        assert _reasons(pool.look()["1.0"]) == ["WorkerVersion"]
+        pool.order(f"a{number}", Hold(0.0, "me"))
+        pool.look()
 
 
 def test_a_message_of_an_earlier_version_has_no_features() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+
+import pytest
 
 from overspan.adapters.abilities import DeclaredWorker, Plan, WorkerKind, WorkerMessage
 from overspan.adapters.contract import ClusterConfig, Launch
 from overspan.adapters.pool.cluster import PoolCluster
+from overspan.adapters.pool.workers import ConnectedWorker
 from overspan.bridge.model.job import Job, new_job
+from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.resources import Gpus, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.pool.exchanges import FEATURES
@@ -51,10 +56,35 @@ def test_a_plan_changes_nothing_and_sees_what_is_booked(tmp_path: Path) -> None:
     for _ in range(3):
         assert "# now: p-8 has room for it" in pool.plan(make_job())
     asyncio.run(pool.submit([Launch(f"t{number}", make_job(number)) for number in (1, 2)]))
-    assert "# now: it would wait; none of 1 workers has room for it" in pool.plan(make_job())
+    assert "# now: it would wait; workers: 1 without room for it" in pool.plan(make_job())
     assert len(pool._queue) == 0
     pool.declare([], [WorkerKind(LARGE, "large")])
     assert "# now: no worker takes jobs, so it would wait for one" in pool.plan(make_job())
+
+
+def test_a_plan_says_what_keeps_it_from_the_workers(tmp_path: Path) -> None:
+    pool = open_pool(tmp_path, LARGE, LARGE, LARGE, SMALL)
+    short = WorkerLife(time.time() + 60, time.time() + 50)
+    pool._workers["8.a"].features = frozenset()
+    pool._workers["9.a"].declared = pool._workers["9.a"].declared._replace(life=short)
+    asyncio.run(pool.submit([Launch("t1", make_job(1, resources=Resources(cpus=4)))]))
+    lines = pool.plan(make_job(num_nodes=2, time=600)).splitlines()
+    told = "workers: 1 of an earlier version, 1 without the time for it, 2 without room for it"
+    assert f"# now: it would wait; {told}" in lines
+
+
+def test_a_worker_that_comes_while_a_plan_is_made_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan is made in a thread, beside what the workers say."""
+    pool = open_pool(tmp_path, LARGE)
+
+    def come(worker: ConnectedWorker, now: float) -> bool:
+        pool._workers[f"9.{len(pool._workers)}"] = worker
+        return False
+
+    monkeypatch.setattr(ConnectedWorker, "is_silent", come)
+    assert "# now: p-8 has room for it" in pool.plan(make_job())
 
 
 def test_a_plan_of_a_group_has_the_sum_of_its_members(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.pool import exchanges
-from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import Exchanges
 
 EMPTY: dict[str, Any] = {"root": "/", "leases": {}, "orders": {}, "places": {}, "drop": []}
@@ -26,6 +25,15 @@ class Daemon:
         self.answer: Answer = lambda message: EMPTY
         self.gate = threading.Event()
 
+    def open(self, name: str) -> Daemon:
+        return self
+
+    def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
+        return EMPTY
+
+    def close(self) -> None:
+        return
+
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         if not message["journals"]:
             self.asked.append(message["wait"])
@@ -40,7 +48,6 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     made = Daemon()
-    monkeypatch.setattr(exchanges, "DaemonConnection", lambda address: made)
     monkeypatch.setattr(exchanges, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(exchanges, "GATHER_SECONDS", 0.0)
     return made
@@ -48,7 +55,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
 
 @pytest.fixture
 def worker(daemon: Daemon) -> Exchanges:
-    made = Exchanges(DaemonAddress("socket", "/none"), {"job": 1, "word": "w"}, lambda: None)
+    made = Exchanges(daemon, {"job": 1, "word": "w"}, lambda: None)
     # Its main thread carries out each answer at once.
     made._wake = lambda: made.give({}, {})
     return made

@@ -19,10 +19,10 @@ from overspan.adapters.local.files.launch_files import LaunchFiles
 from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.pool import outputs as kept
 from overspan.adapters.pool.outputs import keep_piece
-from overspan.bridge.api.pools import read_piece
+from overspan.adapters.worker_messages import read_piece
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.pool import outputs
-from overspan.bridge.runtime.pool.connection import DaemonAddress, Dismissed
+from overspan.bridge.runtime.pool.connection import Dismissed
 from overspan.bridge.runtime.pool.outputs import LaunchCopy, OutputCopies
 
 Print = Callable[..., None]
@@ -123,9 +123,17 @@ class PlayedDaemon:
         self.pieces: list[dict[str, Any]] = []
         self.answers: list[Any] = []
         self.woken = threading.Event()
-        monkeypatch.setattr(outputs, "DaemonConnection", lambda address: self)
         monkeypatch.setattr(outputs, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(outputs, "_FIRST_PAUSE", 0.001)
+
+    def open(self, name: str) -> PlayedDaemon:
+        return self
+
+    def close(self) -> None:
+        return
+
+    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("output is posted")
 
     def post(self, path: str, message: dict[str, Any], wait: float = 0.0) -> dict[str, Any]:
         answer = self.answers.pop(0) if self.answers else {"taken": True}
@@ -143,7 +151,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> PlayedDaemon:
 
 def follow(daemon: PlayedDaemon, directory: RunDirectory) -> OutputCopies:
     """The copies of one launch, in a thread."""
-    copies = OutputCopies(DaemonAddress("socket", "none"), {"job": 7, "word": "w"}, daemon.woken.set)
+    copies = OutputCopies(daemon, {"job": 7, "word": "w"}, daemon.woken.set)
     copies.follow("1.0", directory)
     copies.start()
     return copies

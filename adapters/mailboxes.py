@@ -1,0 +1,126 @@
+"""Mailboxes: how the daemon reaches workers of pools that cannot connect to it, by its own way to their cluster.
+
+A worker leaves requests in a folder, and the daemon visits that: it runs a program there, whose text and orders come by
+its input, so nothing is installed. What a cluster has to do for it is `Mailboxes`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from overspan.bridge.model.errors import Unreachable
+from overspan.bridge.runtime.pool import mailbox_visit
+
+LOADER = """\
+import base64, json, sys, zlib
+if sys.version_info < (3, 9): print("it is Python %d.%d" % sys.version_info[:2], file=sys.stderr); sys.exit(127)
+text, _, order = zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())).decode().partition("\\0")
+there = {"__name__": "mailbox_visit"}
+exec(compile(text, "mailbox_visit.py", "exec"), there)
+told = json.dumps(there["visit"](json.loads(order))).encode()
+print(base64.b64encode(zlib.compress(told)).decode(), flush=True)
+"""
+"""Reads the visiting program and its order from one line of stdin, and prints one line with what it tells.
+
+Its exit code is 127 where Python is too old, which is that of a shell without python3.
+"""
+WORKER_START = """\
+umask 077
+d=$OVERSPAN_RUN_DIR/mailbox
+mkdir -p "$d" && rm -f "$d"/*.request "$d"/*.answer || exit 1
+while (ls "$d") >/dev/null 2>&1; [ ! -s "$d/start" ]; do
+  sleep 0.2 2>/dev/null || sleep 1 || exit 1
+done
+exec /bin/sh "$d/start" "$d"
+"""
+"""What the job of such a worker runs: it waits until a visit has brought the program. What a process before it has
+left there must not be taken for its own words. `ls` has NFS look anew; not every `sleep` knows parts of seconds."""
+
+
+class Mailboxes(Protocol):
+    """Runs a program of python3 where the mailboxes of workers are; `Traits.mailboxes` of a cluster that can."""
+
+    way: str
+    """How it is called where it is shown."""
+    python: str
+    """python3 as the worker's node knows it."""
+    together: bool
+    """Whether one run reaches the mailboxes of all workers there."""
+    wait: float
+    """Seconds for which a visit may wait for something new."""
+
+    def find_folder(self, handle: str) -> str:
+        """The mailbox of a worker, by its handle."""
+        ...
+
+    def find_library(self, handle: str) -> str:
+        """A file there with the application of this version; empty where there is none."""
+        ...
+
+    async def run(self, handle: str, line: bytes, seconds: float) -> str:
+        """Run `LOADER` with that line as its input, and give what it prints. Raises OverspanError."""
+        ...
+
+
+@dataclass
+class MailboxOrder:
+    """What a visit is to do in one mailbox: requests that are known by lane, answers by lane."""
+
+    folder: str
+    seen: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class MailboxRequest(NamedTuple):
+    """What a worker has left: the key of its mailbox, which of its threads, the request's own name, and the message."""
+
+    key: str
+    lane: str
+    id: str
+    path: str
+    body: str
+
+
+class VisitReport(NamedTuple):
+    """What a visit has found: requests, mailboxes that need the program, and what is wrong with others."""
+
+    found: Sequence[MailboxRequest] = ()
+    wants: Sequence[str] = ()
+    troubles: Mapping[str, str] = {}
+
+
+def pack_visit(boxes: Mapping[str, MailboxOrder], wait: float, python: str, library: str, program: bytes) -> bytes:
+    """The line that LOADER reads. `program` is empty where no mailbox is known to need it."""
+    words = (python, "-I", "-S")
+    order: dict[str, Any] = {
+        "wait": wait,
+        "start": f'exec {shlex.join(words)} "$1/{mailbox_visit.PROGRAM}" worker mailbox "$1"\n',
+        "boxes": {key: {"folder": box.folder, "seen": box.seen, "answers": box.answers} for key, box in boxes.items()},
+    }
+    order |= {"library": library} if library else {}
+    order |= {"program": base64.b64encode(program).decode()} if program else {}
+    return base64.b64encode(zlib.compress(_read_visitor() + b"\0" + json.dumps(order).encode())) + b"\n"
+
+
+def read_report(text: str) -> VisitReport:
+    """What a visit tells, which is the last line: a login shell may have written some before. Raises Unreachable."""
+    last = text.strip().rpartition("\n")[2]
+    try:
+        told = json.loads(zlib.decompress(base64.b64decode(last, validate=True)))
+        found = [MailboxRequest(**{name: str(each[name]) for name in MailboxRequest._fields}) for each in told["found"]]
+        return VisitReport(found, [str(key) for key in told["wants"]], dict(told["troubles"]))
+    except (ValueError, LookupError, TypeError, zlib.error) as error:
+        raise Unreachable(f"a visit of mailboxes has told nothing that can be read: {last[-200:]!r}") from error
+
+
+@cache
+def _read_visitor() -> bytes:
+    return Path(mailbox_visit.__file__).read_bytes()

@@ -1,0 +1,104 @@
+"""Workers on a Slurm and in pods that cannot reach the daemon, which visits their mailboxes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from tests.system.across.conftest import FOLDER, Lab
+from tests.system.across.pools import (
+    BOTH,
+    apply,
+    configure,
+    delete,
+    find_holder,
+    list_ready,
+    play_short_jobs,
+    send,
+)
+
+JOBS = 50
+
+
+@pytest.fixture
+def apart(lab: Lab) -> Iterator[Lab]:
+    """Both clusters, of which neither is told where the daemon is."""
+    configure(lab, kube={"image": "rig/python:1"})
+    yield lab
+    delete(lab)
+
+
+def list_ways(lab: Lab) -> set[tuple[str, str]]:
+    """The clusters of the workers that are ready, and the ways of these."""
+    return {(worker["cluster"], worker["way"]) for worker in list_ready(lab)}
+
+
+def run_many(lab: Lab, run: str) -> list[int]:
+    """Many short jobs, in the midst of which the daemon is killed; all of them end as they should, each once."""
+    jobs = [send(lab, f"{run}; echo job {number}; exit {number % 3}") for number in range(JOBS)]
+    lab.until(jobs[5], "FAILED", timeout=120)
+    lab.kill_daemon()
+    lab.run("squeue")
+    for number, job in enumerate(jobs):
+        ended = lab.until(job, "FAILED" if number % 3 else "COMPLETED", timeout=240)
+        assert (ended["exit_code"], ended["restarts"]) == (number % 3, 0)
+        assert lab.log(job).splitlines() == [f"job {number}"]
+    return jobs
+
+
+def check_order(lab: Lab, jobs: list[int]) -> None:
+    """Each job was given to a worker once, and before all others but its neighbour: two workers may ask together."""
+    found = [
+        [row["seq"] for row in lab.timeline(job) if not row["task"] and row["end"] == "CONFIGURING"] for job in jobs
+    ]
+    assert all(len(grants) == 1 for grants in found), found
+    assert all(earlier < later for (earlier,), (later,) in zip(found, found[2:], strict=False)), found
+
+
+def play_orders(lab: Lab) -> None:
+    """A job that is cancelled ends there, and a worker that is drained ends when it holds none."""
+    long = send(lab, "echo began; sleep 600")
+    lab.until(long, "RUNNING", timeout=60)
+    holder = find_holder(lab, long)
+    lab.run("pool", "drain", "warm", holder["name"])
+    lab.run("scancel", str(long))
+    lab.until(long, "CANCELLED", timeout=60)
+    assert lab.log(long) == "began\n"
+    lab.until(holder["job"], "CANCELLED", timeout=60)
+
+
+def test_allocations_have_mailboxes(apart: Lab) -> None:
+    runs = f"{FOLDER}/runs"
+    apart.site.rig.run(["rm", "-f", runs])
+    apply(apart, 2, "cluster: leo\nresources: {cpus: 1}")
+    assert list_ways(apart) == {("leo", "mailbox")}
+    assert "mailbox" in apart.look("pool", "show", "warm")
+    jobs = run_many(apart, f"echo $SLURM_JOB_ID >>{runs}")
+    told = apart.site.rig.run(["cat", runs]).stdout.split()
+    assert Counter(told) == Counter(map(str, jobs))
+    check_order(apart, jobs)
+    play_short_jobs(apart)
+    play_orders(apart)
+
+
+def test_pods_have_mailboxes(apart: Lab) -> None:
+    apply(apart, 2, "cluster: kube\nresources: {cpus: 1}")
+    assert list_ways(apart) == {("kube", "exec")}
+    jobs = run_many(apart, "true")
+    check_order(apart, jobs)
+    play_short_jobs(apart)
+    play_orders(apart)
+
+
+def test_one_pool_has_mailboxes_of_both_kinds(apart: Lab) -> None:
+    apply(apart, 4, BOTH)
+    assert list_ways(apart) == {("leo", "mailbox"), ("kube", "exec")}
+    play_short_jobs(apart)
+
+
+def test_an_image_without_python_says_so(apart: Lab) -> None:
+    file = apart.folder / "warm.yaml"
+    file.write_text("pool: {workers: 1}\ncluster: kube\nresources: {cpus: 1, image_id: 'docker:rig/sh:1'}\n")
+    apart.run("pool", "apply", "-p", "warm", str(file))
+    apart.wait_until(lambda: "no python3" in apart.look("pool", "logs", "warm", check=False), 120, "the reason")
