@@ -86,7 +86,7 @@ class LocalCluster:
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
-            mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
+            mount_modes=frozenset(MountMode),
             data_cache=LocalCache(self._root, self._settings),
             unsent=LocalUnsent(self._root, self._settings.data_keep),
             default_partition=lambda: self._settings.default_partition.name,

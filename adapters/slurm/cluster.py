@@ -112,7 +112,7 @@ _TRAITS = Traits(
     arrays=ArraySizes(elements=MOST, submissions=BATCH),
 )
 """What holds for every Slurm cluster."""
-_MOUNT_MODES = frozenset({MountMode.COPY, MountMode.MOUNT_CACHED})
+_MOUNT_MODES = frozenset(MountMode)
 _TRIAL = "trial"
 
 

@@ -21,7 +21,7 @@ class MountMode(str, Enum):
     """How a folder of an object store is seen at its path; SkyPilot's words."""
 
     MOUNT = "MOUNT"
-    """Read and written through the store."""
+    """Read through the store where the node can mount it; what is written there is sent as of MOUNT_CACHED."""
     COPY = "COPY"
     """Copied to the node before the start, for reading."""
     MOUNT_CACHED = "MOUNT_CACHED"
@@ -73,6 +73,11 @@ class StorageMount:
     named: bool = False
     persistent: bool = True
     sources: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> bool:
+        """Whether work writes to it."""
+        return self.mode is not MountMode.COPY
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ _KEEP = (
     .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected"))
     .values(account=bindparam("rows"))
 )
-_WRITES = MountMode.MOUNT_CACHED.value
+_WRITES = f'"{MountMode.MOUNT.value}'
+"""The beginning of the modes of storage that is written to, as documents have them."""
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
 )

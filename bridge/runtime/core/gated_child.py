@@ -18,6 +18,7 @@ from overspan.bridge.runtime.core import isolation as names
 from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_records import NodeRecord
+from overspan.bridge.runtime.core.storage_mounts import FileServer, explain_mount
 
 Started = TypeVar("Started")
 
@@ -25,6 +26,8 @@ READY = b"R"
 GO = b"G"
 # The step of a start that failed because nothing could be written about it.
 RECORD_STEP = "record"
+STORAGE_STEP = "storage"
+"""The step of a start that failed because a folder of an object store could not be mounted."""
 GATE_STEP = "gate"
 """The step of a start that its shim did not live to allow."""
 # Clients that name a folder after the job's id can make it only when sbatch has answered (submitit does).
@@ -38,7 +41,8 @@ class NodeLaunch(NamedTuple):
     `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
     descriptor. `append` keeps what output files hold. `folders_awaited` gives the folders of output files a few seconds
     to appear. `umask` None keeps the supervisor's. `recorded` False writes no record: the caller outlives the program
-    and knows of it.
+    and knows of it. `mounted` are folders that `server` serves as FUSE mounts (`storage_mounts.py`); `note` is a line
+    about the program's storage, for its standard error.
     """
 
     directory: str
@@ -53,6 +57,9 @@ class NodeLaunch(NamedTuple):
     folders_awaited: bool = False
     umask: Optional[int] = None
     recorded: bool = True
+    server: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
+    note: str = ""
     isolation: Isolation = Isolation()
 
 
@@ -174,11 +181,33 @@ def prepare(launch: NodeLaunch) -> None:
         text = f"cannot enter the working directory {launch.cwd}: {os.strerror(error.errno or 0)}"
         raise StartError("directory", text, error.errno or 0) from error
     _open_files(launch)
+    server = _start_server(launch) if launch.mounted else None
     try:
         names.enter_isolation(launch.isolation)
     except OSError as error:
         text = f"cannot give this node its names: {names.explain(error)}"
         raise StartError("isolation", text, error.errno or 0) from error
+    if server is not None:
+        try:
+            server.serve(launch.mounted, launch.isolation)
+            # The folder may be below a mount.
+            os.chdir(launch.cwd)
+        except OSError as error:
+            raise _fail_storage(error) from error
+    if launch.note:
+        os.write(2, f"span: {launch.note}\n".encode("utf-8", "backslashreplace"))
+
+
+def _start_server(launch: NodeLaunch) -> FileServer:
+    mark = (shim_control.NODE_KEY, shim_control.name_node(launch.directory, launch.key))
+    try:
+        return FileServer(launch.server, mark)
+    except OSError as error:
+        raise _fail_storage(error) from error
+
+
+def _fail_storage(error: OSError) -> StartError:
+    return StartError(STORAGE_STEP, f"cannot mount the task's storage: {explain_mount(error)}", error.errno or 0)
 
 
 def _open_files(launch: NodeLaunch) -> None:

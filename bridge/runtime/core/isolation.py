@@ -195,7 +195,7 @@ def enter_isolation(isolation: Isolation) -> None:
         _enter_container(isolation.pid)
     if isolation.method != NAMESPACE:
         return
-    _enter_namespaces()
+    enter_namespaces()
     kernel.bind_mount(isolation.hosts, _HOSTS)
     if isolation.nsswitch:
         kernel.bind_mount(isolation.nsswitch, _NSSWITCH)
@@ -225,7 +225,8 @@ def _enter_container(pid: int) -> None:
         os.close(folder)
 
 
-def _enter_namespaces() -> None:
+def enter_namespaces() -> None:
+    """Take this process into mount and UTS namespaces of its own, in a user namespace unless root. Raises OSError."""
     uid, gid = os.geteuid(), os.getegid()
     if uid != 0 or not _unshare_as_root():
         kernel.set_dumpable()
@@ -257,14 +258,14 @@ def extend_environment(isolation: Isolation, environment: dict[str, str]) -> dic
 
 def probe() -> IsolationProbe:
     """Try the methods in order, each in a child process; what works depends on the kernel, the site and the user."""
-    failure = _ask_child(_try_namespaces)
+    failure = ask_child(_try_namespaces)
     if not failure:
         return IsolationProbe(NAMESPACE, "")
-    library = _ask_child(_find_library)
+    library = ask_child(_find_library)
     if library.startswith("/"):
         return IsolationProbe(NSS_WRAPPER, failure, library)
     # The last resort of a container's root: in it, files of other users are not root's to change.
-    if os.geteuid() == 0 and not _ask_child(_try_user_namespace):
+    if os.geteuid() == 0 and not ask_child(_try_user_namespace):
         return IsolationProbe(NAMESPACE, "")
     return IsolationProbe(ENV, failure + "; " + (library or _LIBRARY + " is not installed"))
 
@@ -280,7 +281,7 @@ def _try_namespaces() -> str:
 
 def _try_user_namespace() -> str:
     try:
-        _enter_namespaces()
+        enter_namespaces()
         kernel.bind_mount(_HOSTS, _HOSTS)
         kernel.set_hostname("localhost")
     except OSError as error:
@@ -301,7 +302,7 @@ def _find_library() -> str:
     return kernel.load_library(_LIBRARY) or kernel.load_library(_LIBRARY + ".0")
 
 
-def _ask_child(question: Callable[[], str]) -> str:
+def ask_child(question: Callable[[], str]) -> str:
     """Run a function in a forked child, which its effects die with; gives its answer."""
     reading, writing = os.pipe()
     pid = os.fork()

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from typing import Callable, Optional
 
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.runtime.data.folder_state import FolderState
+from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
 from overspan.bridge.runtime.data.publication import (
@@ -27,6 +27,7 @@ from overspan.bridge.runtime.data.publication import (
     order_removals,
     plan_steps,
 )
+from overspan.bridge.runtime.data.removals import RemovalNotes
 from overspan.bridge.runtime.data.sending import FileChanged, send_file
 
 QUIET = 1.0
@@ -95,6 +96,7 @@ class CachedFolder:
         self._markers = frozenset(markers)
         self._clock = clock
         self._folder = _identify(path)
+        self._removals = RemovalNotes(path)
 
     def scan(self, *, ended: bool = False) -> dict[str, SeenFile]:
         """All files as they are now, also on other machines where who wrote them has `ended`.
@@ -132,6 +134,7 @@ class CachedFolder:
         refused = self._send_steps(steps, seen, ended, going_on)
         if not going_on():
             return
+        self._take_removals()
         for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
             self._store.delete(self._prefix + name)
             self.state.forget(name)
@@ -141,6 +144,13 @@ class CachedFolder:
             left = self.list_unsent(seen)
             plain = self._list_plain(left)
             self._peers.end(plain, left.keys() - plain.keys())
+
+    def _take_removals(self) -> None:
+        """Count what was removed by way of a mount as sent and gone: it is removed from the store then."""
+        for path, name in self._removals.read().items():
+            if name not in self.state.files:
+                self.state.put(name, SyncedFile(0, 0, ""))
+            self._removals.take(path)
 
     def _send_steps(
         self, steps: Sequence[SendStep], seen: Mapping[str, SeenFile], ended: bool, going_on: Callable[[], bool]

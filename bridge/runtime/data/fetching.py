@@ -66,6 +66,30 @@ def fetch(store: ReadableStore, prefix: str, place: FetchPlace, executor: Execut
             place.state.forget(name)
 
 
+def drop_replaced(store: ReadableStore, prefix: str, place: FetchPlace, executor: Executor) -> None:
+    """Remove files from the folder that the store has in another version by now, or no more: it is read itself.
+
+    Files that were changed here and are not sent yet stay. Raises ObjectStoreError and OSError.
+    """
+    os.makedirs(place.folder, mode=0o755, exist_ok=True)
+    names = [name for name in place.state.files if not _is_changed(place, name)]
+    keys = (f"{prefix}/{name}" if prefix else name for name in names)
+    for name, etag in zip(names, executor.map(lambda key: _find_etag(store, key), keys)):
+        if etag != place.state.files[name].etag:
+            place.state.forget(name)
+            _remove(os.path.join(place.folder, name))
+
+
+def _find_etag(store: ReadableStore, key: str) -> str:
+    """The version that the store has of an object; empty where it has none."""
+    try:
+        return insist(lambda: store.find(key)).etag
+    except ObjectStoreError as error:
+        if error.trouble is not StoreTrouble.MISSING:
+            raise
+        return ""
+
+
 def list_wanted(store: ReadableStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
     """The objects below the prefix by their names in the folder; `single`: the empty name for one of just that key.
 

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.storage import StorageMount, is_web_url
+from overspan.bridge.model.storage import MountMode, StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
 from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders
-from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
+from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, drop_replaced, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
     list_folders,
@@ -42,6 +42,7 @@ from overspan.bridge.runtime.data.requests import (
     END,
     FETCH,
     FLUSH,
+    MOUNT,
     DataAnswer,
     DataRequest,
     FlushProgress,
@@ -120,12 +121,12 @@ class Mover:
         """Go on where an earlier mover of the launch was; the requests that it has answered."""
         answers = self._files.read_answers()
         for answer in answers:
-            if answer.request.kind == FETCH and not answer.error:
+            if answer.request.kind in (FETCH, MOUNT) and not answer.error:
                 self._start_thread(functools.partial(self._open_written, answer.request.task))
         return {answer.request for answer in answers}
 
     def _begin(self, request: DataRequest) -> None:
-        if request.kind == FETCH:
+        if request.kind in (FETCH, MOUNT):
             self._start_thread(functools.partial(self._fetch, request))
         elif request.kind == FLUSH:
             self._flushes[request] = _PendingFlush()
@@ -152,7 +153,7 @@ class Mover:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                self._fetch_once(mount)
+                self._fetch_once(mount, mounted=request.kind == MOUNT and mount.mode is MountMode.MOUNT)
                 return "", False
             except DataRefused as error:
                 return f"{_name_url(mount)}: {error}", False
@@ -172,7 +173,7 @@ class Mover:
         key = (request.task, request.attempt)
         return self._ending or key in self._given_up or DataRequest(FLUSH, *key) in self._flushes
 
-    def _fetch_once(self, mount: StorageMount) -> None:
+    def _fetch_once(self, mount: StorageMount, *, mounted: bool) -> None:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
             if folder.written and is_held(self._root, self._job.id):
@@ -185,7 +186,10 @@ class Mover:
             uploader = self._uploaders.get(folder.path)
             state = folder.open_state() if uploader is None else uploader.state
             place = FetchPlace(folder.files, state)
-            self._fetch_into(folder, place)
+            if mounted:
+                drop_replaced(self._open_store(folder), folder.url.key, place, self._senders.small)
+            else:
+                self._fetch_into(folder, place)
             if uploader is None:
                 self._start_uploader(folder, self._open_store(folder), place)
 
