@@ -6,13 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 from tests.stores import TestStore
 from tests.system.conftest import Span
-from tests.system.data.storage_jobs import left_on_node, movers
+from tests.system.processes import find
 from tests.waiting import WaitUntil
-
-from overspan.bridge.runtime.core.storage_mounts import probe_mounts
 
 MOUNTED = "file_mounts: {./data: {source: s3://lab/run, mode: MOUNT}}\n"
 
@@ -35,7 +32,7 @@ class TestReading:
         bucket = store.open("lab")
         for number in range(1500):
             bucket.put(f"run/f{number:05d}", b"%d" % number)
-        run = "ls data | wc -l > count; ls -l data | tail -1 > last; cat data/f00042 > one; ls data/none 2> none || true"
+        run = "ls data | wc -l > count; ls -l data/ | tail -1 > last; cat data/f00042 > one; ls data/none 2> none || true"
         lab.until(lab.submit(f"{MOUNTED}run: {run}\n"), "COMPLETED", timeout=60)
         assert (lab.folder / "count").read_text().strip() == "1500"
         assert (lab.folder / "last").read_text().rstrip().endswith("f01499")
@@ -64,6 +61,7 @@ class TestWriting:
             bucket.put(f"run/{name}", b"old")
         run = """
   set -e
+  here=$PWD
   cd data
   echo more >> changed
   rm removed emptied/x
@@ -84,9 +82,9 @@ class TestWriting:
       with mmap.mmap(file.fileno(), 8192) as memory: memory[:4] = b'mmap'
   "
   ! test -e removed; ! test -e moved; ! test -e emptied; ! test -e folder
-  cat folder2/inside there > ../seen
+  cat folder2/inside there > $here/seen
 """
-        job = lab.submit(f"{MOUNTED}run: |{run}".replace('\n  "\n', '\n  "\n'))
+        job = lab.submit(f"{MOUNTED}run: |{run}")
         lab.until(job, "COMPLETED", timeout=60)
         assert (lab.folder / "seen").read_text() == "oldold"
         texts = store.texts("lab")
@@ -110,3 +108,107 @@ class TestWriting:
         lab.until(job, "COMPLETED", timeout=60)
         assert (lab.folder / "seen").read_text() == "2\n"
         assert store.texts("lab") == {"run/mine": b"2\n"}
+
+
+class TestEnds:
+    """Nothing of a mount outlives its job, and no program waits for one that is gone."""
+
+    RUN = "cat data/a > seen; touch begun; while cat data/b > last 2> error; do sleep 0.1; done; cat error >&2"
+
+    def test_a_server_that_is_killed_gives_an_error_and_leaves_nothing(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = self._begin(lab, store, wait_until)
+        (server,) = servers(lab)
+        os.kill(server, signal.SIGKILL)
+        lab.until(job, "COMPLETED", timeout=60)
+        # What waits when it is killed is told so by other words than what comes later.
+        told = (lab.folder / "error").read_text()
+        assert "Transport endpoint is not connected" in told or "Software caused connection abort" in told
+        self._check_gone(lab, wait_until)
+
+    def test_a_supervisor_that_is_killed_changes_nothing(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = self._begin(lab, store, wait_until)
+        (supervisor,) = find(lab.state, is_supervisor)
+        os.kill(supervisor, signal.SIGKILL)
+        store.open("lab").delete("run/b")
+        lab.until(job, "COMPLETED", timeout=60)
+        assert "No such file" in (lab.folder / "error").read_text()
+        self._check_gone(lab, wait_until)
+
+    def test_a_task_that_is_killed_leaves_no_mount_and_no_process(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        job = self._begin(lab, store, wait_until)
+        lab.run("scancel", "--signal=KILL", str(job))
+        lab.until(job, "CANCELLED", "FAILED", timeout=60)
+        self._check_gone(lab, wait_until)
+
+    def test_a_program_that_waits_for_a_store_that_hangs_is_ended(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        store.open("lab").put("run/a", b"1")
+        store.open("lab").put("run/large", bytes(3_000_000))
+        store.proxy.delay = 0.0
+        job = lab.submit(f"{MOUNTED}grace_period: 1\nrun: cat data/a; touch begun; sleep 1; cat data/large > large\n")
+        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
+        store.proxy.delay = 120.0
+        try:
+            wait_until(lambda: (lab.folder / "large").exists(), 30, "the program to wait for the store")
+            lab.run("scancel", "--no-flush", str(job))
+            lab.until(job, "CANCELLED", timeout=30)
+        finally:
+            store.proxy.delay = 0.0
+        self._check_gone(lab, wait_until)
+
+    def test_a_program_that_is_killed_while_the_store_hangs_is_gone_at_once(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        store.open("lab").put("run/a", b"1")
+        store.open("lab").put("run/b", b"1")
+        run = (
+            "cat data/a; touch begun; until [ -e go ]; do sleep 0.1; done; cat data/b & sleep 1;"
+            " kill -9 $!; wait $!; echo $? > code"
+        )
+        job = lab.submit(f"{MOUNTED}run: {run}\n")
+        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
+        store.proxy.delay = 50.0
+        try:
+            (lab.folder / "go").touch()
+            wait_until(lambda: (lab.folder / "code").exists(), 20, "the program to end")
+        finally:
+            store.proxy.delay = 0.0
+        assert (lab.folder / "code").read_text() == "137\n"
+        lab.run("scancel", "--no-flush", str(job))
+
+    def _begin(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> int:
+        for name in "ab":
+            store.open("lab").put(f"run/{name}", b"1")
+        job = lab.submit(f"{MOUNTED}run: {self.RUN}\n")
+        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
+        return job
+
+    def _check_gone(self, lab: Span, wait_until: WaitUntil) -> None:
+        wait_until(lambda: servers(lab) == [], 20, "the server to end")
+        assert "fuse.overspan" not in Path("/proc/self/mounts").read_text()
+
+
+def is_supervisor(folder: Path) -> bool:
+    """Whether this is a supervisor."""
+    return (folder / "comm").read_bytes().strip() == b"span-supervisor"
+
+
+def servers(span: Span) -> list[int]:
+    """The servers of this daemon's mounted folders."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"fuse" in words and any(os.fsencode(str(span.state)) in word for word in words[words.index(b"fuse") :]):
+                found.append(int(entry.name))
+    return found
