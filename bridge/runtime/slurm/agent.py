@@ -354,6 +354,9 @@ def prepare_launch(launch: RemoteLaunch, folder: str, mark: str = "") -> NodeLau
         folders_awaited=launch.folders_awaited,
         umask=launch.umask,
         recorded=False,
+        server=launch.server,
+        mounted=launch.mounted,
+        note=launch.note,
         isolation=isolated,
     )
 

@@ -21,7 +21,10 @@ class TestReading:
         bucket.put("run/large", content)
         bucket.put("run/deep/er/a", b"hello")
         bucket.put("elsewhere", b"no")
-        run = "cat data/large > seen; cat data/deep/er/a >> seen; find data/ -type f | sort > names; grep data /proc/mounts > m"
+        run = (
+            "cat data/large > seen; cat data/deep/er/a >> seen; find data/ -type f | sort > names;"
+            " grep data /proc/mounts > m; ls $(readlink data) > brought; du -sb data/ > size"
+        )
         job = lab.submit(f"{MOUNTED}run: |\n  {run}\n")
         lab.until(job, "COMPLETED")
         assert (lab.folder / "seen").read_bytes() == content + b"hello"
@@ -32,7 +35,9 @@ class TestReading:
         bucket = store.open("lab")
         for number in range(1500):
             bucket.put(f"run/f{number:05d}", b"%d" % number)
-        run = "ls data | wc -l > count; ls -l data/ | tail -1 > last; cat data/f00042 > one; ls data/none 2> none || true"
+        run = (
+            "ls data | wc -l > count; ls -l data/ | tail -1 > last; cat data/f00042 > one; ls data/none 2> none || true"
+        )
         lab.until(lab.submit(f"{MOUNTED}run: {run}\n"), "COMPLETED", timeout=60)
         assert (lab.folder / "count").read_text().strip() == "1500"
         assert (lab.folder / "last").read_text().rstrip().endswith("f01499")
