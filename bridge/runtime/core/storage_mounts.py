@@ -26,6 +26,8 @@ READY = b"R"
 """What a server says that has all its mounts."""
 _DEVICE = "/dev/fuse"
 _KIND = "fuse.overspan"
+_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+"""Blocks of one size come and go in many threads: one heap, whose pages are kept (mallopt(3))."""
 _MS_NOSUID, _MS_NODEV = 2, 4
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -39,7 +41,7 @@ class FileServer:
         Raises OSError.
         """
         self._line, theirs = sockets.create_pair()
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment = {**_MEMORY, **{name: os.environ[name] for name in _KEPT if name in os.environ}}
         environment[mark[0]] = mark[1]
         pid = os.fork()
         if pid == 0:

@@ -72,7 +72,8 @@ def drop_replaced(store: ReadableStore, prefix: str, place: FetchPlace, executor
     Files that were changed here and are not sent yet stay. Raises ObjectStoreError and OSError.
     """
     os.makedirs(place.folder, mode=0o755, exist_ok=True)
-    names = [name for name in place.state.files if not _is_changed(place, name)]
+    kept = (name for name in place.state.files if os.path.lexists(os.path.join(place.folder, name)))
+    names = [name for name in kept if not _is_changed(place, name)]
     keys = (f"{prefix}/{name}" if prefix else name for name in names)
     for name, etag in zip(names, executor.map(lambda key: _find_etag(store, key), keys)):
         if etag != place.state.files[name].etag:

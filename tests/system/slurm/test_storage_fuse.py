@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from tests.stores import TestStore
 from tests.system.conftest import Span
 from tests.system.slurm.conftest import Site
@@ -34,7 +31,10 @@ def test_the_same_job_reads_on_a_node_with_fuse_and_on_one_without(
 ) -> None:
     content = os.urandom(3_000_000)
     store.open("lab").put("run/large", content)
-    told = {"node1": "is read through the store", "node2": "was brought here whole before the start: there is no /dev/fuse"}
+    told = {
+        "node1": "is read through the store",
+        "node2": "was brought here whole before the start: there is no /dev/fuse",
+    }
     for node, words in told.items():
         job = start(lab, f"{MOUNTED}slurm: {{nodelist: {node}}}\nrun: {READ}\n")
         lab.until(job, "COMPLETED", timeout=90)
@@ -54,4 +54,4 @@ def test_nodes_of_one_task_with_fuse_and_without_see_the_same(
     lab.until(job, "COMPLETED", timeout=90)
     said = _log(lab, job, wait_until, "another node could not mount it")
     assert said.count(hashlib.sha256(content).hexdigest()) >= 1
-    assert {key for key in store.texts("lab")} == {"run/large", "run/from-node1", "run/from-node2"}
+    assert set(store.texts("lab")) == {"run/large", "run/from-node1", "run/from-node2"}
