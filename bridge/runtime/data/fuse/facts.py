@@ -51,7 +51,7 @@ class StoreEntry(NamedTuple):
     is_folder: bool = False
 
 
-class FolderListing(NamedTuple):
+class StoreListing(NamedTuple):
     """The names in a folder; `marked` where the store has an object for the folder itself."""
 
     entries: dict[str, StoreEntry]
@@ -106,7 +106,7 @@ class StoreFacts:
         self._clock = clock
         self._lock = threading.Lock()
         self._found: OrderedDict[str, tuple[float, Optional[StoreEntry]]] = OrderedDict()
-        self._listed: OrderedDict[str, tuple[float, FolderListing]] = OrderedDict()
+        self._listed: OrderedDict[str, tuple[float, StoreListing]] = OrderedDict()
         self._asked: dict[str, tuple[float, int]] = {}
         """How many names of a folder were asked for one by one since then."""
         self._busy: dict[str, threading.Lock] = {}
@@ -129,7 +129,7 @@ class StoreFacts:
                     self._found.popitem(last=False)
             return entry
 
-    def list_folder(self, name: str) -> FolderListing:
+    def list_folder(self, name: str) -> StoreListing:
         """What is in a folder; empty where there is none. Raises OSError."""
         with self._lock_name(f"{name}/"):
             with self._lock:
@@ -177,7 +177,7 @@ class StoreFacts:
                 self._busy = {key: lock for key, lock in self._busy.items() if lock.locked()}
             return self._busy.setdefault(name, threading.Lock())
 
-    def _list_often(self, folder: str) -> Optional[FolderListing]:
+    def _list_often(self, folder: str) -> Optional[StoreListing]:
         """A folder's listing where several of its names were asked for; None where that is rare, or it is long."""
         now = self._clock()
         with self._lock:
@@ -193,7 +193,7 @@ class StoreFacts:
             self._asked[folder] = (now, -1) if listing is None else (now, 0)
         return listing
 
-    def _list(self, name: str, most: int) -> Optional[FolderListing]:
+    def _list(self, name: str, most: int) -> Optional[StoreListing]:
         """Ask for a folder; None where it has more than `most` names, if that is not 0."""
         head = f"{self._prefix}{name}/" if name else self._prefix
         entries: dict[str, StoreEntry] = {}
@@ -214,7 +214,7 @@ class StoreFacts:
                 is_folder = stored.key.endswith("/")
                 if is_folder or last not in entries:
                     entries[last] = StoreEntry(stored, is_folder)
-        listing = FolderListing(entries, marked)
+        listing = StoreListing(entries, marked)
         with self._lock:
             self._listed[name] = self._clock(), listing
             self._listed.move_to_end(name)

@@ -10,16 +10,16 @@ from typing import Optional
 from overspan.bridge.runtime.data.fuse.protocol import ROOT
 
 
-class Node:
+class FuseNode:
     """A file or folder that the kernel has asked for; `gone` when it was removed, and a program may have it open."""
 
     __slots__ = ("children", "gone", "lookups", "name", "number", "parent", "version")
 
-    def __init__(self, number: int, name: str, parent: Optional[Node]) -> None:
+    def __init__(self, number: int, name: str, parent: Optional[FuseNode]) -> None:
         self.number = number
         self.name = name
         self.parent = parent
-        self.children: dict[str, Node] = {}
+        self.children: dict[str, FuseNode] = {}
         self.lookups = 0
         self.gone = False
         self.version: object = None
@@ -31,11 +31,11 @@ class NodeTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._root = Node(ROOT, "", None)
-        self._nodes: dict[int, Node] = {ROOT: self._root}
+        self._root = FuseNode(ROOT, "", None)
+        self._nodes: dict[int, FuseNode] = {ROOT: self._root}
         self._last = ROOT
 
-    def find(self, number: int) -> Node:
+    def find(self, number: int) -> FuseNode:
         """A node. Raises OSError for one that is not known."""
         try:
             return self._nodes[number]
@@ -45,7 +45,7 @@ class NodeTable:
     def name_of(self, number: int, child: str = "") -> str:
         """The name below the folder of a node, or of a child of it. Raises OSError where it was removed."""
         with self._lock:
-            node: Optional[Node] = self.find(number)
+            node: Optional[FuseNode] = self.find(number)
             parts = [child] if child else []
             while node is not None and node.parent is not None:
                 if node.gone:
@@ -61,7 +61,7 @@ class NodeTable:
             node = folder.children.get(name)
             if node is None:
                 self._last += 1
-                node = Node(self._last, name, folder)
+                node = FuseNode(self._last, name, folder)
                 folder.children[name] = node
                 self._nodes[node.number] = node
             node.lookups += 1
@@ -95,7 +95,7 @@ class NodeTable:
                 node.parent, node.name = target, new_name
                 target.children[new_name] = node
 
-    def _drop(self, node: Optional[Node]) -> None:
+    def _drop(self, node: Optional[FuseNode]) -> None:
         while node is not None and node.parent is not None and node.lookups <= 0 and not node.children:
             self._nodes.pop(node.number, None)
             parent = node.parent
