@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.stores import TestStore
@@ -124,7 +126,7 @@ class TestEnds:
         self, lab: Span, store: TestStore, wait_until: WaitUntil
     ) -> None:
         job = self._begin(lab, store, wait_until)
-        (server,) = servers(lab)
+        (server,) = find_servers(lab.state)
         os.kill(server, signal.SIGKILL)
         lab.until(job, "COMPLETED", timeout=60)
         # What waits when it is killed is told so by other words than what comes later.
@@ -168,26 +170,6 @@ class TestEnds:
             store.proxy.delay = 0.0
         self._check_gone(lab, wait_until)
 
-    def test_a_program_that_is_killed_while_the_store_hangs_is_gone_at_once(
-        self, lab: Span, store: TestStore, wait_until: WaitUntil
-    ) -> None:
-        store.open("lab").put("run/a", b"1")
-        store.open("lab").put("run/b", b"1")
-        run = (
-            "cat data/a; touch begun; until [ -e go ]; do sleep 0.1; done; cat data/b & sleep 1;"
-            " kill -9 $!; wait $!; echo $? > code"
-        )
-        job = lab.submit(f"{MOUNTED}run: {run}\n")
-        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
-        store.proxy.delay = 50.0
-        try:
-            (lab.folder / "go").touch()
-            wait_until(lambda: (lab.folder / "code").exists(), 20, "the program to end")
-        finally:
-            store.proxy.delay = 0.0
-        assert (lab.folder / "code").read_text() == "137\n"
-        lab.run("scancel", "--no-flush", str(job))
-
     def _begin(self, lab: Span, store: TestStore, wait_until: WaitUntil) -> int:
         for name in "ab":
             store.open("lab").put(f"run/{name}", b"1")
@@ -196,7 +178,7 @@ class TestEnds:
         return job
 
     def _check_gone(self, lab: Span, wait_until: WaitUntil) -> None:
-        wait_until(lambda: servers(lab) == [], 20, "the server to end")
+        wait_until(lambda: find_servers(lab.state) == [], 20, "the server to end")
         assert "fuse.overspan" not in Path("/proc/self/mounts").read_text()
 
 
@@ -205,8 +187,8 @@ def is_supervisor(folder: Path) -> bool:
     return (folder / "comm").read_bytes().strip() == b"span-supervisor"
 
 
-def servers(span: Span) -> list[int]:
-    """The servers of this daemon's mounted folders."""
+def find_servers(root: Path) -> list[int]:
+    """The servers of folders that are mounted from below a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -214,6 +196,48 @@ def servers(span: Span) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"fuse" in words and any(os.fsencode(str(span.state)) in word for word in words[words.index(b"fuse") :]):
+            if b"fuse" in words and any(os.fsencode(root) in word for word in words[words.index(b"fuse") :]):
                 found.append(int(entry.name))
     return found
+
+
+# In a process of its own, whose namespace ends with it.
+_HANGING = """
+import json, os, signal, socket, subprocess, sys
+from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
+from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.storage_mounts import FileServer
+from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.stores import write_stores
+
+root = sys.argv[1]
+silent = socket.create_server(("127.0.0.1", 0))
+address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+write_stores(root, [StoreAccess("s3", address, access_key="a", secret_key="b")])
+folder = place_mount(root, 1, StorageMount("d", "s3://lab/run", MountMode.MOUNT, "s3"))
+folder.make()
+words = (sys.executable, "-m", "overspan.bridge.runtime", "fuse", root, json.dumps([folder.path]))
+FileServer(words, ("OVERSPAN_NODE_KEY", "test")).serve([folder.files], Isolation())
+reader = subprocess.Popen(["cat", f"{folder.files}/a"])
+connection = silent.accept()
+assert connection[0].recv(4) == b"HEAD"
+reader.send_signal(signal.SIGCHLD)
+try:
+    reader.wait(0.5)
+except subprocess.TimeoutExpired:
+    pass
+reader.kill()
+print(reader.wait(20))
+"""
+
+
+def test_a_program_that_is_killed_while_the_store_hangs_is_gone_at_once(tmp_path: Path, wait_until: WaitUntil) -> None:
+    words = [sys.executable, "-c", _HANGING, str(tmp_path)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        for pid in find_servers(tmp_path):
+            # One that does not let a program go holds it.
+            os.kill(pid, signal.SIGKILL)
+    assert (done.stdout, done.returncode) == ("-9\n", 0), done.stderr
+    wait_until(lambda: find_servers(tmp_path) == [], 20, "the server to end")
