@@ -29,7 +29,7 @@ BARE = 2_000
 """Bare requests beside them."""
 LONG_SECONDS = 100.0
 """What so many may take of them at most."""
-MOUNTED = 1024
+MOUNTED = 512
 """MB of an object that is read through a mount."""
 IDLE_SECONDS = 10.0
 _RCLONE = {

@@ -18,7 +18,6 @@ from overspan.bridge.runtime.core import isolation as names
 from overspan.bridge.runtime.core import node_records, shim_control
 from overspan.bridge.runtime.core.isolation import Isolation
 from overspan.bridge.runtime.core.node_records import NodeRecord
-from overspan.bridge.runtime.core.storage_mounts import FileServer, explain_mount
 
 Started = TypeVar("Started")
 
@@ -181,15 +180,15 @@ def prepare(launch: NodeLaunch) -> None:
         text = f"cannot enter the working directory {launch.cwd}: {os.strerror(error.errno or 0)}"
         raise StartError("directory", text, error.errno or 0) from error
     _open_files(launch)
-    server = _start_server(launch) if launch.mounted else None
+    mounts = _start_server(launch) if launch.mounted else None
     try:
         names.enter_isolation(launch.isolation)
     except OSError as error:
         text = f"cannot give this node its names: {names.explain(error)}"
         raise StartError("isolation", text, error.errno or 0) from error
-    if server is not None:
+    if mounts is not None:
         try:
-            server.serve(launch.mounted, launch.isolation)
+            mounts(launch.isolation)
             # The folder may be below a mount.
             os.chdir(launch.cwd)
         except OSError as error:
@@ -198,15 +197,22 @@ def prepare(launch: NodeLaunch) -> None:
         os.write(2, f"span: {launch.note}\n".encode("utf-8", "backslashreplace"))
 
 
-def _start_server(launch: NodeLaunch) -> FileServer:
+def _start_server(launch: NodeLaunch) -> Callable[[Isolation], None]:
+    """Start the server of the program's mounts; gives what mounts them."""
+    # Loaded already by who has mounts; where the nodes share no folder it does not travel.
+    from overspan.bridge.runtime.core.storage_mounts import FileServer
+
     mark = (shim_control.NODE_KEY, shim_control.name_node(launch.directory, launch.key))
     try:
-        return FileServer(launch.server, mark)
+        server = FileServer(launch.server, mark)
     except OSError as error:
         raise _fail_storage(error) from error
+    return lambda isolation: server.serve(launch.mounted, isolation)
 
 
 def _fail_storage(error: OSError) -> StartError:
+    from overspan.bridge.runtime.core.storage_mounts import explain_mount
+
     return StartError(STORAGE_STEP, f"cannot mount the task's storage: {explain_mount(error)}", error.errno or 0)
 
 
