@@ -198,7 +198,7 @@ class WorkerMessage(NamedTuple):
     """What a worker says: its job, a word that it drew at its start, and how far it is with each launch.
 
     `journals` has for some of them an offset and what follows it. `mark` is what it reads in the daemon's folder, where
-    it sees that.
+    it sees that. `features` are what its version can do and earlier ones cannot.
     """
 
     job: int
@@ -207,6 +207,7 @@ class WorkerMessage(NamedTuple):
     journals: Mapping[str, tuple[int, str]]
     mark: str = ""
     wait: float = 0.0
+    features: frozenset[str] = frozenset()
 
 
 class OutputPiece(NamedTuple):
@@ -382,6 +383,10 @@ class TakesWorkers(Protocol):
 
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""
+        ...
+
+    def find_seconds(self, job: Job) -> int | None:
+        """How many seconds a launch of the job may take of a worker, its end included; None without a limit."""
         ...
 
     async def exchange(self, message: WorkerMessage) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
     elif refusal:
         lines += [f"# It would be refused: {line}" for line in refusal.splitlines()]
     for task in job.spec.tasks:
-        lines += ["", *_render_task(job, task, [member for member in members if member.task == task.name])]
+        lines += ["", *render_task(job, task, [member for member in members if member.task == task.name])]
     return "\n".join(lines) + "\n"
 
 
@@ -49,11 +49,12 @@ def render_launch(job: Job, capacity: Capacity, grant: Mapping[str, Any] | None)
     lines = [head if given else f"{head}, which waits for its resources"]
     for task in job.spec.tasks:
         own = [member for member in members if member.task == task.name]
-        lines += ["", *_render_task(job, task, own, given)]
+        lines += ["", *render_task(job, task, own, given)]
     return "\n".join(lines) + "\n"
 
 
-def _render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: GivenMembers = NOTHING) -> list[str]:
+def render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: GivenMembers = NOTHING) -> list[str]:
+    """A task's nodes, where and what they run; `given` is what a grant gave them."""
     role = "primary" if task.primary else "auxiliary"
     lines = [f"[{task.name}] {role}, time limit {format_limit(task.time)}, grace {task.grace_period} s"]
     if task.needs:

@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,20 +35,29 @@ from overspan.adapters.cursors import Cursors
 from overspan.adapters.local.files.ended_runs import forget_runs
 from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_job, parse_handle
 from overspan.adapters.local.files.logs import read_log
-from overspan.adapters.local.queue.addresses import Addresses
-from overspan.adapters.pool.dispatch import PoolQueue, WorkerRoom, assign
-from overspan.adapters.pool.launches import LaunchIndex, PoolLaunch, parse_cursor, project
-from overspan.adapters.pool.outputs import keep_piece
+from overspan.adapters.pool.dispatch import PoolQueue, assign
+from overspan.adapters.pool.launches import (
+    NO_LEASE,
+    LaunchIndex,
+    PoolLaunch,
+    WorkerLease,
+    make_launch,
+    parse_cursor,
+    project,
+)
+from overspan.adapters.pool.outputs import keep_piece, write_mark
+from overspan.adapters.pool.planning import render_plan
 from overspan.adapters.pool.requests import (
     WorkerKinds,
     change_time,
+    draw_addresses,
     find_job_seconds,
     find_refusal,
     measure_worker,
     read_request,
     restore_booking,
 )
-from overspan.adapters.pool.workers import ConnectedWorker, find_owed
+from overspan.adapters.pool.workers import ConnectedWorker, find_owed, job_of
 from overspan.adapters.traits import Traits
 from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
@@ -57,8 +65,6 @@ from overspan.bridge.model.documents import encode, make_encoder
 from overspan.bridge.model.errors import Denied, InvalidRequest
 from overspan.bridge.model.events import Event, LaunchLost, SetTime
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.ranks import rank_job
-from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.spec import JobSpec
 
 ANSWER_SECONDS = 1.0
@@ -67,8 +73,6 @@ DROP_SECONDS = 0.25
 """How long a worker may keep what is only to be tidied away there."""
 _URGENT = ("leases", "orders", "places")
 _encode_facts = make_encoder(Job, without=("spec",))
-MARK = "mark"
-"""A file by which a worker finds out whether it sees the daemon's folder."""
 
 
 class PoolCluster:
@@ -91,11 +95,15 @@ class PoolCluster:
         )
         self._life = uuid.uuid4().hex[:8]
         self._launches: dict[str, PoolLaunch] = {}
+        self._unstored: dict[str, str] = {}
+        """The tokens of launches whose acceptance the store may not have."""
         self._leases = LaunchIndex()
         self._queue = PoolQueue()
         self._declared: dict[int, DeclaredWorker] = {}
         self._kinds = WorkerKinds()
         self._workers: dict[str, ConnectedWorker] = {}
+        self._offered: frozenset[frozenset[str]] = frozenset()
+        """What the versions of workers that may take launches can do."""
         self._replaced: set[str] = set()
         """Processes of workers whose jobs have started others since: what they say late counts no more."""
         self._followed: dict[str, str] = {}
@@ -154,9 +162,9 @@ class PoolCluster:
             launch = self._launches.get(order.handle)
             if launch is None:
                 continue
-            if launch.told_grant:
+            if launch.lease.told_grant:
                 launch.add_order(order.token, order.event)
-                self._wake_worker(launch.worker)
+                self._wake_worker(launch.lease.worker)
                 passed.append((order, launch))
             else:
                 self._note_waiting(launch, order)
@@ -174,7 +182,7 @@ class PoolCluster:
         """The workers, each as a node."""
         self._open()
         now = time.time()
-        return [self._make_node(worker, now) for worker in self._workers.values()]
+        return [worker.as_node(self.name, now) for worker in self._workers.values()]
 
     async def close(self) -> None:
         """Nothing is open but the waits of workers."""
@@ -191,11 +199,17 @@ class PoolCluster:
         refusal = find_refusal(job, self._kinds.sizes)
         return Refusal("", refusal, remedy=f"`span pool show {self.name}` shows its workers") if refusal else None
 
+    def plan(self, job: Job) -> str:
+        """What the job asks of a worker, which workers fit it, and what they would run."""
+        now = time.time()
+        workers = {worker.name: worker.offer() for worker in self._list_open(now)}
+        return render_plan(self._make_launch(job), job, self._kinds.list_sizes(), workers, now)
+
     async def release(self, installation: str, handles: Collection[str], tokens: Collection[str]) -> None:
         """Forget launches whose ends are stored; their workers are told to forget them too."""
         self._open()
         for handle, launch in list(self._launches.items()):
-            if handle not in handles and launch.token not in tokens:
+            if handle not in handles and self._unstored.get(handle) not in tokens:
                 self._drop(launch)
         self._schedule()
 
@@ -206,7 +220,7 @@ class PoolCluster:
         self._open()
         self._kinds.declare(kinds)
         self._declared = {worker.job: worker for worker in workers}
-        self._replaced = {name for name in self._replaced if _job_of(name) in self._declared}
+        self._replaced = {name for name in self._replaced if job_of(name) in self._declared}
         for worker in list(self._workers.values()):
             declared = self._declared.get(worker.declared.job)
             if declared is None:
@@ -217,7 +231,7 @@ class PoolCluster:
                     worker.news.set()
                 worker.declared = declared
         for name in self._leases.list_workers():
-            if _job_of(name) not in self._declared:
+            if job_of(name) not in self._declared:
                 self._lose_all(name, "is gone")
         self._schedule()
 
@@ -251,33 +265,23 @@ class PoolCluster:
         name, launch = f"{piece.job}.{piece.word}", self._launches.get(piece.handle)
         if piece.job not in self._declared or name in self._replaced:
             raise _dismiss(self.name)
-        if launch is None or launch.worker != name or launch.lost is not None:
+        if launch is None or launch.lease.worker != name or launch.lease.lost is not None:
             return False
         await asyncio.to_thread(keep_piece, parse_handle(self._root, piece.handle), piece)
         return True
 
     def list_workers(self) -> list[dict[str, Any]]:
         """The workers in contact: job, name, what they hold and have, and when they were heard of last."""
-        now = time.time()
-        return [
-            {
-                "job": worker.declared.job,
-                "heard_at": worker.heard_at,
-                "near": worker.near,
-                "silent": worker.is_silent(now),
-                "cpus": worker.room.capacity.cpu_milli / MILLI,
-                "cpus_used": worker.room.cpu_milli / MILLI,
-                "gpus": len(worker.room.capacity.gpus),
-                "gpus_used": worker.room.gpu_milli / MILLI,
-                # What it has given back by its report is not held, although the store may not have the end yet.
-                "jobs": sorted(map(_job_of, worker.room.keys())),
-            }
-            for worker in self._workers.values()
-        ]
+        now, needed = time.time(), self._queue.features
+        return [worker.describe(now, needed) for worker in self._workers.values()]
 
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""
         return self._kinds.list_fitting(job)
+
+    def find_seconds(self, job: Job) -> int | None:
+        """How many seconds a launch of the job may take; None without a limit."""
+        return find_job_seconds(job)
 
     def _meet(self, message: WorkerMessage) -> ConnectedWorker:
         declared = self._declared.get(message.job)
@@ -290,12 +294,13 @@ class PoolCluster:
                 # The job has started its worker anew, so the process before is gone.
                 del self._workers[earlier.id]
                 self._replaced.add(earlier.id)
-            worker = ConnectedWorker(name, declared, Bookings(measure_worker(declared.task)))
+            room = Bookings(measure_worker(declared.task))
+            worker = ConnectedWorker(name, declared, room, heard_at=time.time(), features=message.features)
             self._workers[name] = worker
             for launch in self._leases.of(name):
                 self._restore(launch, worker)
             for other in self._leases.list_workers():
-                if other != name and _job_of(other) == message.job:
+                if other != name and job_of(other) == message.job:
                     self._lose_all(other, "was started again")
             self._schedule()
         worker.near = message.mark != "" and message.mark == self._mark
@@ -303,13 +308,13 @@ class PoolCluster:
 
     def _restore(self, launch: PoolLaunch, worker: ConnectedWorker) -> None:
         """Book what a launch of an earlier daemon's lease holds."""
-        launch.node = worker.name
-        if launch.booking is None:
+        launch.lease.node = worker.name
+        if launch.lease.booking is None:
             found = self._config.find_launch(launch.handle)
             places = found.job.placements if found is not None else ()
-            launch.booking = restore_booking(launch.request, launch.task, places, worker.room.capacity)
+            launch.lease.booking = restore_booking(launch.request, launch.task, places, worker.room.capacity)
         if launch.handle not in worker.room:
-            worker.room.restore(launch.handle, launch.booking)
+            worker.room.restore(launch.handle, launch.lease.booking)
 
     def _answer(self, worker: ConnectedWorker, message: WorkerMessage) -> dict[str, Any]:
         leases, orders, places, drop = find_owed(self._leases.of(worker.id), message.held)
@@ -346,7 +351,7 @@ class PoolCluster:
 
     def _take_journal(self, worker: ConnectedWorker, handle: str, offset: int, data: bytes) -> None:
         launch = self._launches.get(handle)
-        if launch is None or launch.worker != worker.id or launch.lost is not None:
+        if launch is None or launch.lease.worker != worker.id or launch.lease.lost is not None:
             # Of a lease that it has lost: the answer tells it to drop the launch.
             return
         if launch.take_journal(offset, data):
@@ -356,16 +361,16 @@ class PoolCluster:
 
     def _lose_all(self, worker: str, what: str) -> None:
         for launch in self._leases.of(worker):
-            if launch.lost is None:
-                self._lose(launch, f"the worker {launch.node} {what}")
+            if launch.lease.lost is None:
+                self._lose(launch, f"the worker {launch.lease.node} {what}")
 
     def _lose(self, launch: PoolLaunch, text: str) -> None:
         """The worker is gone. A lease that was never told costs nothing."""
-        if not launch.told_grant:
+        if not launch.lease.told_grant:
             self._take_back(launch)
             self._queue.add(launch)
             return
-        launch.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
+        launch.lease.lost = LaunchLost(time.time(), launch.number, Cause.NODE.value, text)
         self._mark_dirty(launch)
 
     # --- the queue ----------------------------------------------------------------------------------------------------
@@ -376,34 +381,22 @@ class PoolCluster:
             return
         # Where there is no room for these, it is opened with the next call.
         os.makedirs(f"{self._root}/runs", 0o700, exist_ok=True)
-        self._mark = _write_mark(f"{self._root}/{MARK}")
+        self._mark = write_mark(self._root)
         self._opened = True
         cursors = self._config.list_cursors()
         for handle, cursor in cursors.items():
             found = self._config.find_launch(handle)
             if found is None:
                 continue
-            launch = self._make_launch(found)
+            launch = self._make_launch(found.job)
             lease = parse_cursor(cursor)
             if lease is not None:
-                launch.worker, launch.base, launch.leased, launch.told_grant = lease.worker, lease.offset, True, True
-                launch.node = found.job.placements[0].node if found.job.placements else lease.worker
+                node = found.job.placements[0].node if found.job.placements else lease.worker
+                launch.lease = WorkerLease(lease.worker, node, base=lease.offset, leased=True, told_grant=True)
             self._enter(launch)
 
-    def _make_launch(self, launch: Launch) -> PoolLaunch:
-        job = launch.job
-        return PoolLaunch(
-            handle=f"{job.id}.{job.launch}",
-            job=job.id,
-            number=job.launch,
-            task=job.spec.tasks[0].name,
-            rank=rank_job(job),
-            nice=job.nice,
-            request=self._queue.share(read_request(job)),
-            since=time.time(),
-            held=job.held,
-            token=launch.token,
-        )
+    def _make_launch(self, job: Job) -> PoolLaunch:
+        return make_launch(job, self._queue.share(read_request(job)), time.time())
 
     def _take(self, launch: Launch) -> Accepted | Refusal:
         handle = f"{launch.job.id}.{launch.job.launch}"
@@ -413,7 +406,8 @@ class PoolCluster:
             refusal = find_refusal(launch.job, self._kinds.sizes)
             if refusal:
                 return Refusal(launch.token, refusal)
-            self._enter(self._make_launch(launch))
+            self._enter(self._make_launch(launch.job))
+            self._unstored[handle] = launch.token
         # The one object, which many places keep.
         handle = self._launches[handle].handle
         return Accepted(launch.token, handle, handle)
@@ -421,30 +415,32 @@ class PoolCluster:
     def _tell_lease(self, answer: Accepted) -> Accepted:
         """The answer with the lease that the launch was given meanwhile."""
         launch = self._launches[answer.handle]
-        if not launch.worker or launch.told_grant:
+        if not launch.lease.worker or launch.lease.told_grant:
             return answer
-        events, cursor = project(launch, "", self._life, time.time())
-        launch.told_grant = True
-        return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.node))
+        events, cursor = project(launch, "", self._life)
+        launch.lease.told_grant = True
+        return replace(answer, report=Report(launch.handle, tuple(events), cursor, native_id=launch.lease.node))
 
     def _enter(self, launch: PoolLaunch) -> None:
         self._launches[launch.handle] = launch
         self._leases.add(launch)
         if launch.waits:
             self._queue.add(launch)
+            self._tell_reason(launch)
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
         self._queue.remove(launch.handle)
         self._launches.pop(launch.handle, None)
+        self._unstored.pop(launch.handle, None)
         self._leases.remove(launch)
         self._dirty.discard(launch.handle)
         self._followed.pop(launch.handle, None)
-        worker = self._workers.get(launch.worker)
+        worker = self._workers.get(launch.lease.worker)
         if worker is not None:
             worker.room.release(launch.handle)
             worker.news.set()
-        elif launch.worker:
+        elif launch.lease.worker:
             # A worker that is gone has left the plan, which has secrets.
             _remove_left(parse_handle(self._root, launch.handle))
 
@@ -469,38 +465,38 @@ class PoolCluster:
 
     def _take_back(self, launch: PoolLaunch) -> None:
         """Take back a lease that was never told."""
-        worker = self._workers.get(launch.worker)
+        worker = self._workers.get(launch.lease.worker)
         if worker is not None:
             worker.room.release(launch.handle)
         self._leases.remove(launch)
-        launch.worker, launch.node, launch.booking = "", "", None
+        launch.lease = NO_LEASE
 
     def _schedule(self) -> None:
         """Give leases to workers with room."""
         now = time.time()
-        rooms = {
-            worker.id: WorkerRoom(worker.room, worker.declared.life)
-            for worker in self._workers.values()
-            if not worker.declared.closed and not worker.is_silent(now)
-        }
+        rooms = {worker.id: worker.offer() for worker in self._list_open(now)}
         for one in assign(self._queue, rooms, now):
             launch, worker = self._launches[one.handle], self._workers[one.worker]
             self._queue.remove(one.handle)
             worker.room.restore(one.handle, one.booking)
-            launch.worker, launch.node, launch.booking, launch.granted_at = worker.id, worker.name, one.booking, now
-            if launch.request.groups:
-                launch.addresses = self._draw_addresses(launch)
+            addresses = draw_addresses(self._root, launch.job, one.booking) if launch.request.groups else ()
+            launch.lease = WorkerLease(worker.id, worker.name, one.booking, addresses, now)
             self._leases.add(launch)
             self._mark_dirty(launch)
+        offered = frozenset(room.features for room in rooms.values())
+        if offered != self._offered:
+            self._offered = offered
+            for waiting in self._queue:
+                self._tell_reason(self._launches[waiting.handle])
 
-    def _draw_addresses(self, launch: PoolLaunch) -> tuple[str, ...]:
-        """The loopback address of each member, by which the others reach it on the worker's node.
+    def _list_open(self, now: float) -> list[ConnectedWorker]:
+        """The workers that may be given launches."""
+        return [each for each in self._workers.values() if not each.declared.closed and not each.is_silent(now)]
 
-        Those in use are not recorded: of sixteen millions the same one is hardly drawn for two that live at once.
-        """
-        drawn, salt = Addresses(), zlib.crc32(self._root.encode())
-        members = launch.booking.members if launch.booking is not None else ()
-        return tuple(drawn.draw(launch.job, member.task, member.node, salt) for member in members)
+    def _tell_reason(self, launch: PoolLaunch) -> None:
+        """Tell of a launch that waits whether no worker's version can run it, where that has changed."""
+        if launch.note_offer(self._offered, time.time()):
+            self._mark_dirty(launch)
 
     # --- reports ------------------------------------------------------------------------------------------------------
 
@@ -513,9 +509,11 @@ class PoolCluster:
         moved = self._find_moved(since)
         for handle in moved:
             launch = self._launches.get(handle)
-            if launch is not None and handle in since:
-                self._follow_cursor(launch, since[handle])
-            elif launch is not None and launch.worker and launch.ended:
+            if handle in since:
+                self._unstored.pop(handle, None)
+                if launch is not None:
+                    self._follow_cursor(launch, since[handle])
+            elif launch is not None and launch.lease.worker and launch.ended:
                 # Its end is stored.
                 self._drop(launch)
         reports = []
@@ -525,12 +523,13 @@ class PoolCluster:
             if launch is None:
                 reports.append(Report(handle, (), since[handle], gone=True))
                 continue
-            events, cursor = project(launch, since[handle], self._life, time.time())
+            events, cursor = project(launch, since[handle], self._life)
             if events or cursor != since[handle]:
                 # Looked at again until the store has it.
                 self._dirty.add(handle)
-                launch.told_grant = launch.told_grant or cursor.startswith("w:")
-                reports.append(Report(handle, tuple(events), cursor, native_id=launch.node))
+                if launch.lease is not NO_LEASE:
+                    launch.lease.told_grant = True
+                reports.append(Report(handle, tuple(events), cursor, native_id=launch.lease.node))
         return reports
 
     def _find_moved(self, since: Mapping[str, str]) -> set[str]:
@@ -543,12 +542,12 @@ class PoolCluster:
     def _follow_cursor(self, launch: PoolLaunch, cursor: str) -> None:
         """Note what is stored: a lease may be handed to its worker from then on."""
         lease = parse_cursor(cursor)
-        if lease is None or lease.worker != launch.worker:
+        if lease is None or lease.worker != launch.lease.worker:
             return
         launch.trim(lease.offset)
-        if not launch.leased:
-            launch.leased = True
-            self._wake_worker(launch.worker)
+        if not launch.lease.leased:
+            launch.lease.leased = True
+            self._wake_worker(launch.lease.worker)
 
     async def _await_workers(self, passed: Sequence[tuple[Order, PoolLaunch]]) -> set[str]:
         """Wait until the workers have these orders; the tokens of those that they have not."""
@@ -569,7 +568,7 @@ class PoolCluster:
 
     def _is_held(self, launch: PoolLaunch) -> bool:
         """Whether a worker may still have the launch."""
-        return launch.handle in self._launches and launch.lost is None
+        return launch.handle in self._launches and launch.lease.lost is None
 
     def _wake_worker(self, name: str) -> None:
         worker = self._workers.get(name)
@@ -579,37 +578,10 @@ class PoolCluster:
     async def _forget(self, before: float) -> int:
         return await asyncio.to_thread(forget_runs, self._root, before, {each.job for each in self._launches.values()})
 
-    def _make_node(self, worker: ConnectedWorker, now: float) -> Node:
-        room, capacity = worker.room, worker.room.capacity
-        used = (room.cpu_milli, room.memory_mib, room.gpu_milli)
-        full = room.cpu_milli >= capacity.cpu_milli
-        state = "allocated" if full else "mixed" if any(used) else "idle"
-        if worker.is_silent(now):
-            state = "down"
-        elif worker.declared.closed:
-            state = "draining" if any(used) else "drained"
-        return Node(
-            name=worker.name,
-            partition=self.name,
-            state=state,
-            cpus=capacity.cpu_milli / MILLI,
-            cpus_used=room.cpu_milli / MILLI,
-            memory=capacity.memory_mib,
-            memory_used=room.memory_mib,
-            gpus=len(capacity.gpus),
-            gpus_used=room.gpu_milli / MILLI,
-            gpu_kind=next((kind for kind in capacity.gpus if kind), ""),
-        )
-
 
 def open_cluster(config: ClusterConfig) -> PoolCluster:
     """Open a pool: nothing is touched before its first use."""
     return PoolCluster(config)
-
-
-def _job_of(name: str) -> int:
-    """The job of a worker or of a launch, by its name."""
-    return int(name.partition(".")[0])
 
 
 def _dismiss(pool: str) -> Denied:
@@ -620,10 +592,3 @@ def _remove_left(place: LaunchFiles) -> None:
     for path in (place.plan, place.grant, place.orders, place.journal):
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _write_mark(path: str) -> str:
-    mark = uuid.uuid4().hex
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(mark)
-    return mark

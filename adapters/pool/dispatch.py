@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -53,6 +54,12 @@ class PoolQueue:
         self._lines: dict[WorkerRequest, list[QueuedLaunch]] = {}
         self._requests: dict[WorkerRequest, WorkerRequest] = {}
         self._launches: dict[str, QueuedLaunch] = {}
+        self._features: Counter[str] = Counter()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What launches that wait need a worker's version to be able to do."""
+        return frozenset(self._features)
 
     def __len__(self) -> int:
         return len(self._launches)
@@ -72,6 +79,7 @@ class PoolQueue:
         self.remove(launch.handle)
         self._launches[launch.handle] = launch
         self._requests.setdefault(launch.request, launch.request)
+        self._features.update(launch.request.features)
         insort(self._lines.setdefault(launch.request, []), launch, key=_place)
 
     def remove(self, handle: str) -> QueuedLaunch | None:
@@ -80,6 +88,7 @@ class PoolQueue:
         if launch is not None:
             line = self._lines[launch.request]
             del line[bisect_left(line, _place(launch), key=_place)]
+            self._features -= Counter(launch.request.features)
             if not line:
                 del self._lines[launch.request], self._requests[launch.request]
         return launch
@@ -94,10 +103,15 @@ def _place(launch: QueuedLaunch) -> tuple[Rank, str]:
 
 
 class WorkerRoom(NamedTuple):
-    """What a worker has and holds, and its life where that has an end."""
+    """What a worker has and holds, its life where that has an end, and what its version can do."""
 
     room: Bookings
     life: WorkerLife | None = None
+    features: frozenset[str] = frozenset()
+
+    def can_run(self, request: WorkerRequest, now: float) -> bool:
+        """Whether it lives long enough for a request, and its version can do what that needs."""
+        return (self.life is None or self.life.holds(request.seconds, now)) and request.features <= self.features
 
 
 def assign(
@@ -106,15 +120,13 @@ def assign(
     """What starts where now; neither the queue nor the bookings of the workers are changed."""
     found: list[Assignment] = []
     tried = {name: worker.room.copy() for name, worker in workers.items()}
-    lives = {name: worker.life for name, worker in workers.items() if worker.life is not None}
     heads = [(_place(line[0]), place, line) for place, line in enumerate(queue.lines())]
     heapq.heapify(heads)
     begun = [0] * len(heads)
     while heads and tried:
         _, place, line = heapq.heappop(heads)
         launch = line[begun[place]]
-        seconds = launch.request.seconds
-        lasting = {name: room for name, room in tried.items() if name not in lives or lives[name].holds(seconds, now)}
+        lasting = {name: room for name, room in tried.items() if workers[name].can_run(launch.request, now)}
         chosen = _choose_worker(launch, lasting)
         if chosen is None:
             if now - launch.since >= starve_after:

@@ -10,7 +10,7 @@ A cursor is `q:LIFE:COUNT` behind so many events of a launch that waits, where L
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,10 +31,13 @@ from overspan.bridge.model.events import (
     SetPriority,
     event_to_document,
 )
-from overspan.bridge.model.ranks import Rank, change_rank
+from overspan.bridge.model.job import Job
+from overspan.bridge.model.ranks import Rank, change_rank, rank_job
 from overspan.bridge.runtime.pool.exchanges import END_LINE
 
 Line = dict[str, object]
+WORKER_VERSION = "WorkerVersion"
+"""The reason of a launch that no worker's version can run."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -51,6 +54,37 @@ _NO_TOKENS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
+class WorkerLease:
+    """What a worker has of a launch, until the end is stored."""
+
+    worker: str = ""
+    """Who holds it; empty while the launch waits."""
+    node: str = ""
+    booking: Booking | None = None
+    addresses: tuple[str, ...] = ()
+    """That of each member in `booking`, where these have names."""
+    granted_at: float = 0.0
+    told_grant: bool = False
+    """Whether it was reported, so that it may be stored by now."""
+    leased: bool = False
+    """Whether the store has it, so that the worker may have it."""
+    base: int = 0
+    """The offset of `journal`: what is before it is stored."""
+    journal: bytes = b""
+    orders: tuple[Line, ...] = _NO_ORDERS
+    """What this daemon has ordered since then."""
+    order_base: int | None = None
+    """How many orders of earlier daemons the worker has; None until it has said so."""
+    obeyed: int = 0
+    """How many of this daemon's orders the worker has."""
+    lost: LaunchLost | None = None
+
+
+NO_LEASE = WorkerLease()
+"""That of all launches that wait, which is never changed."""
+
+
+@dataclass(slots=True)
 class PoolLaunch:
     """A launch of the pool, until its end is stored. One that waits is small: there may be 100,000."""
 
@@ -64,68 +98,48 @@ class PoolLaunch:
     since: float
     held: bool = False
     reason: str = "None"
+    """Why it waits, as it was told last."""
     told: tuple[Event, ...] = _UNTOLD
     """What happened to it while it waited."""
-    token: str = ""
-    worker: str = ""
-    """Who holds the lease; empty while it waits."""
-    node: str = ""
-    booking: Booking | None = None
-    addresses: tuple[str, ...] = ()
-    """That of each member in `booking`, where these have names."""
-    granted_at: float = 0.0
-    told_grant: bool = False
-    """Whether the lease was reported, so that it may be stored by now."""
-    leased: bool = False
-    """Whether the store has the lease, so that the worker may have it."""
-    base: int = 0
-    """The offset of `journal`: what is before it is stored."""
-    journal: bytes = b""
-    orders: tuple[Line, ...] = _NO_ORDERS
-    """What this daemon has ordered since the lease."""
+    lease: WorkerLease = field(default_factory=lambda: NO_LEASE)
     tokens: Mapping[str, int] = field(default_factory=lambda: _NO_TOKENS)
-    """The number of the order of each token, among these."""
-    order_base: int | None = None
-    """How many orders of earlier daemons the worker has; None until it has said so."""
-    obeyed: int = 0
-    """How many of this daemon's orders the worker has."""
-    lost: LaunchLost | None = None
+    """The number of the order of each token, among those of the lease; 0 for one that was carried out here."""
     left: bool = False
     """Whether it has ended while it waited."""
 
     @property
     def waits(self) -> bool:
         """Whether it is to be in the queue."""
-        return not self.worker and not self.held and not self.left
+        return not self.lease.worker and not self.held and not self.left
 
     @property
     def ended(self) -> bool:
         """Whether its journal is whole."""
-        return self.journal.endswith(END_LINE)
+        return self.lease.journal.endswith(END_LINE)
 
     @property
     def received(self) -> int:
         """How much of the journal is here."""
-        return self.base + len(self.journal)
+        return self.lease.base + len(self.lease.journal)
 
     def take_journal(self, offset: int, data: bytes) -> bool:
         """Take in what its worker has written behind an offset; False where that leaves a gap or brings nothing."""
         known = self.received - offset
         if known < 0 or len(data) <= known:
             return False
-        self.journal += data[known:]
+        self.lease.journal += data[known:]
         return True
 
     def trim(self, offset: int) -> None:
         """Drop what is stored of the journal."""
-        if self.base < offset <= self.received:
-            self.journal, self.base = self.journal[offset - self.base :], offset
+        if self.lease.base < offset <= self.received:
+            self.lease.journal, self.lease.base = self.lease.journal[offset - self.lease.base :], offset
 
     def add_order(self, token: str, event: Event) -> None:
         """Order something of the worker, once for each token."""
         if token not in self.tokens:
-            self.orders += ({"token": token, "event": event_to_document(event)},)
-            self.note_token(token, len(self.orders))
+            self.lease.orders += ({"token": token, "event": event_to_document(event)},)
+            self.note_token(token, len(self.lease.orders))
 
     def note_token(self, token: str, number: int) -> None:
         """Note the number of an order, 0 for one that was carried out here."""
@@ -133,19 +147,29 @@ class PoolLaunch:
 
     def note_obeyed(self, count: int) -> None:
         """Note how many orders the worker has, those of earlier daemons included."""
-        if self.order_base is None:
-            self.order_base = count
-        self.obeyed = max(self.obeyed, count - self.order_base)
+        if self.lease.order_base is None:
+            self.lease.order_base = count
+        self.lease.obeyed = max(self.lease.obeyed, count - self.lease.order_base)
 
     def list_unheard(self) -> list[Line]:
         """The orders that the worker has not said to have, with their numbers."""
-        base = self.order_base or 0
-        numbered = enumerate(self.orders[self.obeyed :], base + self.obeyed + 1)
+        base = self.lease.order_base or 0
+        numbered = enumerate(self.lease.orders[self.lease.obeyed :], base + self.lease.obeyed + 1)
         return [{"seq": number, **line} for number, line in numbered]
 
     def has_obeyed(self, token: str) -> bool:
         """Whether the worker has the order of that token."""
-        return self.tokens.get(token, 0) <= self.obeyed
+        return self.tokens.get(token, 0) <= self.lease.obeyed
+
+    def note_offer(self, offered: Collection[frozenset[str]], now: float) -> bool:
+        """Note whether a worker's version can run it, given what those of workers can; True where that is news."""
+        features = self.request.features
+        lacking = features and offered and not any(features <= each for each in offered)
+        reason = WORKER_VERSION if lacking else "None"
+        if self.reason == reason:
+            return False
+        self.note(Queued(now, reason))
+        return True
 
     def note(self, event: Event) -> None:
         """Apply an event to a launch that waits."""
@@ -156,8 +180,26 @@ class PoolLaunch:
             self.held = False
         elif isinstance(event, SetPriority | SetNice):
             self.rank, self.nice = change_rank(self.rank, self.nice, event)
+        elif isinstance(event, Queued):
+            self.reason = event.reason
         elif isinstance(event, Cancel | Expire | LaunchLost):
             self.left = True
+
+
+def make_launch(job: Job, request: WorkerRequest, now: float) -> PoolLaunch:
+    """The present launch of a job, as it waits."""
+    return PoolLaunch(
+        handle=f"{job.id}.{job.launch}",
+        job=job.id,
+        number=job.launch,
+        task=job.spec.tasks[0].name,
+        rank=rank_job(job),
+        nice=job.nice,
+        request=request,
+        since=now,
+        held=job.held,
+        reason=job.reason if job.reason == WORKER_VERSION else "None",
+    )
 
 
 class LaunchIndex:
@@ -168,14 +210,14 @@ class LaunchIndex:
 
     def add(self, launch: PoolLaunch) -> None:
         """Add a launch that has a worker."""
-        if launch.worker:
-            self._by_worker.setdefault(launch.worker, {})[launch.handle] = launch
+        if launch.lease.worker:
+            self._by_worker.setdefault(launch.lease.worker, {})[launch.handle] = launch
 
     def remove(self, launch: PoolLaunch) -> None:
         """Remove a launch, if it is there."""
-        launches = self._by_worker.get(launch.worker, {})
+        launches = self._by_worker.get(launch.lease.worker, {})
         if launches.pop(launch.handle, None) is not None and not launches:
-            del self._by_worker[launch.worker]
+            del self._by_worker[launch.lease.worker]
 
     def of(self, worker: str) -> list[PoolLaunch]:
         """The launches of a worker."""
@@ -193,39 +235,37 @@ def parse_cursor(cursor: str) -> LeaseCursor | None:
     return LeaseCursor(worker, int(offset)) if kind == "w" and offset.isdecimal() else None
 
 
-def project(launch: PoolLaunch, cursor: str, life: str, now: float) -> tuple[Sequence[Event], str]:
+def project(launch: PoolLaunch, cursor: str, life: str) -> tuple[Sequence[Event], str]:
     """The events of a launch behind a cursor, and the cursor behind them."""
     lease = parse_cursor(cursor)
-    if lease is not None and lease.worker == launch.worker:
+    if lease is not None and lease.worker == launch.lease.worker:
         return _project_journal(launch, lease)
     kind, _, rest = cursor.partition(":")
     own, _, count = rest.rpartition(":")
     told = int(count) if kind == "q" and own == life and count.isdecimal() else 0
     events: list[Event] = list(launch.told[told:])
-    if launch.worker:
+    if launch.lease.worker:
         events.append(_grant(launch))
-        return events, f"w:{launch.worker}:{launch.base}"
-    if launch.waits and launch.reason not in ("", "None"):
-        events.append(Queued(now, launch.reason))
+        return events, f"w:{launch.lease.worker}:{launch.lease.base}"
     if not events:
         return (), cursor
     return events, f"q:{life}:{len(launch.told)}"
 
 
 def _grant(launch: PoolLaunch) -> Granted:
-    booking = launch.booking
+    booking = launch.lease.booking
     if booking is None:
-        return Granted(launch.granted_at, ((launch.task, 0, launch.node, LOOPBACK, ()),))
-    addresses = launch.addresses or (LOOPBACK,) * len(booking.members)
+        return Granted(launch.lease.granted_at, ((launch.task, 0, launch.lease.node, LOOPBACK, ()),))
+    addresses = launch.lease.addresses or (LOOPBACK,) * len(booking.members)
     members = zip(booking.members, booking.gpus, addresses, strict=True)
-    places = tuple((member.task, member.node, launch.node, address, gpus) for member, gpus, address in members)
-    return Granted(launch.granted_at, places)
+    places = tuple((member.task, member.node, launch.lease.node, address, gpus) for member, gpus, address in members)
+    return Granted(launch.lease.granted_at, places)
 
 
 def _project_journal(launch: PoolLaunch, lease: LeaseCursor) -> tuple[Sequence[Event], str]:
-    begin = max(0, lease.offset - launch.base)
-    end = launch.journal.rfind(b"\n") + 1
-    events: list[Event] = list(read_events(parse_lines(launch.journal[begin:end]))) if end > begin else []
-    if launch.lost is not None:
-        events.append(launch.lost)
-    return events, f"w:{launch.worker}:{max(lease.offset, launch.base + end)}"
+    begin = max(0, lease.offset - launch.lease.base)
+    end = launch.lease.journal.rfind(b"\n") + 1
+    events: list[Event] = list(read_events(parse_lines(launch.lease.journal[begin:end]))) if end > begin else []
+    if launch.lease.lost is not None:
+        events.append(launch.lease.lost)
+    return events, f"w:{launch.lease.worker}:{max(lease.offset, launch.lease.base + end)}"

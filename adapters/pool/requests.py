@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from overspan.adapters.abilities import WorkerKind
 from overspan.adapters.bookings import BookedMember, Booking, Bookings, Capacity, Variant
+from overspan.adapters.local.queue.addresses import Addresses
 from overspan.adapters.local.queue.booking import AFTER_THE_END, list_choices
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.events import SetTime
@@ -15,11 +17,14 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.resources import MILLI, NodeNeed
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, JobSpec, TaskSpec
+from overspan.bridge.runtime.pool.exchanges import GROUPS
 
 UNCOUNTED = 1 << 40
 """MiB of a worker that declares no memory: none is counted there."""
 MOST_REQUESTS = 10_000
 """Requests of which it is remembered what fits them."""
+_NO_FEATURES: frozenset[str] = frozenset()
+_OF_GROUPS = frozenset({GROUPS})
 _SCRIPT_NODES = "a batch script in a pool runs on one node"
 _ELASTIC = "elastic tasks do not run in a pool: all members of a group are on one worker there"
 
@@ -40,6 +45,11 @@ class WorkerRequest(NamedTuple):
     def alternatives(self) -> int:
         """How many bookings would satisfy it."""
         return len(self.groups) or (1 if self.whole else len(self.needs))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the version of a worker must be able to do."""
+        return _OF_GROUPS if self.groups else _NO_FEATURES
 
 
 class WorkerSize(NamedTuple):
@@ -87,14 +97,14 @@ def change_time(job: Job, event: SetTime) -> Job:
 
 
 def _find_group_seconds(job: Job) -> int | None:
-    """Its primary tasks, at once or one after the other, and then the delay of the others."""
-    tasks = job.spec.tasks
-    limits = [find_seconds(task, job.time_of(task.name)) for task in tasks if task.primary]
+    """The tasks by whose ends it ends, at once or one after the other, and then the delay of the others."""
+    tasks, lasting = job.spec.tasks, job.lasting
+    limits = [find_seconds(task, job.time_of(task.name)) for task in lasting]
     known = [limit for limit in limits if limit is not None]
     if len(known) < len(limits):
         return None
     in_turn = any(need.kind in AFTER_THE_END for task in tasks for need in task.needs)
-    delays = [task.termination_delay + task.grace_period for task in tasks if not task.primary]
+    delays = [task.termination_delay + task.grace_period for task in tasks if task not in lasting]
     return (sum(known) if in_turn else max(known, default=0)) + max(delays, default=0)
 
 
@@ -168,8 +178,8 @@ def find_refusal(job: Job, workers: Collection[WorkerSize]) -> str:
             f"no worker of the pool can have it: it may take {format_elapsed(request.seconds)} with its grace period; "
             f"a worker lives {format_elapsed(longest)}"
         )
-    wanted = " or ".join(dict.fromkeys(_word_request(request)))
-    there = " or ".join(dict.fromkeys(_word_capacity(each.capacity) for each in workers))
+    wanted = " or ".join(dict.fromkeys(word_request(request)))
+    there = " or ".join(dict.fromkeys(word_capacity(each.capacity) for each in workers))
     return f"no worker of the pool can have it: wanted {wanted}; a worker has {there}"
 
 
@@ -188,13 +198,16 @@ class WorkerKinds:
             self.sizes = tuple(measure_size(kind.task) for kind in kinds)
             self._fitting.clear()
 
+    def list_sizes(self) -> list[tuple[WorkerKind, WorkerSize]]:
+        """The kinds, each with what such a worker has."""
+        return list(zip(self._kinds, self.sizes, strict=True))
+
     def list_fitting(self, job: Job) -> list[WorkerKind]:
         """The kinds of workers that could run a job."""
         request = read_request(job)
         found = self._fitting.get(request)
         if found is None:
-            pairs = zip(self._kinds, self.sizes, strict=True)
-            found = [kind for kind, size in pairs if _has_room(size, request) and _lasts(size, request)]
+            found = [kind for kind, size in self.list_sizes() if not find_misfit(size, request)]
             if len(self._fitting) >= MOST_REQUESTS:
                 self._fitting.clear()
             self._fitting[request] = found
@@ -209,7 +222,24 @@ def _lasts(size: WorkerSize, request: WorkerRequest) -> bool:
     return size.seconds is None or request.seconds is None or request.seconds <= size.seconds
 
 
-def _word_request(request: WorkerRequest) -> list[str]:
+def find_misfit(size: WorkerSize, request: WorkerRequest) -> str:
+    """Why a worker of that size can never run it; empty where it can."""
+    if not _has_room(size, request):
+        return "too small"
+    return "" if _lasts(size, request) else "it would end too soon"
+
+
+def draw_addresses(root: str, job: int, booking: Booking | None) -> tuple[str, ...]:
+    """The loopback address of each member of a pool's job, by which the others reach it on the worker's node.
+
+    Those in use are not recorded: of sixteen millions the same one is hardly drawn for two that live at once.
+    """
+    drawn, salt = Addresses(), zlib.crc32(root.encode())
+    members = booking.members if booking is not None else ()
+    return tuple(drawn.draw(job, member.task, member.node, salt) for member in members)
+
+
+def word_request(request: WorkerRequest) -> list[str]:
     """What each alternative asks for; of a group what its members ask for together."""
     if request.groups:
         return [f"{_word_members(members)} for its {len(members)} members on one worker" for members in request.groups]
@@ -238,7 +268,8 @@ def _word_need(need: NodeNeed) -> str:
     )
 
 
-def _word_capacity(capacity: Capacity) -> str:
+def word_capacity(capacity: Capacity) -> str:
+    """What a worker has, as a text."""
     memory = None if capacity.memory_mib >= UNCOUNTED else capacity.memory_mib
     return _word(capacity.cpu_milli, memory, len(capacity.gpus), next(iter(capacity.gpus), ""))
 

@@ -169,7 +169,8 @@ def read_message(document: Any) -> WorkerMessage:
     word, mark, wait = str(document["word"]), str(document.get("mark", "")), float(document["wait"])
     if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
         raise ValueError("its word or its wait is out of bounds")
-    return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait)
+    features = frozenset(str(name) for name in document.get("features", ()))
+    return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait, features)
 
 
 def read_piece(document: Any) -> OutputPiece:

@@ -43,8 +43,8 @@ def find_flush(job: Job, name: str, number: int) -> Optional[tuple[Task, Attempt
 
 
 def has_sent_all(attempt: Attempt) -> bool:
-    """Whether an ended attempt has told that all its data is in the stores: 0 bytes may be left in an empty file."""
-    return attempt.flush is not None and attempt.flush.left == 0 and _UNSENT not in attempt.detail
+    """Whether the flush of an ended attempt confirmed that all its data is in the stores."""
+    return attempt.flush is not None and attempt.flush.sent
 
 
 def describe_flush(flush: Flush) -> str:
@@ -69,7 +69,7 @@ def _flushed(job: Job, event: events.Flushed) -> Optional[Job]:
     if found is None:
         return None
     task, attempt, flush = found
-    attempt = replace(attempt, flush=replace(flush, left=event.left))
+    attempt = replace(attempt, flush=replace(flush, left=event.left, sent=not (event.error or event.left)))
     unsent = f"{_word_left(event.left)} {_UNSENT}: {event.error}" if event.error else ""
     return end_attempt(job, task, attempt, event.at, unsent)
 

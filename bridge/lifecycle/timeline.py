@@ -53,6 +53,8 @@ def transitions(before: Job, after: Job, event: Event) -> list[Transition]:
     text = describe(event)
     if isinstance(event, events.Granted) and before.granted_at is not None and not any(_nodes_of(event)):
         text = "other nodes are asked for"
+    if isinstance(event, events.AbandonFlush):
+        text = f"{text}: {_find_detail(after, event)}"
     cause = type(event).__name__
     rows = []
     for old, new in zip(before.tasks, after.tasks):
@@ -123,6 +125,12 @@ def describe(event: Event) -> str:
         by = f" by {getattr(event, 'by', '')}" if getattr(event, "by", "") else ""
         return f"{type(event).__name__.lower()}{by}"
     return _WORDS.get(type(event), type(event).__name__)
+
+
+def _find_detail(job: Job, event: events.AbandonFlush) -> str:
+    """What the attempt says that is missing in its stores."""
+    attempts = (attempt for task in job.tasks if task.name == event.task for attempt in task.attempts)
+    return next((attempt.detail for attempt in attempts if attempt.number == event.attempt), "it was lost before")
 
 
 def _nodes_of(event: events.Granted) -> set[str]:

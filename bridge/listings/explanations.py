@@ -30,6 +30,7 @@ WAITS = {
     "ReqNodeNotAvail": "a node that it names is not available",
     "Reservation": "its reservation has not begun",
     "Resources": "what it asks for is not free",
+    "WorkerVersion": "the workers of its pool are of a version that cannot run it",
 }
 """Why a job waits, by Slurm's reason."""
 

@@ -84,6 +84,8 @@ class Flush:
     until: float
     left: Optional[int] = None
     trouble: str = ""
+    sent: bool = False
+    """Whether the end of the flush confirmed that all is there; `left` may be 0 before more is written."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,19 @@ class EndedStage(NamedTuple):
     native_id: str = ""
 
 
+class FormerCluster(NamedTuple):
+    """A cluster where attempts of the job ran before it went to another one: what they could not send is there.
+
+    `handle` names its newest launch there, `candidate` says which of the spec's `places` it was, and `attempts` how
+    many each task had when it left, in the order of the tasks.
+    """
+
+    cluster: str
+    handle: str
+    candidate: int
+    attempts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Everything that is known of one submission."""
@@ -351,6 +366,8 @@ class Job:
     """Since when it waits for that one."""
     passed: tuple[Departure, ...] = ()
     """The clusters that it was not started by, oldest first."""
+    former: tuple[FormerCluster, ...] = ()
+    """Those where attempts of it wrote to folders of object stores, oldest first; the present one is not among them."""
     patience: Optional[float] = None
     """Seconds after which it goes on where its file does not say: the present cluster's own choice."""
     racers: tuple[str, ...] = ()

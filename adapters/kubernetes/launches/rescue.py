@@ -6,12 +6,14 @@ Where the volume is a part of each node (hostPath), there is a pod for each node
 from __future__ import annotations
 
 import asyncio
+import glob
 import json
 import secrets
 from collections.abc import Mapping
 
 from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.launches.volume_pods import (
+    AT_ONCE,
     VOLUME_PATH,
     VolumeProgram,
     choose_image,
@@ -25,9 +27,10 @@ from overspan.adapters.kubernetes.manifests.small_pods import render_small_pod
 from overspan.adapters.kubernetes.manifests.storage import name_job_folder
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.store_files import list_stores, pack_stores
-from overspan.bridge.model.errors import Conflict, InvalidRequest
+from overspan.bridge.model.errors import Conflict, InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import StoreAccess
+from overspan.bridge.runtime.data.object_store import ObjectStoreError
 from overspan.bridge.runtime.data.rescue import RescuedData, add_rescued, read_answer
 from overspan.bridge.runtime.slurm.bootstrap import pack_application
 
@@ -35,8 +38,6 @@ RESCUE_SECONDS = 3600
 """The longest time of a pod; what was sent until then is not sent again."""
 _MODULE = "overspan.bridge.runtime.data.rescue"
 _MAIN = f"import sys\n\nfrom {_MODULE} import main\n\nsys.exit(main(sys.argv[1:]))\n"
-_PATTERN = "*/*"
-"""The folders of a job's: launches, and in each its pods."""
 
 
 class KubernetesRescue:
@@ -46,7 +47,7 @@ class KubernetesRescue:
         self._launches = launches
         self._settings = settings
         self._stores = stores
-        self._lock = asyncio.Lock()
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def send(self, job: Job, handle: str) -> RescuedData | None:
         """Send what a job has left; None where that is nothing. Raises ObjectStoreError, OSError, OverspanError."""
@@ -58,19 +59,27 @@ class KubernetesRescue:
             )
         place = parse_handle(handle)
         calls, mark = self._launches.calls(place.namespace), place.token.rpartition("-")[0]
-        folder, image = name_job_folder(volume.sub_path, place.token), choose_image(self._settings, job)
-        words = (VOLUME_PATH, str(job.id), _PATTERN)
+        image = choose_image(self._settings, job)
+        # The folders of the job's: launches, and in each its pods.
+        words = (VOLUME_PATH, str(job.id), f"{glob.escape(name_job_folder('', place.token))}/*/*")
         program = VolumeProgram(await asyncio.to_thread(self._pack, job), words, float(RESCUE_SECONDS))
-        sent = []
-        async with self._lock:
-            await remove_earlier(calls, mark)
-            for node in list_nodes(job, volume):
-                name = f"overspan-rescue-{secrets.token_hex(4)}"
-                pod = describe_volume_pod(volume, folder, node, image, mark, RESCUE_SECONDS)
-                code, said = await run_in_pod(
-                    self._launches, calls, render_small_pod(name, self._settings, pod), program
-                )
+        await remove_earlier(calls, mark)
+        sent, failures = [], []
+        # One after the other: where two nodes have the same file, the second finds what the first has sent.
+        for node in list_nodes(job, volume):
+            name = f"overspan-rescue-{secrets.token_hex(4)}"
+            pod = describe_volume_pod(volume, volume.sub_path, node, image, mark, RESCUE_SECONDS)
+            try:
+                async with self._gate:
+                    code, said = await run_in_pod(
+                        self._launches, calls, render_small_pod(name, self._settings, pod), program
+                    )
                 sent.append(_read(job, name, code, said))
+            except (ObjectStoreError, OSError, OverspanError) as error:
+                # A node that fails keeps no other.
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return add_rescued([each for each in sent if each is not None])
 
     def _pack(self, job: Job) -> bytes:

@@ -13,6 +13,7 @@ from overspan.adapters.abilities import EndedLaunch
 from overspan.adapters.kubernetes.launches.flushes import is_lost
 from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle, read_handle
 from overspan.adapters.kubernetes.launches.volume_pods import (
+    AT_ONCE,
     VOLUME_PATH,
     VolumeProgram,
     choose_image,
@@ -21,11 +22,10 @@ from overspan.adapters.kubernetes.launches.volume_pods import (
     remove_earlier,
     run_in_pod,
 )
-from overspan.adapters.kubernetes.manifests.names import parse_token
+from overspan.adapters.kubernetes.manifests.names import INSTALLATION, JOB, parse_token
 from overspan.adapters.kubernetes.manifests.programs import build_program
 from overspan.adapters.kubernetes.manifests.small_pods import render_small_pod
 from overspan.adapters.kubernetes.manifests.storage import name_job_folder
-from overspan.adapters.kubernetes.observation.records import LAUNCH
 from overspan.adapters.kubernetes.settings import Settings, Volume
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
@@ -34,8 +34,6 @@ from overspan.bridge.runtime.slurm.bootstrap import pack_application
 
 LOOK_SECONDS = 600
 """The longest time of a pod."""
-AT_ONCE = 8
-"""Pods that look at once."""
 _MODULE = "overspan.bridge.runtime.data.unsent"
 _MAIN = f"import sys\n\nfrom {_MODULE} import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
@@ -89,7 +87,10 @@ class KubernetesUnsent:
         busy = {}
         for job, handle in jobs:
             place = parse_handle(handle)
-            if await self._launches.calls(place.namespace).list("Pod", f"{LAUNCH}={place.token}"):
+            token = parse_token(place.token)
+            # Those of every launch: a pod of an older one may send as long as its grace lasts.
+            selector = f"{INSTALLATION}={token.installation},{JOB}={token.job}"
+            if await self._launches.calls(place.namespace).list("Pod", selector):
                 busy[job.id] = "its pods are still there, and may send it"
         return busy
 

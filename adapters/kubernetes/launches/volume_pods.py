@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from overspan.adapters.kubernetes.api.answers import is_there, to_error
@@ -26,6 +28,10 @@ RESCUE = DOMAIN + "rescue"
 """The label of these pods; its value is the job's own folder, or what they look at."""
 VOLUME_PATH = "/overspan-rescue"
 """Where they see the volume."""
+AT_ONCE = 8
+"""Pods of a cluster that look, or that send, at once."""
+_threads = ThreadPoolExecutor(4 * AT_ONCE, thread_name_prefix="volume-pods")
+"""Not those of everybody: a command in a pod may take an hour."""
 START_SECONDS = 120.0
 """How long a pod may take to its start."""
 _END_SECONDS = 40.0
@@ -68,7 +74,8 @@ async def run_in_pod(launches: Launches, calls: Calls, pod: dict[str, Any], prog
         record = await _await_start(calls, name)
         words = ("python3", "-I", "-S", "-c", UNPACK, *program.words)
         command = ExecCommand(record.namespace, name, MAIN, words, program.packed)
-        return await asyncio.to_thread(launches.connection.execute, command, program.seconds)
+        call = partial(launches.connection.execute, command, program.seconds)
+        return await asyncio.get_running_loop().run_in_executor(_threads, call)
     finally:
         await calls.delete("Pod", name)
 

@@ -17,6 +17,7 @@ def run(call: Invocation) -> int:
     parser = make_parser(call, about, "  span plan rlhf.yaml -M local\n  span plan train.sh\n")
     parser.add_argument("file", metavar="FILE", help="job file or batch script; - is standard input")
     parser.add_argument("-M", "--cluster", default="", help="plan for this cluster")
+    parser.add_argument("-p", "--pool", default="", metavar="NAME", help="plan for a worker of this pool")
     add_file_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
     chosen = parser.parse_args(call.words)
@@ -34,9 +35,9 @@ def run(call: Invocation) -> int:
         file=file,
         argv=(file,) if script else (),
         command=("span", "plan", *hide_secrets(call.words)),
-        cluster=chosen.cluster,
+        cluster=chosen.pool if script and chosen.pool else chosen.cluster,
         name=chosen.name,
-        overrides=changes.overrides,
+        overrides=[*changes.overrides, *([f"pool={chosen.pool}"] if chosen.pool and not script else [])],
         env=changes.env,
         secrets=changes.secrets,
     )

@@ -22,6 +22,7 @@ from overspan.bridge.lifecycle.bids import plan_bids
 from overspan.bridge.lifecycle.decision import decide
 from overspan.bridge.lifecycle.eligibility import judge, merely_waits
 from overspan.bridge.lifecycle.failover import is_withdrawal, read_withdrawal
+from overspan.bridge.lifecycle.former_clusters import note_former
 from overspan.bridge.lifecycle.lookup import find_task
 from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.lifecycle.stages import name_ended
@@ -159,6 +160,7 @@ class UnitOfWork:
         if launched and self.job.stage is not before.stage:
             native_id = self.entry.native_id if self.native_id is None else self.native_id
             self.job = name_ended(self.job, before.launch, self.cluster, self.newest_handle, native_id)
+        self.job = note_former(before, self.job, self.newest_handle)
         self.timeline += transitions(before, self.job, event)
         return self.job.late == before.late
 

@@ -7,7 +7,7 @@ reads its progress goes away.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overspan.adapters.abilities import DataRescue
@@ -16,10 +16,12 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.store_calls import follow_transfer, run_call, word_failure
 from overspan.bridge.controller.submission.folder_uploads import FolderUpload, FolderUploads
-from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound
+from overspan.bridge.lifecycle.former_clusters import WrittenPlace, list_places
+from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.storage import ObjectUrl, parse_object_url
 from overspan.bridge.runtime.data.fetching import DataRefused
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject, StoreTrouble
+from overspan.bridge.runtime.data.rescue import RescuedData, add_rescued
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.transfers import TransferProgress, receive_path, send_path
 
@@ -133,12 +135,6 @@ class Storage:
                 f"job {entry.job.id} is {entry.job.state.value}, and its data is sent by itself",
                 remedy="wait for its end",
             )
-        adapter = self._clusters.get(entry.cluster).adapter
-        if not isinstance(adapter, DataRescue):
-            raise InvalidRequest(
-                f"data that job {entry.job.id} could not send cannot be fetched from {entry.cluster}",
-                remedy="clusters of the kinds local, slurm and kubernetes can",
-            )
         job = entry.job.id
         if job in self._in_use:
             raise Conflict(
@@ -146,14 +142,43 @@ class Storage:
             )
         self._in_use.add(job)
         try:
-            sent = await adapter.rescue_data(entry.job, entry.handle)
-        except (ObjectStoreError, OSError) as error:
-            raise word_failure(error) from None
+            places = list_places(entry.job, entry.cluster, entry.handle)
+            sent = await self._rescue_everywhere(places)
         finally:
             self._in_use.discard(job)
         if sent is None:
-            raise NotFound(f"job {entry.job.id} has left no data on {entry.cluster}")
+            raise NotFound(f"job {job} has left no data on {', '.join(place.cluster for place in places)}")
         return sent._asdict()
+
+    async def _rescue_everywhere(self, places: Sequence[WrittenPlace]) -> RescuedData | None:
+        """Send what a job has left on each cluster, oldest first: of two versions of a file the later one counts.
+
+        Raises what the first cluster met that failed, after all others have sent theirs.
+        """
+        sent, failures = [], []
+        for place in places:
+            try:
+                found = await self._rescue_at(place)
+            except OverspanError as error:
+                failures.append(error)
+                continue
+            if found is not None:
+                sent.append(found)
+        if failures:
+            raise failures[0]
+        return add_rescued(sent)
+
+    async def _rescue_at(self, place: WrittenPlace) -> RescuedData | None:
+        adapter = self._clusters.get(place.cluster).adapter
+        if not isinstance(adapter, DataRescue):
+            raise InvalidRequest(
+                f"data that job {place.job.id} could not send cannot be fetched from {place.cluster}",
+                remedy="clusters of the kinds local, slurm and kubernetes can",
+            )
+        try:
+            return await adapter.rescue_data(place.job, place.handle)
+        except (ObjectStoreError, OSError) as error:
+            raise word_failure(error) from None
 
     def _check_personal(self) -> None:
         if self._shared:

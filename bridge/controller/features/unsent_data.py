@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from overspan.bridge.controller.core.clusters import Cluster, Clusters
 from overspan.bridge.controller.core.references import Directory
 from overspan.bridge.controller.core.registry import entry_of
 from overspan.bridge.controller.core.repository import Repository
-from overspan.bridge.lifecycle.flushing import has_sent_all
+from overspan.bridge.lifecycle.former_clusters import WrittenPlace, list_places, may_have_left
 from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError
-from overspan.bridge.model.job import Job, Task
+from overspan.bridge.model.job import Job
 from overspan.bridge.model.sizes import format_bytes
 from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing
 from overspan.bridge.store.records import JobQuery
@@ -28,6 +28,11 @@ _TOGETHER = 200
 _LEAST_PAUSE, _LONGEST_PAUSE = 5.0, 3600.0
 _LOOKS = 30
 """How often at least it is looked while data is kept, the first time so much before its job is forgotten."""
+_KEY = "unsent_sweep"
+"""Where the store has when it was looked last, and of which launches nothing is left."""
+
+LaunchPlace = tuple[int, int, str]
+"""A job, its newest launch, and a cluster that it wrote on."""
 
 
 class UnsentAnswers(NamedTuple):
@@ -35,17 +40,6 @@ class UnsentAnswers(NamedTuple):
 
     unsent: list[dict[str, Any]]
     notes: list[str]
-
-
-def may_have_left(job: Job) -> bool:
-    """Whether an ended job may have data that no store has: an attempt that could write has not sent all."""
-    return any(job.spec_of(task.name).flushes and not _is_sent(task) for task in job.tasks)
-
-
-def _is_sent(task: Task) -> bool:
-    """Whether each attempt that began has sent all; on a volume of pods each has a folder of its own."""
-    began = [attempt for attempt in task.attempts if any(node.started_at is not None for node in attempt.nodes)]
-    return all(map(has_sent_all, began))
 
 
 class UnsentJobs:
@@ -70,10 +64,11 @@ class UnsentJobs:
         self._in_use = in_use
         """Jobs whose unsent data is being sent or removed."""
         self._shared = shared
-        self._done: set[tuple[int, int]] = set()
-        """Jobs with their launches of which nothing is left."""
-        self._said: dict[int, str] = {}
-        """Why what a job has left stays after its time, as it was logged."""
+        self._done: set[LaunchPlace] = set()
+        """Those of which nothing is left."""
+        self._swept_at = 0.0
+        self._said: dict[tuple[str, int], str] = {}
+        """Why what a job has left on a cluster stays after its time, as it was logged."""
 
     # --- for users ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +84,7 @@ class UnsentJobs:
                 f"what jobs on {name} cannot send to their stores does not stay there",
                 remedy="in pods it does where the cluster's settings have a `data_volume`",
             )
-        answers, launches = UnsentAnswers([], []), await self._list_launches([cluster.name for cluster in chosen])
+        answers, launches = UnsentAnswers([], []), await self._list_launches()
         for cluster in chosen:
             try:
                 await self._tell(cluster, launches.get(cluster.name, ()), answers)
@@ -122,15 +117,33 @@ class UnsentJobs:
             raise Conflict(f"job {job.id} is {job.state.value}, and its data is in use", remedy="wait for its end")
         if job.id in self._in_use:
             raise Conflict(f"the data of job {job.id} is being sent or removed", remedy="wait for the end of that")
-        keeper = self._clusters.get(entry.cluster).adapter.traits.unsent
-        listing = await self._remove(keeper, [EndedLaunch(job, entry.handle)]) if keeper else UnsentListing()
+        removed: dict[str, Sequence[UnsentData]] = {}
+        failures = []
+        for place in list_places(job, entry.cluster, entry.handle):
+            # A cluster that fails keeps no other.
+            try:
+                removed[place.cluster] = await self._remove_at(place)
+            except OverspanError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        if not any(removed.values()):
+            raise NotFound(f"job {job.id} has left no data on {', '.join(removed)}")
+        files, size = _count(each for found in removed.values() for each in found)
+        clusters = ", ".join(cluster for cluster, rows in removed.items() if rows)
+        return {"job": job.id, "cluster": clusters, "files": files, "size": size}
+
+    async def _remove_at(self, place: WrittenPlace) -> Sequence[UnsentData]:
+        """Remove what a job has left on a cluster; what that was. Raises OverspanError where anything stays."""
+        keeper = self._clusters.get(place.cluster).adapter.traits.unsent
+        if keeper is None:
+            return ()
+        listing = await self._remove(keeper, [EndedLaunch(place.job, place.handle)])
+        if listing.found:
+            _log.info("%s", _word_removal(place.cluster, listing.found, "by hand"))
         for _, text in listing.errors:
-            raise Conflict(f"not all that job {job.id} has left on {entry.cluster} is removed: {text}")
-        if not listing.found:
-            raise NotFound(f"job {job.id} has left no data on {entry.cluster}")
-        _log.info("%s", _word_removal(entry.cluster, listing.found, "by hand"))
-        files, size = _count(listing.found)
-        return {"job": job.id, "cluster": entry.cluster, "files": files, "size": size}
+            raise Conflict(f"not all that job {place.job.id} has left on {place.cluster} is removed: {text}")
+        return listing.found
 
     async def _remove(self, keeper: UnsentKeeper, launches: Sequence[EndedLaunch]) -> UnsentListing:
         """Remove what these have left, while none of them is queued again. Raises OverspanError."""
@@ -140,7 +153,8 @@ class UnsentJobs:
             # Again: one may have been queued since they were listed.
             stored = await self._repository.find(JobQuery(ids=tuple(jobs), over=True))
             ended = {(each.job.id, each.job.launch) for each in stored if each.job.over}
-            return await keeper.remove_unsent([launch for launch in launches if _name_launch(launch) in ended])
+            still = [launch for launch in launches if (launch.job.id, launch.job.launch) in ended]
+            return await keeper.remove_unsent(still)
         finally:
             self._in_use -= jobs
 
@@ -154,20 +168,40 @@ class UnsentJobs:
     # --- after its time ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Remove what has been kept for its time, now and then, until cancelled."""
-        swept = time.monotonic()
+        """Remove what has been kept for its time, now and then, until cancelled.
+
+        The time of the last look is stored, so that daemons that live shortly look as often as one that lives long.
+        """
         while not self._shared:
             await asyncio.sleep(_LEAST_PAUSE)
-            # Each time, because clusters are opened when they are first needed.
-            if time.monotonic() - swept < self._choose_pause():
-                continue
-            swept = time.monotonic()
             try:
-                await self.sweep()
+                await self.sweep_in_time()
             except OverspanError as error:
                 _log.warning("what jobs could not send cannot be looked for: %s", error.line)
             except Exception:
                 _log.exception("what jobs could not send")
+
+    async def sweep_in_time(self) -> None:
+        """Look, if the last look of this or an earlier daemon was long enough ago. Raises StoreFailed."""
+        if not self._swept_at:
+            self._recall(await self._repository.meta(_KEY))
+        # Each time, because clusters are opened when they are first needed. A clock that was set back is no reason to
+        # wait.
+        if 0 <= self._clock() - self._swept_at < self._choose_pause():
+            return
+        self._swept_at = self._clock()
+        await self.sweep()
+        document = {"at": self._swept_at, "done": sorted(self._done)}
+        await self._repository.set_meta(_KEY, json.dumps(document, separators=(",", ":")))
+
+    def _recall(self, text: str | None) -> None:
+        """Go on from what an earlier daemon has stored; what cannot be read is looked for again."""
+        try:
+            document = json.loads(text or "{}")
+            self._swept_at = float(document.get("at", 0.0))
+            self._done |= {(int(job), int(launch), str(cluster)) for job, launch, cluster in document.get("done", ())}
+        except (ValueError, TypeError, AttributeError):
+            _log.warning("when it was last looked for what jobs could not send cannot be read; it is looked now")
 
     def _choose_pause(self) -> float:
         keepers = [cluster.traits.unsent for cluster in self._clusters if cluster.opened]
@@ -176,12 +210,15 @@ class UnsentJobs:
 
     async def sweep(self) -> None:
         """Remove what has been kept for its time. What cannot be removed stays for the next look, and is logged."""
-        for name, launches in (await self._list_launches(())).items():
+        found = await self._list_launches()
+        known = {_name_place(name, launch) for name, launches in found.items() for launch in launches}
+        self._done &= known
+        for name, launches in found.items():
             cluster = self._clusters.find(name)
             waiting = [
                 launch
                 for launch in launches
-                if _name_launch(launch) not in self._done and launch.job.id not in self._in_use
+                if _name_place(name, launch) not in self._done and launch.job.id not in self._in_use
             ]
             if cluster is None or not waiting:
                 continue
@@ -206,27 +243,30 @@ class UnsentJobs:
                 _log.info("%s", _word_removal(name, [found for found in listing.found if found.job == job], why))
             errors = dict(listing.errors)
             for job, text in errors.items():
-                if self._said.get(job) != text:
-                    self._said[job] = text
+                if self._said.get((name, job)) != text:
+                    self._said[name, job] = text
                     _log.warning("what job %d has left on %s stays: %s", job, name, text)
-            self._done |= {_name_launch(launch) for launch in part if launch.job.id not in errors}
+            self._done |= {_name_place(name, launch) for launch in part if launch.job.id not in errors}
 
     def _find_seconds(self, keeper: UnsentKeeper) -> float:
         """How long a cluster keeps it: not longer than the job is known, for nobody could name it then."""
         known = self._retention * (_LOOKS - 1) / _LOOKS
         return known if keeper.seconds is None else min(float(keeper.seconds), known)
 
-    async def _list_launches(self, clusters: Sequence[str]) -> Mapping[str, Sequence[EndedLaunch]]:
-        """The ended jobs that may have left data, by their clusters; of all where none is named."""
+    async def _list_launches(self) -> Mapping[str, Sequence[EndedLaunch]]:
+        """The ended jobs that may have left data, by the clusters where; each as it was there."""
         found: dict[str, list[EndedLaunch]] = {}
-        for stored in await self._repository.find(JobQuery(clusters=tuple(clusters), over=True, writes=True)):
-            if stored.job.over and may_have_left(stored.job):
-                found.setdefault(stored.cluster, []).append(EndedLaunch(stored.job, entry_of(stored).handle))
+        for stored in await self._repository.find(JobQuery(over=True, writes=True)):
+            if not stored.job.over:
+                continue
+            for cluster, handle, job in list_places(stored.job, stored.cluster, entry_of(stored).handle):
+                if may_have_left(job):
+                    found.setdefault(cluster, []).append(EndedLaunch(job, handle))
         return found
 
 
-def _name_launch(launch: EndedLaunch) -> tuple[int, int]:
-    return launch.job.id, launch.job.launch
+def _name_place(cluster: str, launch: EndedLaunch) -> LaunchPlace:
+    return launch.job.id, launch.job.launch, cluster
 
 
 def _split(launches: Sequence[EndedLaunch]) -> Iterable[Sequence[EndedLaunch]]:

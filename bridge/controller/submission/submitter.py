@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -30,7 +31,15 @@ from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
 from overspan.bridge.lifecycle.stages import carry, split_stages
-from overspan.bridge.model.errors import InvalidRequest, OverspanError, Place, Rejected, StoreFailed, Unreachable
+from overspan.bridge.model.errors import (
+    Conflict,
+    InvalidRequest,
+    OverspanError,
+    Place,
+    Rejected,
+    StoreFailed,
+    Unreachable,
+)
 from overspan.bridge.model.job import Departure, Job, new_job
 from overspan.bridge.model.names import fill_name
 from overspan.bridge.model.parts import split_clusters
@@ -144,6 +153,7 @@ class Submitter:
         """Make the job of what was read, or find the one that was made of it before; raises as `submit`.
 
         Hardly any submission is a second sending, and the store refuses that: only then is the first one looked for.
+        Where folders are to be sent it is looked for before: the first sending has sent them.
         """
         try:
             return await self._make(reading, submission, run, schedule)
@@ -168,9 +178,11 @@ class Submitter:
         if submission.test_only or reading.options.get("test_only"):
             return _answer(job, cluster.name, reading, await self._try(job, cluster))
         uploads = list_uploads(job.spec)
-        if uploads and submission.uploads == ASK:
-            return replace(_answer(job, cluster.name, reading), uploads=tuple(uploads))
-        if submission.uploads != DONE:
+        if uploads and submission.uploads != DONE:
+            if await find_receipt(self.recorder.repository, submission) is not None:
+                raise Conflict("a job was made of this submission before")
+            if submission.uploads == ASK:
+                return replace(_answer(job, cluster.name, reading), uploads=tuple(uploads))
             await self.uploads.send_all(uploads)
         first = await self.recorder.repository.next_ids(len(job.tasks))
         spec = replace(job.spec, name=_fill(job.spec.name, first), cron=run.cron if run is not None else None)
@@ -179,7 +191,7 @@ class Submitter:
             fresh = replace(fresh, spec=self._newest.spec, tasks=self._newest.tasks)
         self._newest = fresh
         job = replace(fresh, cluster=job.cluster, candidate=job.candidate, passed=job.passed, racers=job.racers)
-        entry = JobEntry(job, cluster.name, submission.user)
+        entry = JobEntry(job, cluster.name, sys.intern(submission.user))
         receipt = make_receipt(submission, self.recorder.clock(), job_id=first)
         await self.recorder.insert([entry], run.record(first) if run is not None else None, receipt)
         self.uploads.note_job(entry.job.spec)

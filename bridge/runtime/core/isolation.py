@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Sequence
 from typing import Callable, NoReturn, Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel
+from overspan.bridge.runtime.core.shortages import EX_TEMPFAIL, is_shortage
 
 NAMESPACE = "namespace"
 NSS_WRAPPER = "nss_wrapper"
@@ -257,7 +259,10 @@ def extend_environment(isolation: Isolation, environment: dict[str, str]) -> dic
 
 
 def probe() -> IsolationProbe:
-    """Try the methods in order, each in a child process; what works depends on the kernel, the site and the user."""
+    """Try the methods in order, each in a child process; what works depends on the kernel, the site and the user.
+
+    Raises OSError where this node is short of what a try needs: another one may find more.
+    """
     failure = ask_child(_try_namespaces)
     if not failure:
         return IsolationProbe(NAMESPACE, "")
@@ -276,7 +281,7 @@ def _try_namespaces() -> str:
             kernel.unshare(_NAMES)
         return _try_user_namespace()
     except OSError as error:
-        return explain(error)
+        return _find_obstacle(error)
 
 
 def _try_user_namespace() -> str:
@@ -285,8 +290,16 @@ def _try_user_namespace() -> str:
         kernel.bind_mount(_HOSTS, _HOSTS)
         kernel.set_hostname("localhost")
     except OSError as error:
-        return explain(error)
+        return _find_obstacle(error)
     return ""
+
+
+def _find_obstacle(error: OSError) -> str:
+    """Why namespaces do not work here. Raises the error where that is a shortage."""
+    # ENOSPC is the limit of namespaces, which many sites set to 0.
+    if error.errno != errno.ENOSPC and is_shortage(error):
+        raise error
+    return explain(error)
 
 
 def explain(error: OSError) -> str:
@@ -303,9 +316,17 @@ def _find_library() -> str:
 
 
 def ask_child(question: Callable[[], str]) -> str:
-    """Run a function in a forked child, which its effects die with; gives its answer."""
+    """Run a function in a forked child, which its effects die with; gives its answer.
+
+    Raises OSError where there can be no child now, or it was short of something.
+    """
     reading, writing = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
     if pid == 0:
         _answer(question, writing)
     os.close(writing)
@@ -319,6 +340,9 @@ def ask_child(question: Callable[[], str]) -> str:
     finally:
         os.close(reading)
         _, status = os.waitpid(pid, 0)
+    # The kernel kills where memory is short.
+    if status == signal.SIGKILL or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == EX_TEMPFAIL):
+        raise OSError(errno.EAGAIN, "what works for names cannot be tried now: this node is short of something")
     answer = b"".join(parts).decode("utf-8", "replace")
     return answer if status == 0 else answer or f"the probe died (status {status})"
 
@@ -328,5 +352,7 @@ def _answer(question: Callable[[], str], writing: int) -> NoReturn:
     try:
         os.write(writing, question().encode("utf-8", "replace"))
         status = 0
+    except OSError as error:
+        status = EX_TEMPFAIL if is_shortage(error) else 1
     finally:
         os._exit(status)

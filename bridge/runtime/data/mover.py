@@ -22,7 +22,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.storage import MountMode, StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
-from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders
+from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders, list_files
 from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, drop_replaced, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
@@ -60,6 +60,8 @@ FETCH_PATIENCE = 15 * 60.0
 """How long a store that does not answer keeps a task from its start before that is a loss."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _FILES_AT_ONCE, _PARTS_AT_ONCE = 4, 4
+_END_PATIENCE = 1.0
+"""Seconds that the end waits for a fetch into a folder, which then stays."""
 
 
 class _PendingFlush:
@@ -294,10 +296,12 @@ class Mover:
 
     def _end(self) -> None:
         """Stop, and remove what is in the store from the node."""
-        left = {path: uploader.stop() for path, uploader in self._uploaders.items()}
         for folder in list_folders(self._root, self._job.id):
-            if not folder.written or left.get(folder.path) == 0:
+            if not folder.written:
                 folder.remove()
+            elif self._lock_folder(folder).acquire(timeout=_END_PATIENCE):
+                # For good: an uploader that began now would take what is removed here for what work has removed.
+                self._remove_sent(folder)
         remove_if_empty(self._root, self._job.id)
         cache, own = open_cache(self._root), open_usual_cache(self._root)
         if self._private:
@@ -306,6 +310,20 @@ class Mover:
             shutil.rmtree(own.path, ignore_errors=True)
         if cache.path != own.path or not self._private:
             cache.trim()
+
+    def _remove_sent(self, folder: MountFolder) -> None:
+        """Remove a folder if all of it is in the store, an empty file too; also one that only an earlier mover sent."""
+        uploader = self._uploaders.get(folder.path)
+        if uploader is not None:
+            uploader.stop()
+        state = folder.open_state() if uploader is None else uploader.state
+        try:
+            files = dict(list_files(folder.files, fresh=self._shared))
+        except OSError as error:
+            self.log(f"{folder.path} stays: {error}")
+            return
+        if all(state.is_synced(name, *file) for name, file in files.items()):
+            folder.remove()
 
     # --- saying ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The rescue of what a failed flush has left, by the daemon or by a program where that is.
 
-The program's words are ROOT JOB [PATTERN]; with a pattern it is in each folder below ROOT that matches,
-which are removed when nothing is left there.
+The program's words are ROOT JOB [PATTERN]; with a pattern, JOB-FOLDER/*/*, it is in each folder below ROOT that
+matches, which is removed when nothing is left there, as are those above it up to the job's.
 The standard input has a JSON object of the stores by name, so that no file there gets their credentials. The answer is
 JSON too: what was sent, null where nothing is left, or {"error", "trouble"} with exit code 1.
 """
@@ -201,6 +201,18 @@ def _is_newer(stored: Optional[StoredObject], file: SeenFile, known: object) -> 
     return stored.modified > file.written / 1e9
 
 
+def remove_pod_folder(root: str) -> None:
+    """Remove the folder of a pod that is gone, with what it only read; those of its launch and job where empty."""
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        for _ in range(2):
+            root = os.path.dirname(root)
+            os.rmdir(root)
+    except OSError:
+        # Other pods have left something there.
+        pass
+
+
 def read_answer(answer: Any) -> Optional[RescuedData]:
     """What `main` has answered. Raises what it met: ObjectStoreError or OSError."""
     if answer is None:
@@ -222,8 +234,7 @@ def main(words: Sequence[str]) -> int:
         for each in roots:
             found.append(rescue_job(each, int(job), stores))
             if pattern and not _list_written(each, int(job)):
-                # Its pod is gone, and so is the use of the rest, such as what it only read.
-                shutil.rmtree(each, ignore_errors=True)
+                remove_pod_folder(each)
         sent = add_rescued([each for each in found if each is not None])
     except (ObjectStoreError, OSError) as error:
         trouble = error.trouble.value if isinstance(error, ObjectStoreError) else ""

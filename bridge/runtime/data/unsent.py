@@ -19,7 +19,7 @@ from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.cached_folder import SeenFile, count_bytes, list_files
 from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.mounts import MountFolder, list_folders, name_folder
-from overspan.bridge.runtime.data.rescue import hold_alone, is_held, read_newer
+from overspan.bridge.runtime.data.rescue import hold_alone, is_held, read_newer, remove_pod_folder
 
 LEFT, SENDING, NEWER, COPY, UNKNOWN = "left", "being sent", "newer in store", "copy", "unknown"
 """States: a rescue would send it; one does; one has left it, as the store has newer versions; it was fetched only to be
@@ -128,22 +128,10 @@ def look(verb: str, places: Iterable[tuple[int, str]]) -> UnsentListing:
                 found += (list_unsent if verb == "ls" else remove_unsent)(root, job)
                 # A folder that is named in full is not a pod's, whatever its name has escaped in it.
                 if verb == "rm" and pattern.endswith("/*/*"):
-                    _remove_pod_folder(root)
+                    remove_pod_folder(root)
             except OSError as error:
                 errors[job] = str(error)
     return UnsentListing(tuple(found), tuple(errors.items()))
-
-
-def _remove_pod_folder(root: str) -> None:
-    """Remove the folder of a pod that is gone, those of its launch and job too where they are empty."""
-    shutil.rmtree(root, ignore_errors=True)
-    try:
-        for _ in range(2):
-            root = os.path.dirname(root)
-            os.rmdir(root)
-    except OSError:
-        # Other pods have left something there.
-        pass
 
 
 def _list(path: str) -> list[str]:

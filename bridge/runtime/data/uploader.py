@@ -80,15 +80,11 @@ class Uploader:
             self._new = [each for each in self._new if each[1:] != (task, attempt)]
             self._tickets = [each for each in self._tickets if each.request[1:] != (task, attempt)]
 
-    def stop(self) -> int:
-        """End the thread; the bytes that are not in the store."""
+    def stop(self) -> None:
+        """End the thread."""
         self._stopped = True
         self._wake.set()
         self._thread.join()
-        try:
-            return count_bytes(self._folder.list_unsent(self._folder.scan(ended=True)))
-        except OSError:
-            return 0
 
     def progress(self) -> dict[DataRequest, FlushProgress]:
         """How far each flush is."""

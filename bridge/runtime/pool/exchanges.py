@@ -15,6 +15,10 @@ from overspan.bridge.runtime.pool.connection import DaemonAddress, DaemonConnect
 WAIT_SECONDS = 20.0
 """How long the daemon may keep a request that asks for news."""
 GATHER_SECONDS = 0.02
+GROUPS = "groups"
+"""The feature of a worker that gives members of groups their names."""
+FEATURES = (GROUPS,)
+"""What this worker can do that those of earlier versions cannot."""
 END_LINE = b'{"end":true}\n'
 """The last line of a journal."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -30,7 +34,7 @@ class Exchanges:
 
     def __init__(self, address: DaemonAddress, worker: Mapping[str, Any], wake: Callable[[], None]) -> None:
         self._address = address
-        self._worker = dict(worker)
+        self._worker = {**worker, "features": list(FEATURES)}
         self._wake = wake
         self._lock = threading.Condition()
         self._held: Held = {}

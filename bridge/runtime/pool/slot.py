@@ -20,24 +20,29 @@ import marshal
 import os
 import signal
 import socket
-from typing import NoReturn
+from typing import Callable, NoReturn
 
 from overspan.bridge.model.records import prepare
 from overspan.bridge.runtime.core import gated_child, kernel, node_records, shim_control
 from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError
-from overspan.bridge.runtime.core.isolation import NAMESPACE, Isolation, extend_environment
+from overspan.bridge.runtime.core.isolation import NAMESPACE, Isolation, extend_environment, probe
 from overspan.bridge.runtime.core.node_records import NodeRecord
 from overspan.bridge.runtime.core.shim import ALL_SIGNALS, PASSED, Tree, detach, finish, record_failure
 
 SOURCE_COMM, COMM = "span-slots", "span-slot"
 REQUEST = b"R"
+PROBE = b"P"
+"""A request to find out what gives members their names here; the answer comes on the socket that it brings."""
 PID_SIZE = 4
 REQUEST_DESCRIPTORS = 3
 _UMASK = 0o077
 
 
 def serve_source(requests: socket.socket) -> NoReturn:
-    """Fork a slot for each socket that comes on `requests`, and answer with its pid or an errno below zero."""
+    """Fork a slot for each socket that comes on `requests`, and answer with its pid or an errno below zero.
+
+    For one that comes with PROBE, fork what tries how members get their names.
+    """
     status = 1
     try:
         kernel.reset_signals()
@@ -50,27 +55,29 @@ def serve_source(requests: socket.socket) -> NoReturn:
         gc.collect()
         gc.freeze()
         while True:
-            descriptors = _receive(requests, 1)
+            word, descriptors = _receive(requests, 1)
             if not descriptors:
                 break
-            requests.send(_fork(requests, descriptors[0]).to_bytes(PID_SIZE, "big", signed=True))
+            pid = _fork(requests, descriptors[0], _answer_probe if word == PROBE else _serve_slot)
+            if word != PROBE:
+                requests.send(pid.to_bytes(PID_SIZE, "big", signed=True))
         status = 0
     finally:
         os._exit(status)
 
 
-def _receive(line: socket.socket, most: int) -> list[int]:
-    """The descriptors of the next message; none at the end of file."""
+def _receive(line: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """The next message and its descriptors; none at the end of file."""
     size = socket.CMSG_SPACE(most * array.array("i").itemsize)
-    _, ancillary, _, _ = line.recvmsg(1, size, socket.MSG_CMSG_CLOEXEC)
+    word, ancillary, _, _ = line.recvmsg(1, size, socket.MSG_CMSG_CLOEXEC)
     numbers = array.array("i")
     for _, _, data in ancillary:
         numbers.frombytes(data)
-    return list(numbers)
+    return word, list(numbers)
 
 
-def _fork(requests: socket.socket, line: int) -> int:
-    """Fork a slot that serves a socket; its pid, or an errno below zero."""
+def _fork(requests: socket.socket, line: int, serve: Callable[[socket.socket], NoReturn]) -> int:
+    """Fork what serves a socket; its pid, or an errno below zero."""
     with socket.socket(fileno=line) as own:
         try:
             pid = os.fork()
@@ -78,8 +85,18 @@ def _fork(requests: socket.socket, line: int) -> int:
             return -(error.errno or errno.EAGAIN)
         if pid == 0:
             requests.close()
-            _serve_slot(own)
+            serve(own)
         return pid
+
+
+def _answer_probe(line: socket.socket) -> NoReturn:
+    """Try what gives members their names, and tell it; nothing where that cannot be tried now."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            line.send(marshal.dumps(tuple(probe())))
+    finally:
+        os._exit(0)
 
 
 def _serve_slot(line: socket.socket) -> NoReturn:
@@ -96,7 +113,7 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             # Without it, what a program leaves behind outlives it.
             subreaper = False
         while True:
-            descriptors = _receive(line, REQUEST_DESCRIPTORS)
+            _, descriptors = _receive(line, REQUEST_DESCRIPTORS)
             if len(descriptors) < REQUEST_DESCRIPTORS:
                 break
             # What was sent to the node before is not for this one.

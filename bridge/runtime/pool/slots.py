@@ -9,16 +9,19 @@ import select
 import signal
 import socket
 from collections.abc import Iterable
-from typing import Optional
+from typing import Callable, Optional, TypeVar
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core import kernel, node_records
+from overspan.bridge.runtime.core.isolation import IsolationProbe
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
-from overspan.bridge.runtime.pool.slot import PID_SIZE, REQUEST, serve_source
+from overspan.bridge.runtime.pool.slot import PID_SIZE, PROBE, REQUEST, serve_source
 
 ANSWER_SECONDS = 20.0
 """Silence after which the slot source counts as stopped, and is killed."""
+_PROBE_SIZE = 1 << 16
+_Answer = TypeVar("_Answer")
 
 
 class Slot(NamedTuple):
@@ -42,6 +45,7 @@ class Slots:
         self._idle: list[Slot] = []
         self._busy: dict[int, Slot] = {}
         self._source, self._source_pid = _fork_source()
+        self._probe: Optional[IsolationProbe] = None
 
     def spawn(self, launch: NodeLaunch) -> Shim:
         """Start a node in a slot; FileExistsError and OSError as of `shim.spawn`."""
@@ -59,6 +63,12 @@ class Slots:
         pidfd = None if slot.pidfd is None else os.dup(slot.pidfd)
         return Shim(launch.directory, launch.key, slot.pid, pidfd, end)
 
+    def probe(self) -> IsolationProbe:
+        """What gives members of a group their names here, found out once. Raises OSError where it cannot be now."""
+        if self._probe is None:
+            self._probe = self._ask(self._ask_probe)
+        return self._probe
+
     def take_back(self, ended: Iterable[Shim]) -> None:
         """Take back the slots of nodes that have ended."""
         for shim in ended:
@@ -75,7 +85,7 @@ class Slots:
     def _hand_over(self, body: int, lock: int) -> tuple[Slot, int]:
         """Give a launch to an idle slot, else to a new one; the slot, and what tells of the end."""
         while True:
-            slot = self._idle.pop() if self._idle else self._add()
+            slot = self._idle.pop() if self._idle else self._ask(self._ask_slot)
             end, theirs = os.pipe()
             try:
                 socket.send_fds(slot.line, [REQUEST], [body, lock, theirs])
@@ -89,16 +99,27 @@ class Slots:
             finally:
                 os.close(theirs)
 
-    def _add(self) -> Slot:
-        """Another slot. Raises OSError where there can be none now."""
+    def _ask(self, question: Callable[[], _Answer]) -> _Answer:
+        """Ask the source, or another one where it was killed. Raises OSError where there is no answer now."""
         try:
-            return self._ask()
+            return question()
         except (BrokenPipeError, ConnectionResetError):
             self._source.close()
             self._source, self._source_pid = _fork_source()
-            return self._ask()
+            return question()
 
-    def _ask(self) -> Slot:
+    def _ask_probe(self) -> IsolationProbe:
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with line:
+            with theirs:
+                socket.send_fds(self._source, [PROBE], [theirs.fileno()])
+            line.settimeout(ANSWER_SECONDS)
+            answer = line.recv(_PROBE_SIZE)
+        if not answer:
+            raise OSError(errno.EAGAIN, "how members get their names cannot be tried now")
+        return IsolationProbe._make(marshal.loads(answer))
+
+    def _ask_slot(self) -> Slot:
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             socket.send_fds(self._source, [REQUEST], [theirs.fileno()])

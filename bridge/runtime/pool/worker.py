@@ -25,7 +25,6 @@ from overspan.bridge.model.deciders import Decider
 from overspan.bridge.model.events import Cancel, Granted, LaunchLost, event_to_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.runtime.core import kernel
-from overspan.bridge.runtime.core.isolation import IsolationProbe, probe
 from overspan.bridge.runtime.core.live_processes import end_live_processes
 from overspan.bridge.runtime.core.node_runs import NodeRuns
 from overspan.bridge.runtime.core.run_directory import FORMAT, RunDirectory, RunPlan
@@ -113,11 +112,8 @@ class LeasedLaunch:
 class Worker:
     """All launches that this process holds."""
 
-    def __init__(
-        self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder, probed: IsolationProbe
-    ) -> None:
+    def __init__(self, address: DaemonAddress, job: int, slots: Slots, private: PrivateFolder) -> None:
         self._slots = slots
-        self._probe = probed
         self._poller = select.poll()
         self._ends = EndWatch(self._poller)
         self._wakeup, self._wakeup_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -338,7 +334,7 @@ class Worker:
         return min(waits)
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
-        isolation = isolate_launch(directory, job, lambda: self._probe)
+        isolation = isolate_launch(directory, job, self._slots.probe)
         return LocalNodeRuns(
             NodeRunSettings(directory, plan.cluster, isolation, plan.environment, self._slots.spawn, self._ends.add)
         )
@@ -418,8 +414,7 @@ def main(words: Sequence[str]) -> int:
         # Without it, what a job leaves behind outlives it until this job ends.
         pass
     slots, private = Slots(), PrivateFolder()
-    # Before there are threads, since it forks.
-    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private, probe())
+    worker = Worker(DaemonAddress(*words), int(os.environ["OVERSPAN_JOB_ID"]), slots, private)
     signal.signal(signal.SIGTERM, worker.leave)
     signal.signal(signal.SIGINT, worker.leave)
     try:

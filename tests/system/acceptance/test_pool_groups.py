@@ -87,10 +87,16 @@ def test_a_group_whose_worker_is_lost_begins_again_as_a_whole_and_one_that_fits_
     ended = span.until(group, "COMPLETED")
     assert ended["restarts"] == 1
 
-    large = span.folder / "large.yaml"
-    large.write_text(text.replace("num_nodes: 2", "num_nodes: 20"))
-    refused = span.run("submit", "-p", "lost", str(large), check=False)
-    assert refused.returncode == 1
-    assert "wanted 21 CPU, 1 GPU for its 21 members on one worker; a worker has 8 CPU" in refused.stderr
+    file = span.folder / "pair.yaml"
+    file.write_text(text)
+    for words in (["-p", "lost"], ["-M", "lost"]):
+        plan = span.run("plan", *words, str(file)).stdout
+        assert "wanted: 3 CPU, 1 GPU for its 3 members on one worker\n# a worker has 8 CPU, 2 GPU: it fits" in plan
+        assert "room for it" in plan and "  server-1.pair: 1 CPU" in plan
+    file.write_text(text.replace("num_nodes: 2", "num_nodes: 20"))
+    for verb in ("submit", "plan"):
+        refused = span.run(verb, "-p", "lost", str(file), check=False)
+        assert refused.returncode == 1
+        assert "wanted 21 CPU, 1 GPU for its 21 members on one worker; a worker has 8 CPU" in refused.stderr
     script = span.run("sbatch", "--pool", "lost", "-N", "2", "--wrap", "true", check=False)
     assert "a batch script in a pool runs on one node" in script.stderr

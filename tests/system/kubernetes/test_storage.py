@@ -309,7 +309,7 @@ class TestEnds:
         assert lab.run("data", "rescue", str(job)).stderr == "span: 1 file, 8.6 MiB sent\n"
         assert hashlib.sha256(store.texts("lab")["run/b"]).hexdigest() in lab.log(job)
         lab.until_empty(60)
-        assert [path for path in volume.rglob("*") if path.is_file()] == []
+        assert list(volume.iterdir()) == []
         again = lab.run("data", "rescue", str(job), check=False)
         assert f"job {job} has left no data on kube" in again.stderr
         if kind == "claim":

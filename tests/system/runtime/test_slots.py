@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from overspan.bridge.runtime.core import isolation, kernel, shim_control
 from overspan.bridge.runtime.core.node_records import read_record
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.core.shortages import is_shortage
+from overspan.bridge.runtime.pool import slot
 from overspan.bridge.runtime.pool.slots import Slots
 
 
@@ -70,6 +73,39 @@ def test_a_slot_that_is_in_namespaces_is_given_no_other_node(
         slots.take_back([shim])
         node = shim_control.release(shim)
         assert node.state == shim_control.ENDED and node.record is not None and node.record.exit_code == 0, number
+
+
+def test_what_gives_names_is_found_out_by_the_source_when_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = tmp_path / "short"
+
+    def probe() -> isolation.IsolationProbe:
+        if short.exists():
+            raise BlockingIOError(errno.EAGAIN, "no process left")
+        return isolation.IsolationProbe(isolation.NSS_WRAPPER, "why", "/lib/x.so")
+
+    # The source is a copy of this process.
+    monkeypatch.setattr(slot, "probe", probe)
+    short.touch()
+    slots = Slots()
+    try:
+        with pytest.raises(OSError, match="cannot be tried now") as caught:
+            slots.probe()
+        assert is_shortage(caught.value)
+        short.unlink()
+        assert slots.probe() == probe()
+        os.kill(slots._source_pid, signal.SIGKILL)
+        short.touch()
+        assert slots.probe().library == "/lib/x.so", "once for all groups"
+    finally:
+        slots.close()
+
+
+def test_a_source_that_was_killed_is_replaced_for_a_probe(slots: Slots) -> None:
+    os.kill(slots._source_pid, signal.SIGKILL)
+    os.waitpid(slots._source_pid, 0)
+    assert slots.probe() == isolation.probe()
 
 
 def test_nodes_at_once_have_slots_of_their_own(slots: Slots, tmp_path: Path, wait_until: WaitUntil) -> None:

@@ -592,3 +592,8 @@ def test_a_plan_is_of_the_file_with_its_changes_and_keeps_secrets_out_of_the_com
     script = tmp_path / "s.sh"
     script.write_text("#!/bin/sh\n")
     assert main(["plan", str(script), "--env", "SEED=7"]) == 2
+    # As `span submit -p` has it; a script says it by its cluster.
+    for words, named in (([str(file)], ("", ["pool=warm"])), ([str(script)], ("warm", []))):
+        assert main(["plan", "-p", "warm", *words]) == 0
+        body = daemon.requests[-1]["body"]
+        assert (body.get("cluster") or "", body.get("overrides") or []) == named

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tests.unit.controller.decisions import Story
-from tests.unit.controller.fake_pods import RacingPods, World
+from tests.unit.controller.fake_pods import Key, Pod, RacingPods, World
 
 from overspan.adapters.abilities import Trace
 from overspan.bridge.config.settings import ClusterSettings, Settings
@@ -17,6 +19,9 @@ from overspan.bridge.model.spec import JobSpec
 NAMES = ("pods", "more")
 GRACES = (0.0, 0.0, 2.0, 30.0)
 """Seconds that pods of a launch which is let go take to end."""
+
+Place = tuple[int, str, int]
+"""A group's number, task and node."""
 
 
 class NamingPods(RacingPods):
@@ -39,11 +44,14 @@ class NamingPods(RacingPods):
         pods = self.world.ending[token] = list(self.world.launches.pop(token).pods.values())
         for pod in pods:
             if pod.running:
-                grace = self.world.random.choice(GRACES)
-                self.world.later(grace, lambda pod=pod: self.world.end(pod, signal=15))  # type: ignore[misc]
+                self.world.later(self.draw_grace(pod), lambda pod=pod: self.world.end(pod, signal=15))  # type: ignore[misc]
             else:
                 self.world.end(pod, signal=9)
         self.world.news.set()
+
+    def draw_grace(self, pod: Pod) -> float:
+        """How many seconds a program lives on after TERM."""
+        return self.world.random.choice(GRACES)
 
     async def find_traces(self) -> list[Trace]:
         await self._travel()
@@ -58,6 +66,21 @@ def read_token(token: str) -> tuple[str, int, int]:
     """Installation, job and launch."""
     installation, job, launch = token.rsplit("-", 2)
     return installation, int(job), int(launch)
+
+
+def list_overlaps(pods: Iterable[Pod], places: Mapping[Key, Place]) -> list[str]:
+    """Programs of one place that ran at the same time, by when they started and ended there."""
+    by_place = defaultdict[Place, list[Pod]](list)
+    for pod in pods:
+        if pod.started_at is not None:
+            by_place[places[pod.key]].append(pod)
+    found = []
+    for place, runs in by_place.items():
+        runs.sort(key=lambda pod: pod.started_at or 0.0)
+        for first, second in pairwise(runs):
+            if first.end is None or (second.started_at or 0.0) < first.end[0]:
+                found.append(f"{place}: {second.key} started while {first.key} ran")
+    return found
 
 
 class AcrossStory(Story):

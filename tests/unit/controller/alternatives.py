@@ -21,7 +21,9 @@ def watch(scene: Scene, near: FakeCluster | None = None, far: FakeCluster | None
     def prepare(bench: Bench) -> None:
         bench.others["far"] = other
         clusters = {"local": {"kind": kind, "root": "/near"}, "far": {"kind": "local", "root": "/far"}}
-        bench.settings = Settings.model_validate({"clusters": clusters, "default_cluster": "local"})
+        stores = {"s3": {"endpoint": "http://127.0.0.1:9"}}
+        document = {"clusters": clusters, "default_cluster": "local", "stores": stores}
+        bench.settings = Settings.model_validate(document)
 
     async def run(bench: Bench) -> None:
         await scene(bench, bench.cluster, other)

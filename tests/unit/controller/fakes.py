@@ -34,6 +34,7 @@ from overspan.bridge.model.events import Event
 from overspan.bridge.model.ids import parse_array
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, Origin, TaskSpec
+from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.readers.dependencies import parse_dependency
 from overspan.bridge.readers.submission import Submission
 
@@ -328,17 +329,18 @@ class Bench:
 
 
 def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
-    """Words of a text: names of tasks; hold, kill, later, race.
+    """Words of a text: names of tasks; hold, kill, later, race; writes: the tasks do, to an object store.
 
     begin=SECONDS, deadline=SECONDS, array=, needs= and parent= are what they say.
     clusters=A,B and after=SECONDS are a list of clusters and its failover_after.
     """
     words = submission.text.split()
     facts = dict(word.split("=") for word in words if "=" in word)
-    names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later", "race")]
+    names = [word for word in words if "=" not in word and word not in ("hold", "kill", "later", "race", "writes")]
     # A limit would end the job before its deadline.
     limit = None if "deadline" in facts else 60
-    tasks = tuple(TaskSpec(name, run="true", time=limit) for name in names)
+    storage = (StorageMount("/out", "s3://lab/run", MountMode.MOUNT_CACHED, "s3"),) if "writes" in words else ()
+    tasks = tuple(TaskSpec(name, run="true", time=limit, storage=storage) for name in names)
     spec = JobSpec(
         name=submission.name or names[0],
         tasks=tasks,

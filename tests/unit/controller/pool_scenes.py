@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.readers.submission import Submission, read_submission
+from overspan.bridge.runtime.pool.exchanges import FEATURES
 
 FILE = "pool: {{workers: 1}}\nresources: {{cpus: 4}}\n{more}"
 JOB = "pool: p\nresources: {cpus: 1}\ngrace_period: 0\nrun: 'true'\n"
@@ -68,14 +69,14 @@ class PoolScene:
         self.bench.clock.advance(seconds)
         await turn(200)
 
-    async def meet(self, word: str = "a") -> None:
+    async def meet(self, word: str = "a", features: Collection[str] = FEATURES) -> None:
         """Hear of the worker's process."""
-        await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}))
+        await self.bench.controller.pools.exchange(WorkerMessage(1, word, {}, {}, features=frozenset(features)))
         await turn(200)
 
-    async def send(self, more: str = "") -> int:
+    async def send(self, more: str = "", text: str = JOB) -> int:
         """Submit a job to the pool, and wait until its queue has it."""
-        job = await self.bench.submit(JOB + more, kind="job_file")
+        job = await self.bench.submit(text + more, kind="job_file")
         await until(lambda: self.bench.controller.recorder.registry.get(job).handle != "")  # type: ignore[union-attr]
         await turn()
         return job

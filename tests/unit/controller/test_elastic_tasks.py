@@ -11,7 +11,7 @@ import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, begin, play, turn, until
 
 from overspan.adapters.contract import Node
-from overspan.bridge.controller.features.elastic import elastic_tasks
+from overspan.bridge.controller.features.elastic import node_queries
 from overspan.bridge.controller.orders.requests import CancelRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
 from overspan.bridge.controller.views.listing import Selection, list_queue
@@ -19,7 +19,7 @@ from overspan.bridge.lifecycle.members import list_peers
 from overspan.bridge.listings.rows import CORE, rows_from_document
 from overspan.bridge.model import events
 from overspan.bridge.model.elastic import Elastic
-from overspan.bridge.model.errors import Conflict, StoreFailed
+from overspan.bridge.model.errors import Conflict, StoreFailed, TimedOut
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.readers.submission import Submission
@@ -295,10 +295,7 @@ def test_room_that_lasts_brings_members_and_a_job_that_waits_takes_them_back() -
         assert not list_members(bench)
         bench.clock.advance(10)
         await settle(bench, "rollout-1", "rollout-2")
-        waiting = await bench.submit("other")
-        await wait(bench, lambda: f"{waiting}.0" in bench.cluster.journals)
-        bench.cluster.tell(f"{waiting}.0", events.Queued(bench.clock.now, "Resources"))
-        await wait(bench, lambda: bench.job(waiting).reason == "Resources")
+        await submit_waiting(bench)
         for _ in range(3):
             bench.clock.advance(6)
             await turn(300)
@@ -348,20 +345,131 @@ def test_a_disk_that_is_full_as_the_group_ends_leaves_no_member() -> None:
     play_group(scene)
 
 
-def test_a_cluster_that_does_not_tell_its_nodes_keeps_no_size_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_tasks, "ANSWER_SECONDS", 0.01)
+async def submit_waiting(bench: Bench) -> int:
+    """A job that waits for room."""
+    waiting = await bench.submit("other")
+    await wait(bench, lambda: f"{waiting}.0" in bench.cluster.journals)
+    bench.cluster.tell(f"{waiting}.0", events.Queued(bench.clock.now, "Resources"))
+    await wait(bench, lambda: bench.job(waiting).reason == "Resources")
+    return waiting
+
+
+class SlowNodes:
+    """The nodes of a cluster that tells them late; counts who asks at once."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._tell = bench.cluster.nodes
+        self.told = asyncio.Event()
+        self.asked = self.asking = 0
+        bench.cluster.nodes = self.list  # type: ignore[method-assign]
+
+    async def list(self) -> list[Node]:
+        self.asked += 1
+        self.asking += 1
+        assert self.asking == 1, "two queries at once"
+        try:
+            await self.told.wait()
+            return await self._tell()
+        finally:
+            self.asking -= 1
+            self.told.clear()
+
+    async def tell(self, bench: Bench) -> None:
+        """Answer the next query, however long ago it was asked."""
+        asked = self.asked
+        await wait_long(bench, lambda: self.asking == 1)
+        self.told.set()
+        await until(lambda: self.asking == 0 or self.asked > asked)
+        await turn(100)
+
+
+async def wait_long(bench: Bench, fact: Callable[[], bool]) -> None:
+    """Wait until a fact is true, while seconds pass."""
+    for _ in range(60):
+        if fact():
+            return
+        bench.clock.advance(1)
+        await turn(100)
+    raise AssertionError("the fact did not come true")
+
+
+def test_a_cluster_that_tells_its_nodes_late_gives_and_takes_members_all_the_same() -> None:
+    """One query at a time, which nothing waits for: neither a size that is asked for nor the lists of members."""
 
     async def scene(bench: Bench) -> None:
-        async def hang() -> list[Node]:
-            await asyncio.Event().wait()
-            return []
-
-        bench.cluster.nodes = hang  # type: ignore[method-assign]
-        bench.clock.advance(6)
-        await turn(200)
+        nodes = SlowNodes(bench)
+        await wait_long(bench, lambda: nodes.asking == 1)
+        for _ in range(20):
+            bench.clock.advance(1)
+            await turn(100)
         async with asyncio.timeout(5):
             await scale(bench, 2)
         await settle(bench, "rollout-1")
         await wait(bench, lambda: count_told(bench, f"{GROUP}.0") == 3)
+        await scale(bench, None)
+        await wait(bench, lambda: bool(list_ends(bench)))
+        ((handle, order),) = list_ends(bench).items()
+        bench.cluster.tell(handle, order, events.NodeEnded(bench.clock.now, "rollout", 0, 0))
+        await wait(bench, lambda: not list_members(bench))
+        bench.cluster.orders.clear()
+        # This answer is older than that order.
+        await nodes.tell(bench)
+        await nodes.tell(bench)
+        assert not list_members(bench)
+        await nodes.tell(bench)
+        await settle(bench, "rollout-1", "rollout-2")
+        waiting = await submit_waiting(bench)
+        await wait_long(bench, lambda: bench.clock.now - bench.job(waiting).submitted_at > 6)
+        assert not list_ends(bench)
+        await nodes.tell(bench)
+        await nodes.tell(bench)
+        assert list_ends(bench).keys() == {f"{list_members(bench)['rollout-2'].id}.0"}
+
+    play_group(scene, Elastic(1, 4, 1, 1.0))
+
+
+def test_members_that_are_ending_are_not_given_back_again() -> None:
+    """They hold their CPUs until they have gone: a job that needs one CPU takes one member."""
+
+    async def scene(bench: Bench) -> None:
+        await wait_long(bench, lambda: len(list_members(bench)) == 2)
+        await settle(bench, "rollout-1", "rollout-2")
+        await submit_waiting(bench)
+        await wait_long(bench, lambda: bool(list_ends(bench)))
+        asked = bench.controller.elastic.queries.count
+        await wait_long(bench, lambda: bench.controller.elastic.queries.count > asked + 3)
+        assert list_ends(bench).keys() == {f"{list_members(bench)['rollout-2'].id}.0"}
+
+    play_group(scene, Elastic(1, 3, 1, 1.0))
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_cluster_that_never_tells_its_nodes_is_named_once_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(node_queries, "ANSWER_SECONDS", 0.01)
+
+    async def scene(bench: Bench) -> None:
+        tell, asked = bench.cluster.nodes, list[float]()
+
+        async def fail() -> list[Node]:
+            asked.append(bench.clock.now)
+            if hangs:
+                await asyncio.Event().wait()
+            raise TimedOut("sinfo did not answer within 30 s")
+
+        bench.cluster.nodes = fail  # type: ignore[method-assign]
+        for count in (1, 2, 3):
+            await wait_long(bench, lambda: len(asked) >= count)  # noqa: B023
+            await asyncio.sleep(0.03)
+        await turn(300)
+        why = "no answer within 0.01 s" if hangs else "sinfo did not answer within 30 s"
+        text = f"room for more members on local is not known: {why}"
+        assert [row.text for row in await bench.controller.timeline(str(GROUP))].count(text) == 1
+        await scale(bench, 2)
+        await settle(bench, "rollout-1")
+        await scale(bench, None)
+        bench.cluster.nodes = tell  # type: ignore[method-assign]
+        await wait_long(bench, lambda: "rollout-2" in list_members(bench))
 
     play_group(scene, Elastic(1, 4, 1, 1.0))

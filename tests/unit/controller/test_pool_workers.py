@@ -8,11 +8,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.controller.pool_scenes import LimitedCluster, PoolScene, ScenePlayer, make_player
+from tests.unit.controller.pool_scenes import JOB, LimitedCluster, PoolScene, ScenePlayer, make_player
 
+from overspan.adapters.pool.requests import find_job_seconds
 from overspan.bridge.controller.features.pools.entries import sort_waiting
 from overspan.bridge.model.job import new_job
-from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
+
+PIPELINE = """\
+name: g
+pool: p
+execution: parallel
+primary_tasks: [a, b]
+---
+{name: server, resources: {cpus: 1}, run: 'true'}
+---
+{name: a, resources: {cpus: 1}, needs: ['started:server'], time: 300s, grace_period: 0, run: 'true'}
+---
+{name: b, resources: {cpus: 1}, needs: ['ok:a'], time: 300s, grace_period: 0, run: 'true'}
+"""
 
 
 @pytest.fixture
@@ -138,16 +152,68 @@ def test_an_idle_worker_with_the_time_for_something_that_waits_stays_alone(play_
     play_pool(scene)
 
 
+def _needs(kind: NeedKind, task: str) -> tuple[Need, ...]:
+    return (Need(task, kind),)
+
+
 @pytest.mark.parametrize(
-    ("tasks", "seconds"),
+    ("tasks", "start", "seconds"),
     [
-        ([TaskSpec("server", primary=False), TaskSpec("trainer", time=600), TaskSpec("judge", time=60)], 630),
-        ([TaskSpec("trainer", time=600), TaskSpec("judge")], 0),
-        ([TaskSpec("one", time=60)], 90),
+        (
+            [TaskSpec("server", primary=False), TaskSpec("trainer", time=600), TaskSpec("judge", time=60)],
+            Start.TOGETHER,
+            660,
+        ),
+        ([TaskSpec("trainer", time=600), TaskSpec("judge")], Start.TOGETHER, 0),
+        ([TaskSpec("one", time=60)], Start.TOGETHER, 90),
+        ([TaskSpec("a", time=600), TaskSpec("b", time=300, needs=_needs(NeedKind.OK, "a"))], Start.TURNS, 630),
+        (
+            [
+                TaskSpec("server", primary=False),
+                TaskSpec("a", time=600, needs=_needs(NeedKind.READY, "server")),
+                TaskSpec("b", time=300, needs=_needs(NeedKind.OK, "a")),
+            ],
+            Start.TOGETHER,
+            990,
+        ),
     ],
+    ids=["server", "endless", "one", "stages", "pipeline"],
 )
-def test_a_group_that_waits_takes_as_long_as_its_longest_primary(tasks: list[TaskSpec], seconds: int) -> None:
-    pool: Any = SimpleNamespace(name="p", facts=SimpleNamespace(size=SimpleNamespace(classes=())))
-    waiting: Any = SimpleNamespace(job=new_job(1, JobSpec("j", tuple(tasks)), 0.0), cluster="p")
+def test_a_group_that_waits_takes_as_long_as_its_launch(tasks: list[TaskSpec], start: Start, seconds: int) -> None:
+    """Of tasks that take turns the stage's; of those that are launched together and follow each other, the sum."""
+    adapter = SimpleNamespace(find_seconds=find_job_seconds)
+    pool: Any = SimpleNamespace(name="p", facts=SimpleNamespace(size=SimpleNamespace(classes=())), adapter=adapter)
+    waiting: Any = SimpleNamespace(job=new_job(1, JobSpec("j", tuple(tasks), start=start), 0.0), cluster="p")
     found = sort_waiting(pool, [waiting])
     assert found.counts == {("",): 1} and found.seconds == {"": seconds}
+
+
+def test_an_idle_worker_without_the_time_for_a_pipeline_is_replaced(play_pool: ScenePlayer) -> None:
+    """No task is longer than what is left of the worker's life, and both together are."""
+
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = pool.bench.clock.now + 500
+        await pool.apply("time: 1000s\n")
+        await pool.see_start(seconds_ago=500)
+        await pool.meet()
+        await pool.send(text=PIPELINE)
+        await pool.pass_time(1)
+        assert _count_workers(pool) == 2
+
+    play_pool(scene)
+
+
+def test_an_idle_worker_of_an_earlier_version_is_replaced_for_a_group(play_pool: ScenePlayer) -> None:
+    async def scene(pool: PoolScene) -> None:
+        pool.cluster.end = math.inf
+        await pool.apply()
+        await pool.see_start()
+        await pool.meet(features=())
+        assert _count_workers(pool) == 1
+        group = await pool.send(text="name: g\n" + JOB + "num_nodes: 2\n")
+        await pool.pass_time(1)
+        assert pool.bench.job(group).reason == "WorkerVersion"
+        assert pool.bench.controller.pools.describe("p")[0]["workers"][0]["reason"] == "WorkerVersion"
+        assert _count_workers(pool) == 2
+
+    play_pool(scene)

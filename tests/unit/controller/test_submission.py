@@ -11,6 +11,8 @@ from tests.unit.controller.fakes import START, Bench, FakeCluster, begin, end, p
 
 from overspan.adapters.contract import Accepted, Launch, Node, Refusal
 from overspan.bridge.controller.orders.requests import CancelRequest
+from overspan.bridge.controller.submission import submitter
+from overspan.bridge.controller.submission.folder_uploads import FolderUpload
 from overspan.bridge.controller.submission.notes import note_size
 from overspan.bridge.controller.submission.resubmission import ResubmitRequest
 from overspan.bridge.controller.submission.submitter import ParsedSubmission
@@ -68,9 +70,12 @@ def test_a_report_that_comes_with_the_acceptance_is_stored_with_it_and_counts_on
 def test_jobs_of_one_spec_share_it_and_others_do_not() -> None:
     async def scene(bench: Bench) -> None:
         for text in ("one", "one", "a b", "one"):
-            await bench.submit(text)
+            # Each request is decoded anew.
+            await bench.submit(text, user="".join(["m", "e"]))
         first, second, other, last = (bench.job(number) for number in (1, 2, 3, 5))
         assert first.spec is second.spec and first.spec == last.spec != other.spec
+        one, two = (bench.controller.recorder.registry.get(number) for number in (1, 2))
+        assert one is not None and two is not None and one.user is two.user
         assert [task.name for task in other.tasks] == ["a", "b"]
 
     play(scene)
@@ -100,6 +105,33 @@ def test_a_submission_that_is_sent_again_makes_one_job() -> None:
         others = (replace(sent, token="0a1c"), replace(sent, user="you", token="0a1d"), replace(sent, token=""))
         assert len({(await bench.controller.submit(other)).id for other in others}) == 3
         assert len(bench.repository.jobs) == 4
+
+    play(scene)
+
+
+@pytest.mark.parametrize("uploads", ["", "ask"])
+def test_a_submission_that_is_sent_again_sends_no_folder_again(monkeypatch: pytest.MonkeyPatch, uploads: str) -> None:
+    async def scene(bench: Bench) -> None:
+        sent: list[FolderUpload] = []
+
+        async def send_all(uploads: list[FolderUpload]) -> None:
+            sent.extend(uploads)
+
+        folder = FolderUpload("minio", "code", ("/home/me/code/",))
+        monkeypatch.setattr(submitter, "list_uploads", lambda spec: [folder])
+        monkeypatch.setattr(bench.controller.submitter.uploads, "send_all", send_all)
+        submission = Submission("script", "one", user="me", token="0a1b", uploads=uploads)
+        if uploads:
+            asked = await bench.controller.submit(submission)
+            assert asked.uploads == (folder,)
+            first = await bench.controller.submit(replace(submission, uploads="done"))
+        else:
+            first = await bench.controller.submit(submission)
+            assert sent == [folder]
+        sent.clear()
+        again = await bench.controller.submit(submission)
+        assert (again.id, again.uploads, sent) == (first.id, (), [])
+        assert len(bench.repository.jobs) == 1
 
     play(scene)
 

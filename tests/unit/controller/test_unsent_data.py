@@ -13,7 +13,8 @@ import pytest
 from tests.unit.controller.fake_repository import FakeRepository
 
 from overspan.adapters.abilities import EndedLaunch
-from overspan.bridge.controller.features.unsent_data import UnsentJobs, may_have_left
+from overspan.bridge.controller.features.unsent_data import UnsentJobs
+from overspan.bridge.lifecycle.former_clusters import may_have_left
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, Unreachable
 from overspan.bridge.model.job import Attempt, Flush, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
@@ -30,7 +31,7 @@ def make_job(number: int, left: int | None = 8, *, ended_at: float | None = 100.
     """A job of two tasks, one of which writes to a store."""
     writer, other = TaskSpec("writer", run="true", storage=(MOUNT,)), TaskSpec("other", run="true")
     job = new_job(number, JobSpec("x", (writer, other)), 0.0)
-    flush = None if left is None else Flush(1.0, 2.0, left)
+    flush = None if left is None else Flush(1.0, 2.0, left, sent=left == 0)
     attempt = Attempt(0, State.FAILED, 1.0, (NodeRun(0, started_at=1.0 if began else None),), flush=flush)
     task = replace(job.tasks[0], attempts=(attempt,), state=State.FAILED)
     state = State.RUNNING if ended_at is None else State.FAILED
@@ -96,6 +97,10 @@ class Scene:
 
     def remove(self, ref: str) -> Any:
         return asyncio.run(self.unsent.remove(ref))
+
+    def sweep_in_time(self, now: float) -> None:
+        self.now = now
+        asyncio.run(self.unsent.sweep_in_time())
 
     def sweep(self, now: float) -> None:
         self.now = now
@@ -245,3 +250,40 @@ class TestTime:
         assert keeper.has == {7}
         scene.sweep(100 + 29 * DAY)
         assert keeper.has == set()
+
+
+class TestLooks:
+    def test_a_new_daemon_looks_soon_unless_an_earlier_one_has_just_looked(self) -> None:
+        keeper = Keeper(7, 8, seconds=3 * 3600)
+        scene = Scene(keeper, make_job(7), make_job(8, ended_at=DAY))
+        scene.sweep_in_time(DAY)
+        assert keeper.asked == [[7]]
+        keeper.asked.clear()
+
+        def start_again() -> Scene:
+            later = Scene(keeper, make_job(7), make_job(8, ended_at=DAY))
+            later.repository.values = scene.repository.values
+            return later
+
+        # Of the first job nothing is left, and the other one's time is over: but it was just looked.
+        start_again().sweep_in_time(DAY + 5)
+        assert keeper.asked == []
+        start_again().sweep_in_time(DAY + 4 * 3600)
+        assert keeper.asked == [[8]]
+
+    def test_a_clock_that_was_set_back_delays_no_look(self) -> None:
+        keeper = Keeper(7, seconds=3600)
+        scene = Scene(keeper, make_job(7))
+        scene.sweep_in_time(3 * DAY)
+        keeper.has = {9}
+        scene.repository.jobs[9] = replace(scene.repository.jobs[7], job=make_job(9), handle="0:h9")
+        scene.sweep_in_time(DAY)
+        assert keeper.has == set()
+
+    def test_a_damaged_note_of_the_last_look_is_none(self) -> None:
+        for text in ("{", "[]", '{"done": [1]}', '{"at": "x"}'):
+            keeper = Keeper(7, seconds=3600)
+            scene = Scene(keeper, make_job(7))
+            scene.repository.values["unsent_sweep"] = text
+            scene.sweep_in_time(DAY)
+            assert keeper.has == set()

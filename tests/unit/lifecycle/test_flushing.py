@@ -145,6 +145,8 @@ class TestFailures:
         assert kinds(world.advance(1)) == ["AbandonFlush trainer"]
         assert world.states() == "FAILED/FlushFailed trainer=FAILED/FlushFailed"
         assert world.attempt("trainer").detail == "100 bytes are not in the store: flush.timeout (1:00) is over"
+        told = [row.text for row in world.rows if row.cause == "AbandonFlush"]
+        assert set(told) == {"no more data is sent: 100 bytes are not in the store: flush.timeout (1:00) is over"}
 
     def test_what_failed_by_itself_keeps_its_cause_and_code(self) -> None:
         world = World(group(writer())).run()
@@ -188,6 +190,15 @@ def test_whether_an_attempt_has_sent_all(error: str, left: int, expected: bool) 
     assert not has_sent_all(world.attempt("trainer"))
     flush(world, error=error, left=left)
     assert has_sent_all(world.attempt("trainer")) is expected
+
+
+def test_progress_that_says_that_nothing_is_left_confirms_nothing() -> None:
+    """A program that ends late may still write, and a node may die before it sends that."""
+    world = World(group(writer())).run()
+    world.end("trainer")
+    assert world.apply(events.Flushing(world.now, "trainer", 0, 0))
+    world.apply(events.LaunchLost(world.now, 0, "node"))
+    assert not has_sent_all(world.task("trainer").attempts[0])
 
 
 def test_a_clock_that_is_set_moves_the_time_out() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.core.isolation import (
     ENV,
     NAMESPACE,
@@ -17,10 +18,12 @@ from overspan.bridge.runtime.core.isolation import (
     explain,
     extend_environment,
     prepare_isolation,
+    probe,
     render_hosts,
     render_nsswitch,
     write_hosts,
 )
+from overspan.bridge.runtime.core.shortages import is_shortage
 
 MEMBERS = [("127.81.0.1", ["trainer-0.rlhf", "trainer-0"]), ("127.81.0.2", ["rollout-0.rlhf"])]
 
@@ -127,3 +130,34 @@ def test_preparation_writes_what_the_method_needs(tmp_path: Path) -> None:
 def test_exhausted_namespaces_are_no_full_disk() -> None:
     text = explain(OSError(errno.ENOSPC, "unshare: No space left on device"))
     assert "user namespaces" in text and "space left" not in text
+
+
+def test_a_probe_that_can_have_no_child_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "fork", fork)
+    with pytest.raises(BlockingIOError):
+        probe()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_a_probe_is_short_of_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unshare(flags: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(kernel, "unshare", unshare)
+    with pytest.raises(OSError, match="cannot be tried now") as caught:
+        probe()
+    assert is_shortage(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC])
+def test_what_is_not_allowed_is_a_finding(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def unshare(flags: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(kernel, "unshare", unshare)
+    found = probe()
+    assert found.method != NAMESPACE and "namespaces" in found.reason

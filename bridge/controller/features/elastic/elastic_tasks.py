@@ -18,6 +18,7 @@ from overspan.bridge.controller.core.recording import Recorder
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.unit_of_work import UnitOfWork, is_whole_cancel
 from overspan.bridge.controller.features.elastic.member_jobs import make_member, name_partition
+from overspan.bridge.controller.features.elastic.node_queries import NodeQueries
 from overspan.bridge.controller.features.elastic.room import count_returned, count_room, list_free, waits_for_room
 from overspan.bridge.controller.features.joined_jobs import BY as BY_GROUP
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
@@ -52,9 +53,7 @@ PAUSE = 0.05
 RETRY_SECONDS = 15.0
 """How long after a member could not be submitted that is tried again."""
 LOOK_SECONDS = 5.0
-"""How often a cluster is asked for room, at most."""
-ANSWER_SECONDS = 5.0
-"""How long a cluster may take to tell its nodes: what is asked for, and members elsewhere, must not wait for it."""
+"""How often it is looked for room, where room decides."""
 DEMAND_SECONDS = 5.0
 """How long a job has waited before members that were added for room are given back to it."""
 
@@ -63,6 +62,8 @@ DEMAND_SECONDS = 5.0
 class _TaskWatch:
     """One elastic task: how many members it has beyond those wanted, since when there is room, and who gave up."""
 
+    weighed: int
+    """The last query of nodes whose answer counted, or that had begun before: each answer counts once."""
     extra: int = 0
     room_since: float | None = None
     given_up: set[int] = field(default_factory=set)
@@ -76,6 +77,8 @@ class _GroupWatch:
     granted_at: float | None
     trouble: str = ""
     """Why the last change could not be made, as the group's timeline has it."""
+    silences: dict[str, str] = field(default_factory=dict)
+    """Why clusters did not tell their nodes, as the group's timeline has it."""
 
 
 class ElasticTasks:
@@ -86,6 +89,7 @@ class ElasticTasks:
         self.clusters = clusters
         self.submitter = submitter
         self.joined = joined
+        self.queries = NodeQueries(recorder)
         self._watches: dict[int, _GroupWatch] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         """One coroutine at a time works on a group."""
@@ -126,7 +130,7 @@ class ElasticTasks:
         await self.recorder.change([job_id], work)
         watch = self._watches.get(job_id)
         if watch is not None:
-            watch.tasks[task] = _TaskWatch()
+            watch.tasks[task] = _TaskWatch(self.queries.count)
         await self._settle(job_id)
 
     def count(self, job_id: int, name: str) -> tuple[int, int]:
@@ -205,7 +209,7 @@ class ElasticTasks:
             count = spec.num_nodes + sum(not each.leaves for each in self._list_joined(job.id, spec.name))
             extra = max(0, count - wanted_size(job, spec.name)) if may_grow(job, spec.name) else 0
             lost = {member.index for member in given_up if member.task == spec.name}
-            watch.tasks[spec.name] = _TaskWatch(extra, None, lost)
+            watch.tasks[spec.name] = _TaskWatch(self.queries.count, extra, None, lost)
         self._watches[job.id] = watch
         return watch
 
@@ -245,7 +249,7 @@ class ElasticTasks:
         elastic = elastic_of(job, name)
         if elastic is None or job.granted_at is None or job.ending is not None:
             return
-        await self._weigh(entry, name, watch, elastic)
+        self._weigh(entry, name, watch, elastic)
         target = min(elastic.most, wanted_size(job, name) + watch.extra)
         changes = plan_members(elastic, target, self._list_joined(job.id, name), self._list_lost(job.id, name, watch))
         await self._end(changes.ended)
@@ -311,38 +315,54 @@ class ElasticTasks:
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
-    async def _weigh(self, entry: JobEntry, name: str, watch: _TaskWatch, elastic: Elastic) -> None:
+    def _weigh(self, entry: JobEntry, name: str, watch: _TaskWatch, elastic: Elastic) -> None:
         """Take members where there has been room for a while, and give them back where other jobs wait."""
-        job, now = entry.job, self.recorder.clock()
+        job = entry.job
         if not self._is_watched(job, name, watch):
             return
         cluster = self.clusters.find(place_task(job, name, entry.cluster))
         if cluster is None or cluster.stale_since is not None:
             return
-        waiting = self._find_waiting(entry, cluster.name, now)
-        room = watch.room_since
+        waiting = self._find_waiting(entry, cluster.name, self.recorder.clock())
         if waiting is None and watch.extra + wanted_size(job, name) >= elastic.most:
             return
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                free = list_free(await cluster.adapter.nodes(), name_partition(job))
-        except (Unreachable, TimeoutError):
+        query = self.queries.ask(cluster, job.id, lambda: self._begin(job.id))
+        self._note_silence(job.id, cluster.name, query.trouble)
+        if query.number <= watch.weighed:
             return
-        needs = job.spec_of(name).resources.needs()
-        if waiting is not None:
+        watch.weighed = query.number
+        free = list_free(query.nodes, name_partition(job))
+        if waiting is None:
+            self._take(job, name, watch, count_room(free, job.spec_of(name).resources.needs()), query.asked_at)
+        else:
+            need = job.spec_of(name).resources.needs()[0]
+            self._give_back(job, name, watch, count_returned(free, waiting, need, cluster.name))
+
+    def _take(self, job: Job, name: str, watch: _TaskWatch, fitting: int, at: float) -> None:
+        """Take what fits, where it has fitted for a while."""
+        elastic, since = job.spec_of(name).elastic, watch.room_since
+        if not fitting or elastic is None:
             watch.room_since = None
-            watch.extra = (
-                max(0, watch.extra - count_returned(free, waiting, needs[0], cluster.name)) if watch.extra else 0
-            )
-            return
-        fitting = count_room(free, needs)
-        if not fitting:
-            watch.room_since = None
-        elif room is None:
-            watch.room_since = now
-        elif now - room >= (elastic.scale_up_after or 0.0):
+        elif since is None:
+            watch.room_since = at
+        elif at - since >= (elastic.scale_up_after or 0.0):
             watch.extra = min(watch.extra + fitting, elastic.most - wanted_size(job, name))
             watch.room_since = None
+
+    def _give_back(self, job: Job, name: str, watch: _TaskWatch, short: int) -> None:
+        """Give back what a job that waits is short of, less what members that are ending will leave to it."""
+        leaving = sum(each.leaves for each in self._list_joined(job.id, name))
+        watch.room_since = None
+        watch.extra = max(0, watch.extra - max(0, short - leaving))
+
+    def _note_silence(self, group: int, cluster: str, why: str) -> None:
+        """Say once why a cluster does not tell its nodes; one that does not answer at all is shown as stale."""
+        watch = self._watches.get(group)
+        if watch is None or watch.silences.get(cluster, "") == why:
+            return
+        watch.silences[cluster] = why
+        if why:
+            self._say(group, f"room for more members on {cluster} is not known: {one_line(why, MOST_WORDS)}")
 
     def _is_watched(self, job: Job, name: str, watch: _TaskWatch) -> bool:
         """Whether room decides about the task's size."""

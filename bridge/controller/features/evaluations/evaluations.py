@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -119,13 +119,15 @@ class Evaluations:
         entry = self.recorder.registry.get(stored.job_id)
         if entry is not None:
             # It may have ended while the store was asked: its end found no watch to close then.
-            watch.job, watch.handle = entry.job, entry.handle if entry.watched else ""
+            self._attach(watch, entry)
         self._note_end(watch)
         for evaluation in list(watch.live.values()):
             if evaluation.job_id:
                 await self._look_after(evaluation.job_id)
         self._looks.begin(watch.cluster)
-        self.recorder.spawn(self._fill(watch), f"evaluations of job {stored.job_id}")
+        self._attempt(f"evaluations:{stored.id}", lambda: self._fill(watch))
+        # A daemon may have died between a score and what follows from it.
+        self._attempt(f"stop:{stored.id}", lambda: self._stop(watch))
         return watch
 
     async def _find_submitted(self, watch: CheckpointWatch, evaluation: StoredEvaluation) -> StoredEvaluation:
@@ -155,19 +157,40 @@ class Evaluations:
         if of is not None and job.over and (before is None or not before.over) and self._loaded:
             self.recorder.spawn(self._conclude(job.id), f"the result of job {job.id}")
         if self._loaded and asks_for_watches(job) and job.id not in self._of_job:
-            self.recorder.spawn(self._ensure(entry), f"watching checkpoints of job {job.id}")
+            self._attempt(f"watches:{job.id}", lambda: self._ensure(entry))
         for watch_id in self._of_job.get(job.id, ()):
             watch = self.watches[watch_id]
-            watch.job, watch.handle = job, entry.handle if entry.watched else ""
-            place = place_task(job, watch.spec.task, entry.cluster)
-            if place != watch.cluster:
-                # It went to another cluster before it started.
-                watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=place))
-                self.recorder.spawn(self._move(watch), f"watching checkpoints of job {job.id}")
+            self._attach(watch, entry)
             if self._note_end(watch):
                 self._looks.wake(watch.cluster)
                 if _is_unwanted(watch):
-                    self.recorder.spawn(self._fill(watch), f"evaluations of job {job.id}")
+                    self._attempt(f"evaluations:{watch_id}", lambda watch=watch: self._fill(watch))  # type: ignore[misc]
+
+    def _attach(self, watch: CheckpointWatch, entry: JobEntry) -> None:
+        """Follow the watched job, also to another cluster: where it goes before it starts, its checkpoints are."""
+        watch.job, watch.handle = entry.job, entry.handle if entry.watched else ""
+        cluster = place_task(entry.job, watch.spec.task, entry.cluster)
+        if cluster != watch.cluster:
+            watch.stored = replace(watch.stored, facts=replace(watch.stored.facts, cluster=cluster))
+            store = self.recorder.repository.evaluations
+            self._attempt(f"watch:{watch.stored.id}", lambda: store.change_watch(watch.stored))
+            self._looks.begin(cluster)
+
+    def _attempt(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Do something in the background, and again after a while where the store or a cluster fails."""
+
+        async def attempt() -> None:
+            try:
+                await work()
+            except (StoreFailed, Unreachable) as error:
+                log.warning("%s: %s; trying again", name, error)
+                self._defer(name, work)
+
+        self.recorder.spawn(attempt(), name)
+
+    def _defer(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Do something after a while."""
+        self.recorder.timers.set(name, self.recorder.clock() + RETRY_SECONDS, lambda: self._attempt(name, work))
 
     def _note_end(self, watch: CheckpointWatch) -> bool:
         """Note whether the watched job is over; True if that has changed."""
@@ -177,10 +200,6 @@ class Evaluations:
         elif before is None:
             watch.over_at = asyncio.get_running_loop().time()
         return (before is None) != (watch.over_at is None)
-
-    async def _move(self, watch: CheckpointWatch) -> None:
-        await self.recorder.repository.evaluations.change_watch(watch.stored)
-        self._looks.begin(watch.cluster)
 
     async def _ensure(self, entry: JobEntry) -> None:
         """Store the watches that a job's file asks for, unless they are there, and open those that are not closed."""
@@ -307,10 +326,12 @@ class Evaluations:
         if new.id:
             watch.started(new)
             self._tell_queue(watch.stored)
-        else:
-            # It was stored already, by this watch before.
-            watch.taken[new.checkpoint] = _content_of(new)
-            watch.ready.pop(new.checkpoint, None)
+            return
+        # It was stored already: by this watch before, or by a write that was told as a failure.
+        watch.taken[new.checkpoint] = _content_of(new)
+        watch.ready.pop(new.checkpoint, None)
+        for known in await self.recorder.repository.evaluations.find([watch.stored.id], live_only=True):
+            watch.live.setdefault(known.id, known)
 
     async def _fill(self, watch: CheckpointWatch) -> None:
         """Submit as many of the waiting evaluations as may run."""
@@ -388,9 +409,7 @@ class Evaluations:
         return made if elsewhere else mount_folder(made, watch.job.spec.task(spec.task), folder)
 
     def _retry(self, watch: CheckpointWatch) -> None:
-        name = f"evaluations:{watch.stored.id}"
-        call = lambda: self.recorder.spawn(self._fill(watch), name)  # noqa: E731
-        self.recorder.timers.set(name, self.recorder.clock() + RETRY_SECONDS, call)
+        self._defer(f"evaluations:{watch.stored.id}", lambda: self._fill(watch))
 
     async def _store(self, watch: CheckpointWatch, changed: StoredEvaluation) -> None:
         await self.recorder.repository.evaluations.change(changed)
@@ -445,15 +464,13 @@ class Evaluations:
             await self._store(watch, replace(evaluation, over=True, facts=facts))
         except OverspanError as error:
             log.warning("the result of job %d: %s; trying again", job_id, error)
-            timer = f"evaluation:{job_id}"
-            call = lambda: self.recorder.spawn(self._conclude(job_id), timer)  # noqa: E731
-            self.recorder.timers.set(timer, self.recorder.clock() + RETRY_SECONDS, call)
+            self._defer(f"evaluation:{job_id}", lambda: self._conclude(job_id))
             return
         finally:
             self._ended_jobs.discard(job_id)
         await self._tell(watch, _word_result(watch, evaluation.checkpoint, facts))
-        await self._fill(watch)
-        await self._stop(watch)
+        self._attempt(f"evaluations:{watch.stored.id}", lambda: self._fill(watch))
+        self._attempt(f"stop:{watch.stored.id}", lambda: self._stop(watch))
         self._looks.wake(watch.cluster)
 
     async def _stop(self, watch: CheckpointWatch) -> None:
@@ -513,8 +530,8 @@ class Evaluations:
         if not _is_unwanted(watch):
             last = watch.choose_last()
             if last is not None:
-                watch.last = None
                 await self._begin(watch, last)
+                watch.last = None
                 await self._fill(watch)
         if watch.live or watch.ready:
             return

@@ -103,7 +103,8 @@ class FolderLooks:
         listings = await self._list(name, folders)
         now = asyncio.get_running_loop().time()
         for watch, listing in zip(watches, listings, strict=True):
-            await self._take(watch, listing, now)
+            if watch.cluster == name:
+                await self._take(watch, listing, now)
         due = [watch.look_at for watch in watches if watch.look_at is not None]
         due += [watch.over_at + LINGER_SECONDS for watch in watches if watch.over_at is not None]
         left = [max(0.05, at - now) for at in due if at > now]

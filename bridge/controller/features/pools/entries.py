@@ -12,6 +12,7 @@ from overspan.adapters.abilities import TakesWorkers
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.features.pools.scaling import MOST_FAILURES, PoolView, PoolWorker
+from overspan.bridge.lifecycle.stages import carry
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.pools import UNKNOWN_LIFE, WorkerClass, WorkerLife, WorkerOf, plan_life
 from overspan.bridge.model.states import State
@@ -85,11 +86,9 @@ def find_least_life(job: Job, end: float | None = None) -> WorkerLife | None:
     return find_life(job, job.submitted_at, end)
 
 
-def _find_limit(job: Job) -> int | None:
-    """The time limit of a job, of a group the longest of its primary tasks; None without one."""
-    limits = [job.time_of(spec.name) for spec in job.spec.tasks if spec.primary]
-    known = [limit for limit in limits if limit is not None]
-    return max(known, default=None) if len(known) == len(limits) else None
+def _find_limit(worker: Job) -> int | None:
+    """The time limit of a worker, which is one task; None without one."""
+    return worker.time_of(worker.spec.tasks[0].name)
 
 
 def count_waiting(entries: Iterable[JobEntry], pool: str) -> int:
@@ -106,21 +105,25 @@ class WaitingJobs(NamedTuple):
 
 def sort_waiting(entry: PoolEntry, entries: Iterable[JobEntry]) -> WaitingJobs:
     """The jobs of a pool that wait, by what they ask for: most of many share it, as the jobs of one text do."""
-    alike: dict[tuple[int, int | None], list[Any]] = {}
+    alike: dict[Any, tuple[Job, list[int]]] = {}
     for each in entries:
         count = _count_waiting(each.job) if each.cluster == entry.name else 0
         if count:
-            limit = _find_limit(each.job)
-            kind = alike.setdefault((id(each.job.spec), limit), [each.job, limit, 0])
-            kind[2] += count
+            alike.setdefault(_find_kind(each.job), (each.job, []))[1].append(count)
     counts: dict[tuple[str, ...], int] = {}
     seconds: dict[str, int] = {}
-    for job, limit, count in alike.values():
-        fitting = _list_classes(entry, job)
-        counts[fitting] = counts.get(fitting, 0) + count
-        least = 0 if limit is None else limit + job.spec.tasks[0].grace_period
+    for job, numbers in alike.values():
+        launch = carry(job)
+        fitting = _list_classes(entry, launch)
+        counts[fitting] = counts.get(fitting, 0) + sum(numbers)
+        least = entry.adapter.find_seconds(launch) or 0
         seconds |= {name: min(least, seconds.get(name, least)) for name in fitting}
     return WaitingJobs(counts, seconds)
+
+
+def _find_kind(job: Job) -> tuple[int, tuple[int | None, ...], tuple[str, ...]]:
+    """What jobs that ask a worker for the same have in common: the spec, the limits that orders gave, the stage."""
+    return id(job.spec), tuple([task.time for task in job.tasks]), () if job.stage is None else job.stage.tasks
 
 
 def _list_classes(entry: PoolEntry, job: Job) -> tuple[str, ...]:
@@ -154,7 +157,8 @@ def view_pool(entry: PoolEntry, workers: Iterable[JobEntry], waiting: WaitingJob
         since = entry.idle_since.get(each.job.id)
         life = find_life(each.job, now, entry.ends.get(each.job.id))
         renew_at = None if life is None else life.renew_at
-        if since is not None and life is not None and _is_too_short(life, each.job, waiting, now):
+        too_short = life is not None and _is_too_short(life, each.job, waiting, now)
+        if since is not None and (too_short or (contact is not None and contact["lacks"])):
             renew_at = now
         found.append(
             PoolWorker(
@@ -249,16 +253,18 @@ def _describe_worker(
         "jobs": list(contact["jobs"]) if contact is not None else [],
         "since": job.started_at or job.submitted_at,
         "ends_at": None if life is None or job.granted_at is None else life.ends_at,
-        "reason": _find_reason(entry, job),
+        "reason": _find_reason(entry, job, contact),
     }
 
 
-def _find_reason(entry: PoolEntry, worker: Job) -> str:
-    """Why a worker takes no jobs yet; empty where it does, or starts."""
+def _find_reason(entry: PoolEntry, worker: Job, contact: Mapping[str, Any] | None) -> str:
+    """Why a worker takes no jobs yet, or not all that wait; empty where it does, or starts."""
     if worker.state is State.PENDING:
         return worker.reason
     if worker.id in entry.ready and find_least_life(worker, entry.ends.get(worker.id)) is UNKNOWN_LIFE:
         return "EndUnknown"
+    if contact is not None and contact["lacks"]:
+        return "WorkerVersion"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -14,15 +15,20 @@ from tests.unit.adapters.kubernetes.bench import INSTALLATION, make_job
 from overspan.adapters.abilities import EndedLaunch
 from overspan.adapters.kubernetes.api.answers import ApiAnswer
 from overspan.adapters.kubernetes.api.executing import ExecCommand
+from overspan.adapters.kubernetes.launches import rescue as rescue_module
 from overspan.adapters.kubernetes.launches import volume_pods
 from overspan.adapters.kubernetes.launches.launches import Launches
+from overspan.adapters.kubernetes.launches.rescue import KubernetesRescue
 from overspan.adapters.kubernetes.launches.unsent import KubernetesUnsent
-from overspan.adapters.kubernetes.observation.records import LAUNCH
+from overspan.adapters.kubernetes.manifests.names import INSTALLATION as INSTALLATION_LABEL
+from overspan.adapters.kubernetes.manifests.names import JOB
 from overspan.adapters.kubernetes.settings import Settings, Volume
+from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.model.job import Attempt, Job, NodeRun
 from overspan.bridge.model.spec import TaskSpec
 from overspan.bridge.model.states import State
-from overspan.bridge.model.storage import MountMode, StorageMount
+from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
+from overspan.bridge.runtime.data.rescue import RescuedData
 from overspan.bridge.runtime.data.unsent import UnsentListing
 
 MOUNT = StorageMount("/out", "s3://lab/run", MountMode.MOUNT_CACHED, "s3")
@@ -37,7 +43,9 @@ class World:
         self.asked: list[tuple[str, ...]] = []
         self.nodes: dict[str, str] = {}
         self.left: set[str] = set()
+        self.words: list[tuple[str, ...]] = []
         self.said: str | None = None
+        self.gate: threading.Barrier | None = None
         self.connection = self
 
     def calls(self, namespace: str) -> World:
@@ -58,9 +66,10 @@ class World:
         del self.pods[name]
 
     async def list(self, kind: str, selector: str) -> list[Mapping[str, Any]]:
-        label, _, value = selector.partition("=")
-        if label == LAUNCH:
-            return [{}] if value in self.left else []
+        wanted = dict(part.split("=") for part in selector.split(","))
+        if INSTALLATION_LABEL in wanted:
+            return [{}] if f"{wanted[INSTALLATION_LABEL]}-{wanted[JOB]}" in self.left else []
+        ((label, value),) = wanted.items()
         return [pod for pod in self.pods.values() if pod["metadata"]["labels"].get(label) == value]
 
     async def call(self, method: str, path: str) -> ApiAnswer:
@@ -70,6 +79,10 @@ class World:
         return ApiAnswer(200, {"status": {"conditions": [{"type": "Ready", "status": state}]}})
 
     def execute(self, command: ExecCommand, seconds: float) -> tuple[int, str]:
+        self.words.append(tuple(command.words[-4:]))
+        if self.gate is not None:
+            self.gate.wait(60)
+            return 0, str(self.said)
         places = _read(command.line)
         self.asked.append((command.words[-1], *(pattern for _, pattern in places)))
         if self.said is not None:
@@ -144,7 +157,8 @@ def test_a_node_that_does_not_answer_keeps_no_other() -> None:
 
 def test_what_pods_may_still_send_is_not_removed() -> None:
     world = World()
-    world.left = {f"{INSTALLATION}-7-0"}
+    # Of an older launch, as its label of the job tells.
+    world.left = {f"{INSTALLATION}-7"}
     launches = [make_launch(7, "n1"), make_launch(8, "n1")]
     listing = asyncio.run(open_unsent(world, DISK).remove_unsent(launches))
     assert [each.job for each in listing.found] == [8] and [job for job, _ in listing.errors] == [7]
@@ -167,3 +181,39 @@ def test_an_image_without_python_is_named_with_the_remedy() -> None:
     ((job, text),) = listing.errors
     assert job == 7 and "python3: not found" in text and "`data_image`" in text
     assert asyncio.run(open_unsent(world, DISK).list_unsent([])) == UnsentListing()
+
+
+class TestRescue:
+    def test_jobs_are_sent_beside_each_other(self) -> None:
+        world = World()
+        world.said = '{"files": 1, "size": 8, "newer": []}'
+        # Each waits in its pod for the other one.
+        world.gate = threading.Barrier(2)
+        rescue = KubernetesRescue(cast(Launches, world), Settings(data_volume=DISK), {"s3": StoreAccess("s3")})
+
+        async def send() -> list[RescuedData | None]:
+            return await asyncio.gather(*(rescue.send(*make_launch(number, "n1")) for number in (7, 8)))
+
+        assert asyncio.run(send()) == [RescuedData(1, 8), RescuedData(1, 8)]
+        assert world.pods == {}
+        # The whole of the volume's part: of a mount of the job's own folder, that could not be removed.
+        mounts = [pod["spec"]["containers"][0]["volumeMounts"] for pod in world.made]
+        assert mounts == [[{"name": "data", "mountPath": "/overspan-rescue", "subPath": "lab"}]] * 2
+        assert {words[1:] for words in world.words} == {
+            ("/overspan-rescue", str(number), f"{INSTALLATION}-{number}/*/*") for number in (7, 8)
+        }
+
+    def test_a_node_that_fails_keeps_no_other_from_sending(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world, sent = World(), []
+        rescue = KubernetesRescue(cast(Launches, world), Settings(data_volume=DISK), {"s3": StoreAccess("s3")})
+
+        async def run(launches: Any, calls: Any, pod: Mapping[str, Any], program: Any) -> tuple[int, str]:
+            if "n1" in json.dumps(pod):
+                raise Unreachable("node n1 is away")
+            sent.append(pod)
+            return 0, "null"
+
+        monkeypatch.setattr(rescue_module, "run_in_pod", run)
+        with pytest.raises(Unreachable, match="node n1 is away"):
+            asyncio.run(rescue.send(*make_launch(7, "n1", "n2")))
+        assert len(sent) == 1

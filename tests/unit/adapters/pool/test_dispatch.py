@@ -30,6 +30,7 @@ from overspan.bridge.model.pools import WorkerLife
 from overspan.bridge.model.ranks import Rank
 from overspan.bridge.model.resources import Gpus, NodeNeed, Resources
 from overspan.bridge.model.spec import Form, JobSpec, Need, NeedKind, TaskSpec
+from overspan.bridge.runtime.pool.exchanges import FEATURES
 
 
 class QueuedLaunch(NamedTuple):
@@ -57,7 +58,8 @@ def play(
     queue = PoolQueue()
     for launch in waiting:
         queue.add(launch)
-    found = assign(queue, {name: WorkerRoom(room) for name, room in rooms.items()}, now)
+    features = frozenset(FEATURES)
+    found = assign(queue, {name: WorkerRoom(room, features=features) for name, room in rooms.items()}, now)
     for one in found:
         queue.remove(one.handle)
         rooms[one.worker].restore(one.handle, one.booking)
@@ -199,7 +201,8 @@ def test_laws(launches: list[QueuedLaunch], sizes: list[Capacity], now: float) -
     queue = PoolQueue()
     for launch in launches:
         queue.add(launch)
-    found = assign(queue, {name: WorkerRoom(room) for name, room in rooms.items()}, now)
+    features = frozenset(FEATURES)
+    found = assign(queue, {name: WorkerRoom(room, features=features) for name, room in rooms.items()}, now)
     assert len(queue) == len(launches) and not any(len(room) for room in rooms.values()), "nothing is changed"
     assert len({one.handle for one in found}) == len(found), "each goes to one worker"
     by_handle = {launch.handle: launch for launch in launches}

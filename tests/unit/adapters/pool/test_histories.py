@@ -25,12 +25,14 @@ from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order, R
 from overspan.adapters.cursors import Cursors
 from overspan.adapters.pool import cluster
 from overspan.adapters.pool.cluster import PoolCluster
+from overspan.adapters.pool.launches import NO_LEASE, WorkerLease
 from overspan.bridge.model.errors import Denied
 from overspan.bridge.model.events import Cancel, Granted, LaunchLost
 from overspan.bridge.model.job import Job, Placement, new_job
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
+from overspan.bridge.runtime.pool.exchanges import FEATURES
 
 TASK = TaskSpec("t", run="true", resources=Resources(cpus=1))
 WORKER = TaskSpec("worker", resources=Resources(cpus=2))
@@ -284,7 +286,7 @@ class Histories(RuleBasedStateMachine):
         held = {
             handle: HeldLaunch(worker.sent.get(handle, 0), worker.orders.get(handle, 0)) for handle in worker.journals
         }
-        message = WorkerMessage(worker.job, worker.word, held, journals)
+        message = WorkerMessage(worker.job, worker.word, held, journals, features=frozenset(FEATURES))
         answer: dict[str, Any] = self.call(lambda: self.pool.exchange(message))
         worker.known = self.pool
         return answer
@@ -367,3 +369,4 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool) 
         max_examples=count_examples(40), stateful_step_count=50, deadline=None, suppress_health_check=[*HealthCheck]
     )
     machine().runTest()
+    assert WorkerLease() == NO_LEASE, "nothing was written into what all launches that wait share"

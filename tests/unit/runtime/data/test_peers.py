@@ -156,3 +156,32 @@ def test_a_marker_that_is_written_again_is_asked_for_again(nodes: Both) -> None:
         second.look()
         first.look()
     assert {"run/step_2/rank1", "run/latest"} <= see()
+
+
+def test_a_node_that_dies_after_it_has_said_so_keeps_no_marker(nodes: Both) -> None:
+    """What it has said stays true: its files are there."""
+    first, second, see = nodes
+    for node, name in ((second, "step_1/rank1"), (first, MARKER)):
+        node.write(name)
+        # Quiet for long enough while programs run.
+        os.utime(node.path / name, (time.time() - 5, time.time() - 5))
+    second.look(ended=False)
+    first.look(ended=False)
+    assert see() == {"run/step_1/rank1"}
+    # It says so, and is killed: nothing of it follows.
+    second.look(ended=False)
+    first.look()
+    assert see() == {"run/step_1/rank1", f"run/{MARKER}"}
+
+
+def test_a_node_that_dies_between_the_confirmations_and_its_marker_leaves_none(nodes: Both) -> None:
+    first, second, see = nodes
+    second.write("step_1/rank1")
+    first.write(MARKER)
+    first.look(ended=False)
+    second.look()
+    second.look()
+    # `first` is killed here. No other node publishes what is its own, and the checkpoint is not whole.
+    second.now = 2 * PATIENCE
+    second.look()
+    assert see() == {"run/step_1/rank1"}

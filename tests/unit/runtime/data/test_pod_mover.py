@@ -16,8 +16,14 @@ from tests.stores import TestStore
 from tests.waiting import wait_until
 
 from overspan.bridge.model.documents import encode
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import MountMode, StorageMount
+from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.data.folder_state import SyncedFile
 from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.mover import Mover
+from overspan.bridge.runtime.data.requests import END, FETCH, FLUSH, DataAnswer, DataRequest, MoverFiles
 from overspan.bridge.runtime.data.rescue import hold_alone
 from overspan.bridge.runtime.data.stores import write_stores
 
@@ -127,6 +133,44 @@ def test_what_nobody_waits_for_is_given_up(pod: Pod, whole: TestStore) -> None:
     (pod.root / "abandon").touch()
     assert finish(sender)[0] == 1
     assert json.loads(pod.message.read_text())["error"] == "the job no longer waits for it"
+
+
+def test_an_empty_file_that_is_not_sent_stays(pod: Pod, whole: TestStore) -> None:
+    """As the marker of a checkpoint, without which the rest of it is of no use: 0 bytes are left of it."""
+    document = json.dumps({**json.loads(DOCUMENT), "kept": True})
+    assert finish(pod.start("fetch", document))[0] == 0
+    sender = pod.start("send", document)
+    whole.proxy.refused_key = "testing"
+    (pod.files / ".overspan-atomic").touch()
+    pod.end()
+    (pod.root / "abandon").touch()
+    assert finish(sender)[0] == 1
+    assert (pod.files / ".overspan-atomic").exists()
+
+
+def test_a_folder_that_an_earlier_mover_has_sent_is_removed_at_the_end(pod: Pod, whole: TestStore) -> None:
+    """It was killed between its answer and the end, which the next one hears of at once."""
+    folder = place_mount(str(pod.root), 7, MOUNT)
+    folder.make()
+    sent, unsent = pod.files / "sent", pod.files / "unsent"
+    for path in (sent, unsent):
+        path.write_text("1")
+    state = folder.open_state()
+    directory = RunDirectory(str(pod.root), 0)
+    files, spec = MoverFiles(directory), JobSpec("j", (TaskSpec("a", run="true", storage=(MOUNT,)),))
+    files.make()
+    fetch, flush = DataRequest(FETCH, "a"), DataRequest(FLUSH, "a")
+    for request in (fetch, flush, DataRequest(END)):
+        files.ask(request)
+    for request in (fetch, flush):
+        files.answer(DataAnswer(request))
+    for path in (sent, unsent):
+        state.put(path.name, SyncedFile(1, path.stat().st_mtime_ns, "etag"))
+        whole.proxy.cut()
+        write_stores(str(pod.root), [whole.access("s3")])
+        Mover(directory, str(pod.root), new_job(7, spec, 0.0)).serve()
+        assert unsent.exists() is (path is sent)
+    assert not os.path.exists(folder.path)
 
 
 def test_a_bucket_that_is_not_there(pod: Pod) -> None:

@@ -126,6 +126,18 @@ class TestRemoval:
         assert os.listdir(tmp_path / "inst-7/0") == ["one"]
 
 
+def test_the_folders_of_pods_that_have_left_nothing_go_with_a_rescue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(tmp_path / "inst-7/0/one", "COPY")
+    (tmp_path / "inst-7/1/two/data/7").mkdir(parents=True)
+    (tmp_path / "inst-8/0/other").mkdir(parents=True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}\n"))
+    assert rescue.main([str(tmp_path), "7", "inst-7/*/*"]) == 0
+    assert capsys.readouterr().out == "null\n"
+    assert os.listdir(tmp_path) == ["inst-8"]
+
+
 def test_a_description_is_never_cut_by_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (known,) = list_folders(str(leave(tmp_path).parents[2]), 7)
     monkeypatch.setattr(json, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))

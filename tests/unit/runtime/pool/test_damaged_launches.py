@@ -13,7 +13,6 @@ import pytest
 
 from overspan.adapters.local.files.journals import parse_lines, read_events
 from overspan.bridge.model.events import LaunchLost
-from overspan.bridge.runtime.core.isolation import ENV, IsolationProbe
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.pool.connection import DaemonAddress
 from overspan.bridge.runtime.pool.exchanges import END_LINE
@@ -34,7 +33,7 @@ def worker(tmp_path: Path) -> Worker:
 
     slots: Any = SimpleNamespace(take_back=lambda shims: None, spawn=None)
     private: Any = SimpleNamespace(make=make)
-    found = Worker(DaemonAddress("socket", str(tmp_path / "none")), 1, slots, private, IsolationProbe(ENV, ""))
+    found = Worker(DaemonAddress("socket", str(tmp_path / "none")), 1, slots, private)
     (tmp_path / "mark").write_text("m")
     found._carry_out({**ANSWER, **LEASE, "root": str(tmp_path)}, 0.0)
     return found
