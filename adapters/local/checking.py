@@ -49,7 +49,7 @@ def check_machine(root: str, settings: Settings) -> list[Finding]:
     findings = [*_check_folder(root)]
     answer = _ask_python(root, settings.python)
     findings += [_check_python(settings, answer), *_check_names(settings, answer), _check_loopback()]
-    findings += _check_mounts(answer)
+    findings += _check_mounts(answer) if settings.data_fuse else []
     findings += [*_check_capacity(measure_capacity(settings, root), settings), _check_cgroup()]
     return findings
 

@@ -74,11 +74,11 @@ def render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: Gi
 def _render_storage(task: TaskSpec) -> list[str]:
     """What is mounted of object stores, and what the end means for data that is written there."""
     lines = [
-        f"storage: {mount.target} is {mount.mode.value} of {mount.url}, by the store {mount.store}"
+        f"storage: {mount.target} is {_name_mode(mount)} of {mount.url}, by the store {mount.store}"
         + ("; each file for itself, except checkpoints with a marker" if mount.written else "")
         + (
             "; read through the store if this machine can mount it (FUSE), else brought before the start"
-            * _mounts(mount)
+            * mount.read_through
         )
         for mount in task.storage
     ]
@@ -88,8 +88,8 @@ def _render_storage(task: TaskSpec) -> list[str]:
     return lines
 
 
-def _mounts(mount: StorageMount) -> bool:
-    return mount.mode is MountMode.MOUNT
+def _name_mode(mount: StorageMount) -> str:
+    return (MountMode.MOUNT if mount.read_through else mount.mode).value
 
 
 def _name_member(job: Job, member: BookedMember) -> str:

@@ -68,8 +68,7 @@ _KEEP = (
     .where(job.c.id == bindparam("key"), job.c.version == bindparam("expected"))
     .values(account=bindparam("rows"))
 )
-_WRITES = f'"{MountMode.MOUNT.value}'
-"""The beginning of the modes of storage that is written to, as documents have them."""
+_WRITES = MountMode.MOUNT_CACHED.value
 _TIMELINE = select(
     *(timeline.c[name] for name in ("seq", "job_id", "task", "at", "start", "end", "reason", "cause", "text"))
 )

@@ -128,4 +128,5 @@ async def _check_places(queries: Queries, settings: Settings, root: str) -> list
     finally:
         await queries.transport.run(["rm", "-f", marker], timeout=queries.timeout)
     found = read_probe(compute.text) if compute.rc == 0 else {}
-    return [*judge_login(read_probe(login.text), root), *judge_compute(found, root, settings.shared_root)]
+    nodes = judge_compute(found, root, settings.shared_root, fuse=settings.shared_root and settings.data_fuse)
+    return [*judge_login(read_probe(login.text), root), *nodes]

@@ -72,8 +72,7 @@ def place_mount(root: str, job: int, mount: StorageMount) -> MountFolder:
     # Not at the top: it loads OpenSSL.
     import hashlib
 
-    mode = MountMode.MOUNT_CACHED if mount.written else mount.mode
-    text = "\0".join((mount.store, mount.url, mode.value))
+    text = "\0".join((mount.store, mount.url, mount.mode.value))
     return MountFolder(os.path.join(name_folder(root, job), hashlib.sha256(text.encode()).hexdigest()[:16]), mount)
 
 

@@ -11,7 +11,6 @@ from typing import Callable, Optional
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.node_data import Begin, NodeMounts
 from overspan.bridge.runtime.core.node_runs import report_end, report_failure
@@ -88,7 +87,7 @@ class MovedData:
 
     def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
         """What of a task's storage its node mounts, and what it says of that."""
-        mounts = [mount for mount in job.spec_of(task).storage if mount.mode is MountMode.MOUNT]
+        mounts = [mount for mount in job.spec_of(task).storage if mount.read_through]
         if not mounts:
             return NodeMounts()
         if self._trouble is None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
 from overspan.bridge.model.job import Job
-from overspan.bridge.model.storage import MountMode, StorageMount, is_web_url
+from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
 from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders, list_files
@@ -155,7 +155,7 @@ class Mover:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                self._fetch_once(mount, mounted=request.kind == MOUNT and mount.mode is MountMode.MOUNT)
+                self._fetch_once(mount, mounted=request.kind == MOUNT and mount.read_through)
                 return "", False
             except DataRefused as error:
                 return f"{_name_url(mount)}: {error}", False

@@ -30,10 +30,13 @@ class TestModes:
         wait_until(lambda: left_on_node(lab, job) == {}, 20, "the mover to remove what is in the store")
         assert movers(lab) == []
 
-    def test_a_storage_that_names_no_mode_is_mounted(self, lab: Span, store: TestStore) -> None:
+    def test_a_mount_without_fuse_reads_and_writes_as_one_that_is_cached(self, lab: Span, store: TestStore) -> None:
         store.open("lab").put("data/a", b"hello")
-        job = lab.submit("file_mounts: {./data: {source: s3://lab/data}}\nrun: cat data/a > seen; echo new > data/b\n")
-        lab.until(job, "COMPLETED")
+        file = lab.folder / "mount.yaml"
+        file.write_text("file_mounts: {./data: {source: s3://lab/data}}\nrun: cat data/a > seen; echo new > data/b\n")
+        done = lab.run("submit", str(file), "--parsable")
+        assert "MOUNT of s3://lab/data is carried out as MOUNT_CACHED" in done.stderr
+        lab.until(int(done.stdout), "COMPLETED")
         assert (lab.folder / "seen").read_bytes() == b"hello"
         assert store.texts("lab") == {"data/a": b"hello", "data/b": b"new\n"}
 

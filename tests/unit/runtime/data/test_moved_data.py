@@ -49,7 +49,8 @@ class World:
         self.data = MovedData(directory, str(folder), self.process, lambda _: trouble)
         self.mover = MoverFiles(directory)
         self.begun: list[NodeKey] = []
-        mount = StorageMount("./out", "s3://lab/run", mode, "s3")
+        written = MountMode.MOUNT_CACHED if mode is MountMode.MOUNT else mode
+        mount = StorageMount("./out", "s3://lab/run", written, "s3", read_through=mode is MountMode.MOUNT)
         tasks = (TaskSpec("a", run="x", storage=(mount,)), TaskSpec("b", run="x"))
         self.job: Job = new_job(7, JobSpec("j", tasks, group=True), 1.0)
 
