@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from typing import Callable, Optional
 
 from overspan.bridge.model.records import NamedTuple
-from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
+from overspan.bridge.runtime.data.folder_state import FolderState
 from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
 from overspan.bridge.runtime.data.publication import (
@@ -27,8 +27,8 @@ from overspan.bridge.runtime.data.publication import (
     order_removals,
     plan_steps,
 )
-from overspan.bridge.runtime.data.removals import RemovalNotes
-from overspan.bridge.runtime.data.sending import FileChanged, send_file
+from overspan.bridge.runtime.data.removals import Removal, RemovalNotes
+from overspan.bridge.runtime.data.sending import FileChanged, insist, send_file
 
 QUIET = 1.0
 """Seconds without a write after which a closed file is sent."""
@@ -134,7 +134,6 @@ class CachedFolder:
         refused = self._send_steps(steps, seen, ended, going_on)
         if not going_on():
             return
-        self._take_removals()
         for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
             self._store.delete(self._prefix + name)
             self.state.forget(name)
@@ -145,12 +144,32 @@ class CachedFolder:
             plain = self._list_plain(left)
             self._peers.end(plain, left.keys() - plain.keys())
 
-    def _take_removals(self) -> None:
-        """Count what was removed by way of a mount as sent and gone: it is removed from the store then."""
-        for path, name in self._removals.read().items():
-            if name not in self.state.files:
-                self.state.put(name, SyncedFile(0, 0, ""))
+    def remove_noted(self) -> None:
+        """Remove from the store what was removed by way of a mount, in the version that work has seen there.
+
+        Not before all that was written until then is in the store: what has another name is in the folder before the
+        note of its old one is. Raises ObjectStoreError and OSError.
+        """
+        notes = self._removals.read()
+        if not notes:
+            return
+        seen = self.scan(ended=True)
+        if self.list_unsent(seen):
+            return
+        for path, removal in notes.items():
+            key = self._prefix + removal.name
+            # What was written anew is in the folder.
+            if removal.name not in seen and self._has(key, removal):
+                self._store.delete(key)
             self._removals.take(path)
+
+    def _has(self, key: str, removal: Removal) -> bool:
+        try:
+            return removal.means(insist(lambda: self._store.find(key)))
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.MISSING:
+                raise
+            return False
 
     def _send_steps(
         self, steps: Sequence[SendStep], seen: Mapping[str, SeenFile], ended: bool, going_on: Callable[[], bool]

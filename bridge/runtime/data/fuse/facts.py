@@ -10,7 +10,6 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Callable, Optional, Protocol, TypeVar
 
 from overspan.bridge.model.records import NamedTuple
@@ -27,8 +26,10 @@ T = TypeVar("T")
 
 FACTS_SECONDS = 10.0
 """For how long what the store has said counts: what others write is seen after it."""
-PATIENCE = 60.0
-"""Seconds for which a store may not answer, or refuse, before a program is told of it."""
+PATIENCE = {StoreTrouble.SILENT: 15 * 60.0, StoreTrouble.DENIED: 60.0}
+"""Seconds for which a store may not answer, or refuse the credentials, before a program is told of it. A program that
+is killed is let go at once.
+"""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _ASKED_ALONE = 4
 """So many names of a folder are asked for one by one."""
@@ -52,10 +53,10 @@ class StoreEntry(NamedTuple):
 
 
 class StoreListing(NamedTuple):
-    """The names in a folder; `marked` where the store has an object for the folder itself."""
+    """The names in a folder, and the object for the folder itself, where the store has one."""
 
     entries: dict[str, StoreEntry]
-    marked: bool
+    marker: Optional[StoredObject]
 
 
 class StoreWaits:
@@ -83,15 +84,23 @@ class StoreWaits:
             except ObjectStoreError as error:
                 if error.trouble in (StoreTrouble.MISSING, StoreTrouble.TAKEN):
                     raise
-                passes = error.trouble is not StoreTrouble.REFUSED
-                if not passes or self._clock() - began >= PATIENCE:
-                    if str(error) != self._said:
-                        self._said = str(error)
-                        self._log(f"span: error: {error}")
-                    number = errno.EACCES if error.trouble is StoreTrouble.DENIED else errno.EIO
-                    raise OSError(number, str(error)) from None
+                if self._clock() - began >= PATIENCE.get(error.trouble, 0.0):
+                    raise self._fail(error) from None
             self._sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def insist_bucket(self, ask: Callable[[], T]) -> T:
+        """The same of a listing, which is there where the bucket is."""
+        try:
+            return self.insist(ask)
+        except ObjectStoreError as error:
+            raise self._fail(error) from None
+
+    def _fail(self, error: ObjectStoreError) -> OSError:
+        if str(error) != self._said:
+            self._said = str(error)
+            self._log(f"span: error: {error}")
+        return OSError(errno.EACCES if error.trouble is StoreTrouble.DENIED else errno.EIO, str(error))
 
 
 class StoreFacts:
@@ -140,12 +149,11 @@ class StoreFacts:
             assert listing is not None
             return listing
 
-    def list_below(self, name: str) -> Iterator[str]:
-        """The names of all objects below a folder, as the store has them now. Raises OSError."""
+    def list_below(self, name: str) -> list[tuple[str, StoredObject]]:
+        """All objects below a folder with their names, as the store has them now. Raises OSError."""
         head = f"{self._prefix}{name}/"
-        found = self._waits.insist(lambda: self._store.list_objects(head))
-        for stored in found:
-            yield stored.key[len(self._prefix) :]
+        found = self._waits.insist_bucket(lambda: list(self._store.list_objects(head)))
+        return [(stored.key[len(self._prefix) :], stored) for stored in found]
 
     def forget(self, name: str) -> None:
         """A file was written, or removed: what was known of it does not count any more."""
@@ -197,24 +205,24 @@ class StoreFacts:
         """Ask for a folder; None where it has more than `most` names, if that is not 0."""
         head = f"{self._prefix}{name}/" if name else self._prefix
         entries: dict[str, StoreEntry] = {}
-        marked = False
+        marker: Optional[StoredObject] = None
 
         def ask() -> list[StoredObject]:
             objects = self._store.list_objects(head, level=True)
             return list(itertools.islice(objects, most + 1) if most else objects)
 
-        found = self._waits.insist(ask)
+        found = self._waits.insist_bucket(ask)
         if most and len(found) > most:
             return None
         for stored in found:
             last = stored.key[len(head) :].rstrip("/")
             if not last:
-                marked = True
+                marker = stored
             elif last not in (".", "..") and "/" not in last and not stored.key.startswith(PEERS):
                 is_folder = stored.key.endswith("/")
                 if is_folder or last not in entries:
                     entries[last] = StoreEntry(stored, is_folder)
-        listing = StoreListing(entries, marked)
+        listing = StoreListing(entries, marker)
         with self._lock:
             self._listed[name] = self._clock(), listing
             self._listed.move_to_end(name)
@@ -233,5 +241,5 @@ class StoreFacts:
             return StoreEntry(self._waits.insist(lambda: self._store.find(key)))
         except ObjectStoreError:
             pass
-        first = self._waits.insist(lambda: next(iter(self._store.list_objects(f"{key}/", level=True)), None))
+        first = self._waits.insist_bucket(lambda: next(iter(self._store.list_objects(f"{key}/", level=True)), None))
         return None if first is None else StoreEntry(StoredObject(f"{key}/", 0, ""), True)

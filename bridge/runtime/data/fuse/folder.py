@@ -36,7 +36,7 @@ class MountedFolder:
         self._store = store
         self._waits = waits
         self._notes = RemovalNotes(files)
-        self._removed = set(self._notes.read().values())
+        self._removed = self._notes.list_names()
         self._lock = threading.Lock()
         self._copies: dict[str, threading.Lock] = {}
 
@@ -158,7 +158,7 @@ class MountedFolder:
         stored = self._find_hidden(name)
         if written is None and stored is None:
             raise _fail(errno.ENOENT)
-        self._forget(name, noted=stored is not None and not stored.is_folder)
+        self._forget(name, stored)
         if written is not None:
             os.unlink(self.path_of(name))
 
@@ -166,11 +166,12 @@ class MountedFolder:
         """Remove an empty folder."""
         if self.list_folder(name):
             raise _fail(errno.ENOTEMPTY)
-        if self.facts.list_folder(name).marked:
-            self._notes.add(f"{name}/")
+        marker = self.facts.list_folder(name).marker
+        if marker is not None:
+            self._notes.add(f"{name}/", marker)
         if self.look_written(name) is not None:
             os.rmdir(self.path_of(name))
-        self._forget(name, noted=False)
+        self._forget(name, None)
         with self._lock:
             self._removed.add(f"{name}/")
 
@@ -190,28 +191,24 @@ class MountedFolder:
         self._make_parents(new)
         stored = self._find_hidden(old)
         os.rename(self.path_of(old), self.path_of(new))
-        self._forget(old, noted=stored is not None and not stored.is_folder)
+        self._forget(old, stored)
 
     def _rename_folder(self, old: str, new: str, target: Optional[Attributes]) -> None:
         if target is not None and not stat.S_ISDIR(target.mode):
             raise _fail(errno.ENOTDIR)
         if target is not None and self.list_folder(new):
             raise _fail(errno.ENOTEMPTY)
-        stored = []
-        for name in self.facts.list_below(old):
-            if name in self._removed or name.endswith("/"):
-                continue
-            if not os.path.lexists(self.path_of(name)):
-                # As of a folder on another file system: mv copies it then.
-                raise _fail(errno.EXDEV)
-            stored.append(name)
+        below = [(name, stored) for name, stored in self.facts.list_below(old) if name not in self._removed]
+        if not all(name.endswith("/") or os.path.lexists(self.path_of(name)) for name, _ in below):
+            # As of a folder on another file system: mv copies it then.
+            raise _fail(errno.EXDEV)
         if self.look_written(old) is None:
             raise _fail(errno.EXDEV)
         self._make_parents(new)
         os.rename(self.path_of(old), self.path_of(new))
-        for name in stored:
-            self._forget(name, noted=True)
-        self._forget(old, noted=False)
+        for name, stored in below:
+            self._forget(name, StoreEntry(stored))
+        self._forget(old, None)
 
     def truncate(self, name: str, size: int) -> None:
         """Change a file's size."""
@@ -230,10 +227,10 @@ class MountedFolder:
         """What the store has of a name, whether a written file hides it or not; None for what was removed."""
         return None if name in self._removed else self.facts.find(name)
 
-    def _forget(self, name: str, *, noted: bool) -> None:
-        """A name was removed: what the store has of it is not shown; `noted`: and has to go."""
-        if noted:
-            self._notes.add(name)
+    def _forget(self, name: str, entry: Optional[StoreEntry]) -> None:
+        """A name was removed: what the store has of it is not shown, and has to go."""
+        if entry is not None and not entry.is_folder:
+            self._notes.add(name, entry.stored)
         with self._lock:
             self._removed.add(name)
         self.facts.forget(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import struct
 from collections.abc import Iterator
@@ -46,6 +45,8 @@ class FakeStore:
         self.objects: dict[str, bytes] = {}
         self.asked: list[Any] = []
         self.failures: list[ObjectStoreError] = []
+        self.breaks = 0
+        """So many listings end behind their first name."""
 
     def put(self, **objects: bytes) -> None:
         self.objects.update({f"run/{name.replace('__', '/')}": data for name, data in objects.items()})
@@ -69,6 +70,9 @@ class FakeStore:
                 elif rest not in seen:
                     seen.add(rest)
                     yield StoredObject(f"{prefix}{rest}/", 0, "")
+                if self.breaks:
+                    self.breaks -= 1
+                    raise ObjectStoreError(StoreTrouble.SILENT, "reset")
 
     def find(self, key: str) -> StoredObject:
         self.asked.append(("find", key))
@@ -155,12 +159,28 @@ class TestFacts:
         assert world.facts.find("a") is not None and world.said == []
         world.store.failures = [ObjectStoreError(StoreTrouble.SILENT, "no answer")] * 1000
         assert code_of(world.facts.find, "b") == errno.EIO
-        assert world.now >= PATIENCE and code_of(world.facts.find, "b") == errno.EIO
+        assert world.now >= PATIENCE[StoreTrouble.SILENT] and code_of(world.facts.find, "b") == errno.EIO
         assert world.said == ["span: error: no answer"]
 
     def test_credentials_that_do_not_count_are_no_right_to_read(self, world: World) -> None:
         world.store.failures = [ObjectStoreError(StoreTrouble.DENIED, "denied")] * 1000
         assert code_of(world.facts.find, "a") == errno.EACCES
+
+    def test_a_bucket_that_is_gone_is_said_once_and_is_an_error_to_the_program(self, world: World) -> None:
+        def ask(number: int) -> None:
+            world.store.failures = [ObjectStoreError(StoreTrouble.MISSING, "no such bucket")] * number
+
+        for look in (world.facts.list_folder, world.facts.list_below):
+            ask(1)
+            assert code_of(look, "a") == errno.EIO
+        ask(2)
+        assert code_of(world.facts.find, "b") == errno.EIO
+        assert world.said == ["span: error: no such bucket"]
+
+    def test_a_listing_that_breaks_off_in_the_middle_is_asked_for_again(self, world: World) -> None:
+        world.store.put(d__a=b"1", d__b=b"2")
+        world.store.breaks = 1
+        assert [name for name, _ in world.facts.list_below("d")] == ["d/a", "d/b"]
 
 
 class TestBlocks:
@@ -241,7 +261,7 @@ class TestFolder:
         folder.remove_folder("deep")
         assert folder.list_folder("") == {}
         assert code_of(folder.look, "a") == errno.ENOENT and code_of(folder.remove_file, "a") == errno.ENOENT
-        assert sorted(RemovalNotes(str(world.files)).read().values()) == ["a", "deep/b"]
+        assert sorted(RemovalNotes(str(world.files)).list_names()) == ["a", "deep/b"]
         # The server of another attempt does not see it either, as long as the store has it.
         assert code_of(world.open().look, "a") == errno.ENOENT
         os.close(folder.create("a", os.O_WRONLY, 0o600))
@@ -259,7 +279,7 @@ class TestFolder:
         assert code_of(folder.rename, "whole", "other", 0) == errno.EXDEV
         folder.rename("sent", "moved", 0)
         assert sorted(folder.list_folder("")) == ["moved", "new", "part", "whole"]
-        assert sorted(RemovalNotes(str(world.files)).read().values()) == ["a", "sent/d"]
+        assert sorted(RemovalNotes(str(world.files)).list_names()) == ["a", "sent/d"]
 
 
 class TestNodes:
@@ -307,14 +327,3 @@ class TestProtocol:
                 names.append(text[24 : 24 + length].decode())
                 text = text[24 + (length + 7) // 8 * 8 :]
         assert names == [".", "..", *(f"f{number:03}" for number in range(100))]
-
-
-def test_notes_that_are_damaged_are_passed_over(tmp_path: Path) -> None:
-    notes = RemovalNotes(str(tmp_path / "files"))
-    assert notes.read() == {}
-    notes.add("a/b")
-    (tmp_path / "removed/x").write_text("{")
-    (tmp_path / "removed/y.new").write_text(json.dumps({"name": "c"}))
-    ((path, name),) = notes.read().items()
-    notes.take(path)
-    assert name == "a/b" and notes.read() == {}
