@@ -92,9 +92,7 @@ def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
     return findings
 
 
-def judge_compute(
-    found: Mapping[str, str], root: str, wanted: bool = True, *, fuse: bool = False
-) -> list[Finding]:
+def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True, *, fuse: bool = False) -> list[Finding]:
     """A compute node's findings: its Python, the root, ways to give names. Empty `found` means that no node was free.
 
     `wanted` says that the node has to share the root, `fuse` that MOUNT may be read through the store.

@@ -109,7 +109,8 @@ class CachedFolder:
 
     def list_unsent(self, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Those of them that the store does not have as they are."""
-        return {name: file for name, file in seen.items() if not self.state.is_synced(name, *file)}
+        with self.state.lock:
+            return {name: file for name, file in seen.items() if not self.state.is_synced(name, *file)}
 
     def send(
         self, seen: Mapping[str, SeenFile], *, ended: bool = False, going_on: Callable[[], bool] = lambda: True

@@ -23,6 +23,8 @@ from overspan.bridge.runtime.data.fuse.protocol import Attributes
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject
 from overspan.bridge.runtime.data.removals import RemovalNotes
 
+_KEPT = os.O_TRUNC | os.O_APPEND
+"""Of a file that is appended to by several programs the kernel does not know the end: writes go there by themselves."""
 _NO_REPLACE = 1
 """Flag of renameat2(2)."""
 
@@ -101,7 +103,7 @@ class MountedFolder:
         if kind != os.O_RDONLY or flags & os.O_TRUNC:
             self.bring(name, whole=not flags & os.O_TRUNC)
         try:
-            return os.open(self.path_of(name), kind | (flags & os.O_TRUNC) | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(self.path_of(name), kind | (flags & _KEPT) | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (FileNotFoundError, NotADirectoryError):
             if kind != os.O_RDONLY:
                 raise
@@ -110,8 +112,8 @@ class MountedFolder:
     def create(self, name: str, flags: int, mode: int) -> int:
         """Make a file, and give its descriptor."""
         self._make_parents(name)
-        kind = flags & os.O_ACCMODE
-        return os.open(self.path_of(name), kind | os.O_CREAT | (flags & os.O_EXCL) | os.O_CLOEXEC, mode & 0o7777)
+        kept = flags & (os.O_ACCMODE | os.O_EXCL | os.O_APPEND)
+        return os.open(self.path_of(name), kept | os.O_CREAT | os.O_CLOEXEC, mode & 0o7777)
 
     def make_folder(self, name: str, mode: int) -> None:
         """Make a folder."""
