@@ -281,7 +281,7 @@ def _try_namespaces() -> str:
             kernel.unshare(_NAMES)
         return _try_user_namespace()
     except OSError as error:
-        return _find_obstacle(error)
+        return find_obstacle(error)
 
 
 def _try_user_namespace() -> str:
@@ -290,11 +290,11 @@ def _try_user_namespace() -> str:
         kernel.bind_mount(_HOSTS, _HOSTS)
         kernel.set_hostname("localhost")
     except OSError as error:
-        return _find_obstacle(error)
+        return find_obstacle(error)
     return ""
 
 
-def _find_obstacle(error: OSError) -> str:
+def find_obstacle(error: OSError) -> str:
     """Why namespaces do not work here. Raises the error where that is a shortage."""
     # ENOSPC is the limit of namespaces, which many sites set to 0.
     if error.errno != errno.ENOSPC and is_shortage(error):
@@ -342,7 +342,7 @@ def ask_child(question: Callable[[], str]) -> str:
         _, status = os.waitpid(pid, 0)
     # The kernel kills where memory is short.
     if status == signal.SIGKILL or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == EX_TEMPFAIL):
-        raise OSError(errno.EAGAIN, "what works for names cannot be tried now: this node is short of something")
+        raise OSError(errno.EAGAIN, "what works here cannot be tried now: this node is short of something")
     answer = b"".join(parts).decode("utf-8", "replace")
     return answer if status == 0 else answer or f"the probe died (status {status})"
 

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from overspan.bridge.runtime.core import isolation, kernel, sockets
 from overspan.bridge.runtime.core.isolation import Isolation
+from overspan.bridge.runtime.core.shortages import is_shortage
 from overspan.bridge.runtime.core.sockets import Socket
 
 READY = b"R"
@@ -83,7 +84,10 @@ def mount_folder(folder: str) -> int:
 
 
 def probe_mounts(folder: str) -> str:
-    """Try a mount on that folder in a child process; why it does not work here, empty where it does."""
+    """Try a mount on that folder in a child process; why it does not work here, empty where it does.
+
+    Raises OSError where this node is short of what that needs: it may work in a moment.
+    """
     return isolation.ask_child(lambda: _try_mount(folder))
 
 
@@ -100,10 +104,12 @@ def _try_mount(folder: str) -> str:
     try:
         isolation.enter_namespaces()
     except OSError as error:
-        return isolation.explain(error)
+        return isolation.find_obstacle(error)
     try:
         mount_folder(folder)
     except OSError as error:
+        if is_shortage(error):
+            raise
         return explain_mount(error)
     return ""
 

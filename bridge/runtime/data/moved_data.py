@@ -92,7 +92,7 @@ class MovedData:
             return NodeMounts()
         if self._trouble is None:
             self._trouble = self._probe(self._directory.path)
-        trouble = "another node could not mount it" if (task, attempt) in self._copied else self._trouble
+        trouble = "a node of the task could not mount it" if (task, attempt) in self._copied else self._trouble
         urls = ", ".join(mount.url for mount in mounts)
         if trouble:
             return NodeMounts(note=f"{urls} was brought here whole before the start: {trouble}")

@@ -129,8 +129,9 @@ class BlockCache:
 class ObjectHandle:
     """An object that is open for reading, in the version that it had then."""
 
-    def __init__(self, cache: BlockCache, stored: StoredObject) -> None:
+    def __init__(self, cache: BlockCache, stored: StoredObject, node: int = 0) -> None:
         self.stored = stored
+        self.node = node
         self._cache = cache
         self._next = 0
         self._ahead = 1

@@ -235,7 +235,6 @@ class MountedFolder:
             self._notes.add(name, entry.stored)
         with self._lock:
             self._removed.add(name)
-        self.facts.forget(name)
 
     def _make_parents(self, name: str) -> None:
         """Make the folders of a new file, where the store alone has them."""

@@ -13,12 +13,31 @@ from typing import Callable, Optional, Union
 
 from overspan.bridge.runtime.data.fuse import protocol
 from overspan.bridge.runtime.data.fuse.blocks import BlockCache, ObjectHandle
+from overspan.bridge.runtime.data.fuse.facts import StoreEntry
 from overspan.bridge.runtime.data.fuse.folder import MountedFolder
 from overspan.bridge.runtime.data.fuse.nodes import NodeTable
 from overspan.bridge.runtime.data.fuse.protocol import Attributes, DirectoryEntry, Request
 from overspan.bridge.runtime.data.fuse.session import Reply
 
-_LOCAL = frozenset({protocol.WRITE, protocol.FLUSH, protocol.FSYNC, protocol.FALLOCATE, protocol.STATFS})
+_LOCAL = frozenset(
+    {
+        protocol.WRITE,
+        protocol.FLUSH,
+        protocol.FSYNC,
+        protocol.FALLOCATE,
+        protocol.STATFS,
+        protocol.CREATE,
+        protocol.MKNOD,
+        protocol.MKDIR,
+        protocol.SYMLINK,
+        protocol.READLINK,
+        protocol.OPENDIR,
+        protocol.RELEASE,
+        protocol.RELEASEDIR,
+        protocol.FSYNCDIR,
+    }
+)
+"""Requests that no store is asked for: the kernel has looked up what they name."""
 _ZERO = stat.S_IFDIR | 0o755
 
 
@@ -108,9 +127,17 @@ class FolderOperations:
 
     def is_local(self, request: Request) -> bool:
         """Whether no store is asked for it."""
-        if request.opcode in (protocol.READ, protocol.RELEASE):
+        code = request.opcode
+        if code == protocol.READ:
             return isinstance(self._handles.get(request.unpack("Q")[0]), DiskHandle)
-        return request.opcode in _LOCAL
+        if code not in (protocol.LOOKUP, protocol.GETATTR, protocol.OPEN):
+            return code in _LOCAL
+        try:
+            last = request.names()[0] if code == protocol.LOOKUP else ""
+            return self._folder.look_written(self._nodes.name_of(request.node, last)) is not None
+        except OSError:
+            # It is not there, and the answer says so.
+            return True
 
     def forget(self, node: int, count: int) -> None:
         """The kernel knows a node so many times less."""
@@ -120,8 +147,10 @@ class FolderOperations:
         """Nobody takes the answer any more: close what was opened, forget what was looked up."""
         if request.opcode in (protocol.OPEN, protocol.OPENDIR):
             self._close(int.from_bytes(reply[0][:8], "little"))
-        elif request.opcode == protocol.LOOKUP:
+        elif request.opcode in (protocol.LOOKUP, protocol.CREATE):
             self._nodes.forget(int.from_bytes(reply[0][:8], "little"), 1)
+            if request.opcode == protocol.CREATE:
+                self._close(int.from_bytes(reply[1][:8], "little"))
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -144,8 +173,21 @@ class FolderOperations:
         elif request.node == protocol.ROOT:
             attributes = Attributes.of(os.stat(self._folder.files))
         else:
-            attributes = self._folder.look(self._nodes.name_of(request.node))
+            attributes = self._look(request.node)
         return (protocol.encode_attributes(request.node, attributes),)
+
+    def _look(self, number: int) -> Attributes:
+        try:
+            return self._folder.look(self._nodes.name_of(number))
+        except FileNotFoundError:
+            with self._lock:
+                opened = [
+                    each for each in self._handles.values() if isinstance(each, ObjectHandle) and each.node == number
+                ]
+            if not opened:
+                raise
+            # A file of the store that was removed while a program has it open.
+            return self._folder.describe(StoreEntry(opened[-1].stored))
 
     def _set_attributes(self, request: Request) -> Reply:
         changes = protocol.parse_changes(request)
@@ -214,7 +256,7 @@ class FolderOperations:
         fd = self._folder.open_written(name, flags)
         if fd is None:
             stored = self._folder.find_stored(name).stored
-            handle: Handle = ObjectHandle(self._cache, stored)
+            handle: Handle = ObjectHandle(self._cache, stored, request.node)
             version: object = stored.etag
         else:
             handle = DiskHandle(fd, request.node)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import threading
 import traceback
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from overspan.bridge.runtime.core import kernel, sockets
 from overspan.bridge.runtime.core.storage_mounts import READY
@@ -23,6 +23,7 @@ from overspan.bridge.runtime.data.fuse.facts import StoreFacts, StoreWaits
 from overspan.bridge.runtime.data.fuse.folder import MountedFolder
 from overspan.bridge.runtime.data.fuse.operations import FolderOperations
 from overspan.bridge.runtime.data.fuse.session import FuseSession
+from overspan.bridge.runtime.data.fuse.threads import open_pool
 from overspan.bridge.runtime.data.mounts import MountFolder, read_folder
 from overspan.bridge.runtime.data.s3 import S3Store
 from overspan.bridge.runtime.data.stores import StoreFile, read_store
@@ -33,12 +34,12 @@ _FETCHERS = 8
 
 
 def open_session(root: str, folder: MountFolder, fd: int, memory: int = MEMORY) -> FuseSession:
-    """The session of one mount. Raises ObjectStoreError."""
+    """The session of one mount. Raises ObjectStoreError and OSError."""
     name = folder.mount.store
     store = S3Store(read_store(root, name), folder.url.bucket, credentials=StoreFile(root, name))
     waits = StoreWaits(log)
     facts = StoreFacts(store, folder.url.key, waits)
-    cache = BlockCache(store, waits, ThreadPoolExecutor(_FETCHERS), memory)
+    cache = BlockCache(store, waits, open_pool(_FETCHERS), memory)
     files = MountedFolder(folder.files, store, facts, waits)
     return FuseSession(fd, FolderOperations(files, cache), log)
 
@@ -48,6 +49,16 @@ def log(text: str) -> None:
     try:
         os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError:
+        pass
+
+
+def raise_limit() -> None:
+    """Have as many descriptors as this process may: it holds those of all processes of the program."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        # Unlimited, where the kernel has a limit of its own.
         pass
 
 
@@ -64,6 +75,7 @@ def main(words: Sequence[str]) -> int:
     root, number, text = words
     kernel.set_comm(COMM)
     os.umask(0)
+    raise_limit()
     line = socket.socket(fileno=int(number))
     sessions = []
     paths = json.loads(text)
@@ -73,7 +85,11 @@ def main(words: Sequence[str]) -> int:
         if not packet or folder is None:
             # The program is not started, or the description of its storage is gone.
             return 1
-        sessions.append(open_session(root, folder, fd, MEMORY // len(paths)))
+        try:
+            sessions.append(open_session(root, folder, fd, MEMORY // len(paths)))
+        except OSError as error:
+            log(f"span: error: {folder.mount.url} cannot be mounted: {error.strerror or error}")
+            return 1
     threads = [threading.Thread(target=_serve, args=(session,), daemon=True) for session in sessions]
     for thread in threads:
         thread.start()

@@ -11,12 +11,12 @@ import os
 import select
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional, Protocol
 
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.data.fuse import protocol
 from overspan.bridge.runtime.data.fuse.protocol import Buffer, Request
+from overspan.bridge.runtime.data.fuse.threads import open_pool
 
 Reply = tuple[Buffer, ...]
 
@@ -53,6 +53,7 @@ class FuseSession:
     """One mount, by its descriptor of /dev/fuse."""
 
     def __init__(self, fd: int, operations: FuseOperations, log: Callable[[str], None]) -> None:
+        """Start its threads. Raises OSError."""
         self._fd = fd
         self._operations = operations
         self._log = log
@@ -60,8 +61,8 @@ class FuseSession:
         self._open: dict[int, Request] = {}
         """Requests that are not answered."""
         self._interrupted: dict[int, Request] = {}
-        self._store_threads = ThreadPoolExecutor(_WAITING)
-        self._disk_threads = ThreadPoolExecutor(_WRITING)
+        self._store_threads = open_pool(_WAITING)
+        self._disk_threads = open_pool(_WRITING)
 
     def serve(self) -> None:
         """Answer until the folder is mounted nowhere any more."""

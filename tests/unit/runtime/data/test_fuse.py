@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import struct
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from overspan.bridge.runtime.data.fuse import protocol
+from overspan.bridge.runtime.core import isolation, storage_mounts
+from overspan.bridge.runtime.data.fuse import protocol, server
 from overspan.bridge.runtime.data.fuse.blocks import BLOCK, BlockCache, ObjectHandle
 from overspan.bridge.runtime.data.fuse.facts import FACTS_SECONDS, PATIENCE, StoreFacts, StoreWaits
 from overspan.bridge.runtime.data.fuse.folder import MountedFolder
 from overspan.bridge.runtime.data.fuse.nodes import NodeTable
-from overspan.bridge.runtime.data.fuse.operations import FolderOperations
+from overspan.bridge.runtime.data.fuse.operations import DiskHandle, FolderOperations
+from overspan.bridge.runtime.data.fuse.threads import open_pool
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.removals import RemovalNotes
 
@@ -280,6 +284,108 @@ class TestFolder:
         folder.rename("sent", "moved", 0)
         assert sorted(folder.list_folder("")) == ["moved", "new", "part", "whole"]
         assert sorted(RemovalNotes(str(world.files)).list_names()) == ["a", "sent/d"]
+
+    def test_many_names_of_a_folder_are_removed_by_one_listing(self, world: World) -> None:
+        world.store.put(**{f"f{number}": b"" for number in range(30)})
+        folder = world.open()
+        for name in folder.list_folder(""):
+            folder.remove_file(name)
+        assert folder.list_folder("") == {} and world.store.asked == [("list", "run/")]
+
+
+class TestOperations:
+    """Requests of the kernel, as far as they are more than calls of the folder."""
+
+    def ask(self, operations: FolderOperations, code: int, body: bytes, node: int = protocol.ROOT) -> bytes:
+        return b"".join(operations.answer(protocol.Request(code, 1, node, 1, body)))
+
+    def find(self, operations: FolderOperations, name: bytes) -> int:
+        node: int = struct.unpack_from("<Q", self.ask(operations, protocol.LOOKUP, name + b"\0"))[0]
+        return node
+
+    def test_what_lies_on_the_disk_waits_for_no_store(self, world: World) -> None:
+        world.store.put(stored=b"1")
+        (world.files / "written").write_bytes(b"1")
+        operations = FolderOperations(world.open(), world.cache)
+        nodes = {name: self.find(operations, name) for name in (b"written", b"stored")}
+        local = {
+            name: [
+                operations.is_local(protocol.Request(protocol.LOOKUP, 1, protocol.ROOT, 1, name + b"\0")),
+                operations.is_local(protocol.Request(protocol.GETATTR, 1, node, 1, bytes(16))),
+                operations.is_local(protocol.Request(protocol.OPEN, 1, node, 1, bytes(8))),
+            ]
+            for name, node in nodes.items()
+        }
+        assert local == {b"written": [True] * 3, b"stored": [False] * 3}
+        new = struct.pack("<IIII", os.O_WRONLY | os.O_CREAT, 0o644, 0, 0) + b"new\0"
+        assert operations.is_local(protocol.Request(protocol.CREATE, 1, protocol.ROOT, 1, new))
+        asked = len(world.store.asked)
+        self.ask(operations, protocol.CREATE, new)
+        assert len(world.store.asked) == asked
+
+    def test_a_file_of_the_store_that_was_removed_while_it_is_open_has_its_attributes(self, world: World) -> None:
+        world.store.put(a=b"12345")
+        operations = FolderOperations(world.open(), world.cache)
+        node = self.find(operations, b"a")
+        handle = self.ask(operations, protocol.OPEN, bytes(8), node)[:8]
+        self.ask(operations, protocol.UNLINK, b"a\0")
+        text = self.ask(operations, protocol.GETATTR, bytes(16), node)
+        assert struct.unpack_from("<Q", text, 24)[0] == 5
+        self.ask(operations, protocol.RELEASE, handle + bytes(16), node)
+        assert code_of(self.ask, operations, protocol.GETATTR, bytes(16), node) == errno.ENOENT
+
+    def test_a_file_that_was_made_for_a_program_that_is_gone_is_closed(self, world: World) -> None:
+        operations = FolderOperations(world.open(), world.cache)
+        body = struct.pack("<IIII", os.O_WRONLY | os.O_CREAT, 0o644, 0, 0) + b"new\0"
+        request = protocol.Request(protocol.CREATE, 1, protocol.ROOT, 1, body)
+        reply = operations.answer(request)
+        (handle,) = operations._handles.values()
+        assert isinstance(handle, DiskHandle)
+        operations.undo(request, reply)
+        assert code_of(os.fstat, handle.fd) == errno.EBADF
+
+
+class TestServer:
+    def test_its_threads_run_from_the_start(self) -> None:
+        before = threading.active_count()
+        pool = open_pool(5)
+        assert threading.active_count() == before + 5
+        assert pool.submit(int).result() == 0 and threading.active_count() == before + 5
+        pool.shutdown()
+
+    def test_where_threads_are_short_it_does_not_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        start, left = threading.Thread.start, [3]
+
+        def refuse(thread: threading.Thread) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        before = threading.active_count()
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert code_of(open_pool, 5) == errno.EAGAIN
+        assert threading.active_count() == before
+
+    def test_it_has_as_many_descriptors_as_it_may(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found: list[Any] = []
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+        monkeypatch.setattr(resource, "setrlimit", lambda *words: found.append(words))
+        server.raise_limit()
+        assert found == [(resource.RLIMIT_NOFILE, (4096, 4096))]
+
+    def test_a_probe_of_a_node_that_is_short_of_something_is_no_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(number: int) -> None:
+            def mount(_: str) -> int:
+                raise OSError(number, os.strerror(number))
+
+            monkeypatch.setattr(storage_mounts, "mount_folder", mount)
+
+        monkeypatch.setattr(isolation, "enter_namespaces", lambda: None)
+        fail(errno.ENOENT)
+        assert storage_mounts.probe_mounts("/") == "there is no /dev/fuse on this node"
+        fail(errno.ENOMEM)
+        assert code_of(storage_mounts.probe_mounts, "/") == errno.EAGAIN
 
 
 class TestNodes:

@@ -154,7 +154,7 @@ class TestMounts:
         assert world.mover.read_requests() == [DataRequest(FETCH, "a", 0)]
         world.mover.answer(DataAnswer(DataRequest(FETCH, "a", 0)))
         assert world.collect(3.0) == [] and world.begun == [KEY, KEY]
-        assert "another node could not mount it" in world.data.mount(world.job, "a", 0).note
+        assert "a node of the task could not mount it" in world.data.mount(world.job, "a", 0).note
         assert world.data.mount(world.job, "a", 1).folders
 
     def test_what_is_only_cached_is_never_mounted(self, world: World) -> None:

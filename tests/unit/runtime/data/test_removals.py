@@ -180,7 +180,7 @@ class TestFetches:
         mount.bucket.put("run/state", b"old")
         self.fetch(mount)
         mount.bucket.put("run/state", b"other")
-        self.fetch(mount, lambda: (mount.files / "state").write_bytes(b"new state") and None)
+        self.fetch(mount, lambda: self.write(mount, "state", b"new state"))
         assert (mount.files / "state").read_bytes() == b"new state"
         self.fetch(mount)
         assert (mount.files / "state").read_bytes() == b"new state"
