@@ -68,7 +68,8 @@ def _settle_modes(spec: JobSpec, clusters: Sequence[Cluster]) -> JobSpec:
 def _settle_mode(mount: StorageMount, clusters: Sequence[Cluster]) -> StorageMount:
     """MOUNT becomes MOUNT_CACHED, which is read through the store where all clusters can have it so."""
     modes = [each.traits.mount_modes for each in clusters]
-    if mount.mode is not MountMode.MOUNT or not all(MountMode.MOUNT_CACHED in each for each in modes):
+    wanted = mount.mode is MountMode.MOUNT or mount.read_through
+    if not wanted or not all(MountMode.MOUNT_CACHED in each for each in modes):
         return mount
     return replace(mount, mode=MountMode.MOUNT_CACHED, read_through=all(MountMode.MOUNT in each for each in modes))
 

@@ -126,6 +126,13 @@ class TestWriting:
         assert (lab.folder / "seen").read_text() == "2\n"
         assert store.texts("lab") == {"run/mine": b"2\n"}
 
+    def test_what_several_nodes_append_to_one_file_is_all_there(self, lab: Span, store: TestStore) -> None:
+        run = 'for i in $(seq 50); do echo "$SKYPILOT_NODE_RANK $i" >> data/log; sleep 0.02; done'
+        job = lab.submit(f"num_nodes: 2\n{MOUNTED}run: |\n  {run}\n")
+        lab.until(job, "COMPLETED", timeout=60)
+        lines = store.texts("lab")["run/log"].decode().splitlines()
+        assert sorted(lines) == sorted(f"{node} {number}" for node in range(2) for number in range(1, 51))
+
 
 class TestEnds:
     """Nothing of a mount outlives its job, and no program waits for one that is gone."""

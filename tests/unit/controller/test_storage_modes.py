@@ -17,8 +17,12 @@ from overspan.bridge.runtime.data.mounts import place_mount
 
 
 def settle(mode: MountMode, *switches: bool) -> tuple[StorageMount, tuple[str, ...]]:
+    return settle_mount(StorageMount("./d", "s3://lab/d", mode, "s3"), *switches)
+
+
+def settle_mount(mount: StorageMount, *switches: bool) -> tuple[StorageMount, tuple[str, ...]]:
     clusters: list[Any] = [SimpleNamespace(traits=SimpleNamespace(mount_modes=choose_modes(each))) for each in switches]
-    wanted = JobSpec("j", (TaskSpec("a", run="x", storage=(StorageMount("./d", "s3://lab/d", mode, "s3"),)),))
+    wanted = JobSpec("j", (TaskSpec("a", run="x", storage=(mount,)),))
     settled = _settle_modes(wanted, clusters)
     return settled.tasks[0].storage[0], note_storage(wanted, settled)
 
@@ -29,6 +33,7 @@ def test_a_mount_is_read_through_the_store_where_all_clusters_do_so() -> None:
     for switches in ((False,), (True, False)):
         mount, notes = settle(MountMode.MOUNT, *switches)
         assert (mount.mode, mount.read_through) == (MountMode.MOUNT_CACHED, False)
+        assert settle_mount(settle(MountMode.MOUNT, True)[0], *switches)[0] == mount
         assert notes[0].startswith("MOUNT of s3://lab/d is carried out as MOUNT_CACHED")
 
 

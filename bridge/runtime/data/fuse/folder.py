@@ -149,7 +149,7 @@ class MountedFolder:
             part = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}{PART_ENDING}")
             try:
                 self._download(entry.stored, part)
-                os.rename(part, path)
+                _publish(part, path)
             finally:
                 if os.path.lexists(part):
                     os.unlink(part)
@@ -254,6 +254,17 @@ class MountedFolder:
             self._waits.insist(lambda: download(self._store, stored, part))
         except ObjectStoreError as error:
             raise OSError(errno.ESTALE, str(error)) from None
+
+
+def _publish(part: str, path: str) -> None:
+    """Give a file its name, unless the server of another node has made one meanwhile, which may be written to."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # The file system has no links.
+        os.rename(part, path)
 
 
 def _fail(number: int) -> OSError:

@@ -245,6 +245,22 @@ class TestFetches:
         assert raised.value.trouble is StoreTrouble.MISSING
 
 
+def test_a_file_that_is_brought_never_replaces_one_of_another_node(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount.bucket.put("run/state", b"old")
+    real = mount.seen._download
+
+    def download(stored: StoredObject, part: str) -> None:
+        real(stored, part)
+        (mount.files / "state").write_bytes(b"of another node")
+
+    monkeypatch.setattr(mount.seen, "_download", download)
+    mount.seen.bring("state")
+    assert (mount.files / "state").read_bytes() == b"of another node"
+    assert list(mount.files.iterdir()) == [mount.files / "state"]
+
+
 def test_what_is_appended_by_two_goes_behind_each_other(mount: Mount) -> None:
     """Each server's kernel takes another place for the file's end."""
     first = mount.seen.create("log", os.O_WRONLY | os.O_APPEND, 0o644)
