@@ -91,7 +91,7 @@ class Settings(DocumentModel):
     preempt_grace: Delay | None = None
     """Seconds between TERM and KILL of a preempted job; None: each task's own."""
 
-    data_fuse: Switch = False
+    data_fuse: Switch = True
     """Whether MOUNT is read through the store where a node can mount it; else all is brought before the start."""
     data_cache_size: Mebibytes | None = None
     """MiB of what jobs only read of object stores; None: a part of the disk."""

@@ -8,22 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import yaml
-from tests.stores import TestStore, configure_store
+from tests.stores import TestStore
 from tests.system.conftest import Span
 from tests.system.processes import find
 from tests.waiting import WaitUntil
 
-LOCAL = "clusters:\n  local: {kind: local, cpus: 64, memory: 64G, data_fuse: true}\n"
 MOUNTED = "file_mounts: {./data: {source: s3://lab/run, mode: MOUNT}}\n"
-
-
-@pytest.fixture
-def lab(span: Span, store: TestStore) -> Span:
-    """A daemon that knows the store, and whose cluster reads through it."""
-    span.config.write_text(LOCAL + yaml.safe_dump({"stores": configure_store(store, span.folder)}))
-    return span
 
 
 class TestReading:

@@ -43,7 +43,7 @@ def store(shared_store: TestStore) -> Iterator[TestStore]:
 def lab(site: Site, store: TestStore, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     """A daemon that knows the rig and the store."""
     span = Span(tmp_path, wait_until)
-    settings = {"kind": "slurm", "tick": 0.5, "data_fuse": True, **site.access.settings}
+    settings = {"kind": "slurm", "tick": 0.5, **site.access.settings}
     stores = configure_store(store, tmp_path)
     span.config.write_text(json.dumps({"clusters": {"rig": settings}, "stores": stores}))
     yield span
