@@ -175,3 +175,9 @@ class Traits:
     def find_decider(self, handle: str) -> Decider:
         """Who decides about a launch."""
         return self.decider if self.decider_of is None else self.decider_of(handle)
+
+
+def choose_modes(fuse: bool) -> frozenset[MountMode]:
+    """The modes of a cluster whose nodes have folders of their own; `fuse`: MOUNT may be read through the store."""
+    modes = frozenset({MountMode.COPY, MountMode.MOUNT_CACHED})
+    return modes | {MountMode.MOUNT} if fuse else modes

@@ -29,6 +29,8 @@ BARE = 2_000
 """Bare requests beside them."""
 LONG_SECONDS = 100.0
 """What so many may take of them at most."""
+MOUNTED = 512
+"""MB of an object that is read through a mount."""
 IDLE_SECONDS = 10.0
 _RCLONE = {
     "TYPE": "s3",
@@ -82,6 +84,12 @@ def transfers() -> list[Row]:
         return _time_rclone(client, top, store)
 
 
+def mounts() -> list[Row]:
+    """A large object through a MOUNT, beside the bare GET of the same client; and the start of such a task."""
+    with _open_store() as (client, top, store):
+        return _time_mounts(client, top, store)
+
+
 def _submit(client: Client, top: Path, name: str, run: str) -> int:
     return client.submit(_JOB.format(top=top, name=name, run=run)).id
 
@@ -124,6 +132,41 @@ def _time_small(client: Client, top: Path, store: TestStore) -> list[Row]:
     return [
         Row(f"{count:,} small files written and in the store", took * count, None, "s"),
         Row("bare requests by four threads, beside that", plain / took, Bar(size=0.6), "times", at_least=True),
+    ]
+
+
+def _time_mounts(client: Client, top: Path, store: TestStore) -> list[Row]:
+    bucket = store.open("bench")
+    block = os.urandom(64 << 20)
+    upload = bucket.begin_upload("mounted/large", len(block))
+    parts = [
+        bucket.put_part("mounted/large", upload, number, block)
+        for number in range(1, MOUNTED * 2**20 // len(block) + 1)
+    ]
+    bucket.finish_upload("mounted/large", upload, parts)
+    spans: dict[str, list[float]] = {"bare": [], "mount": []}
+    starts = []
+    for _ in range(3):
+        began = time.monotonic()
+        reader = bucket.open("mounted/large")
+        while reader.read(1 << 20):
+            pass
+        spans["bare"].append(time.monotonic() - began)
+        run = (
+            "  head -c 1 data/large > /dev/null; date +%s.%N > first\n  cat data/large > /dev/null; date +%s.%N > last"
+        )
+        asked = time.time()
+        mount = "file_mounts: {./data: {source: 's3://bench/mounted', mode: MOUNT}}"
+        job = client.job(client.submit(f"workdir: {top}\n{mount}\nrun: |\n{run}\n").id)
+        assert job.wait(LONG_SECONDS).state == "COMPLETED"
+        first, last = (float((top / name).read_text()) for name in ("first", "last"))
+        starts.append(first - asked)
+        spans["mount"].append(last - first)
+    bare, mounted = (MOUNTED * 1.048576 / statistics.median(each) for each in spans.values())
+    return [
+        Row(f"`cat` of an object of {MOUNTED} MB through a MOUNT", mounted, None, "MB/s"),
+        Row("a bare GET of it by the same client", bare, None, "MB/s"),
+        Row("from a submission to the first byte of it", statistics.median(starts), None, "s"),
     ]
 
 

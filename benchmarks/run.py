@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.across import across
 from benchmarks.arrays import arrays, mixed, throttle
 from benchmarks.checkpoints import checkpoints
-from benchmarks.data import data, small_files, transfers
+from benchmarks.data import data, mounts, small_files, transfers
 from benchmarks.history import history
 from benchmarks.installation import (
     Installation,
@@ -262,6 +262,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "data": data,
     "small_files": small_files,
     "transfers": transfers,
+    "mounts": mounts,
     "endings": endings,
     "pools": pools,
     "disk": disk,

@@ -25,7 +25,9 @@ _PROBE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from overspan.bridge.runtime.core.isolation import probe
-print(json.dumps({"version": list(sys.version_info[:3]), "probe": list(probe())}))
+from overspan.bridge.runtime.core.storage_mounts import probe_mounts
+mounts = probe_mounts("/tmp")
+print(json.dumps({"version": list(sys.version_info[:3]), "probe": list(probe()), "mounts": mounts}))
 """
 
 
@@ -37,6 +39,8 @@ class _Answer:
     method: str = ""
     reason: str = ""
     library: str = ""
+    mounts: str = ""
+    """Why no folder can be mounted; empty where one can."""
     error: str = ""
 
 
@@ -45,6 +49,7 @@ def check_machine(root: str, settings: Settings) -> list[Finding]:
     findings = [*_check_folder(root)]
     answer = _ask_python(root, settings.python)
     findings += [_check_python(settings, answer), *_check_names(settings, answer), _check_loopback()]
+    findings += _check_mounts(answer) if settings.data_fuse else []
     findings += [*_check_capacity(measure_capacity(settings, root), settings), _check_cgroup()]
     return findings
 
@@ -104,7 +109,8 @@ def _ask_python(root: str, python: str) -> _Answer:
     if answer is None:
         lines = done.stderr.strip().splitlines()
         return _Answer(error=lines[-1] if lines else f"exit code {done.returncode}")
-    return _Answer(tuple(answer["version"]), *answer["probe"])
+    method, reason, library = answer["probe"]
+    return _Answer(tuple(answer["version"]), method, reason, library, answer["mounts"])
 
 
 def _check_python(settings: Settings, answer: _Answer) -> Finding:
@@ -137,6 +143,16 @@ def _check_names(settings: Settings, answer: _Answer) -> list[Finding]:
         ),
         Finding("nss_wrapper", spaces or bool(answer.library), wrapper),
     ]
+
+
+def _check_mounts(answer: _Answer) -> list[Finding]:
+    """Show whether MOUNT reads through the store; it works in any case, by a copy where it does not."""
+    if not answer.method:
+        return []
+    if not answer.mounts:
+        return [Finding("MOUNT", True, "buckets are read through the store")]
+    remedy = "to read large ones without a copy, make /dev/fuse 0666 and allow user namespaces"
+    return [Finding("MOUNT", True, f"buckets are copied before the start: {answer.mounts}", remedy)]
 
 
 def _check_loopback() -> Finding:

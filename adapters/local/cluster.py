@@ -44,7 +44,7 @@ from overspan.adapters.local.queue.admission import (
 from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.unsent import LocalUnsent
-from overspan.adapters.traits import Traits
+from overspan.adapters.traits import Traits, choose_modes
 from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.documents import decode
@@ -52,7 +52,6 @@ from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.secret_names import hide_secrets
-from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core import kernel
 from overspan.bridge.runtime.data.mounts import list_folders
 from overspan.bridge.runtime.data.rescue import RescuedData, rescue_job
@@ -86,7 +85,7 @@ class LocalCluster:
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
-            mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
+            mount_modes=choose_modes(self._settings.data_fuse),
             data_cache=LocalCache(self._root, self._settings),
             unsent=LocalUnsent(self._root, self._settings.data_keep),
             default_partition=lambda: self._settings.default_partition.name,

@@ -18,7 +18,7 @@ from overspan.bridge.model.names import member_host, member_name
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, TaskSpec
-from overspan.bridge.model.storage import MountMode
+from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.runtime.core.environment import domain_of
 
 GivenMembers = Mapping[tuple[str, int], Sequence[Any]]
@@ -74,14 +74,22 @@ def render_task(job: Job, task: TaskSpec, members: list[BookedMember], given: Gi
 def _render_storage(task: TaskSpec) -> list[str]:
     """What is mounted of object stores, and what the end means for data that is written there."""
     lines = [
-        f"storage: {mount.target} is {mount.mode.value} of {mount.url}, by the store {mount.store}"
-        + ("; each file for itself, except checkpoints with a marker" if mount.mode is MountMode.MOUNT_CACHED else "")
+        f"storage: {mount.target} is {_name_mode(mount)} of {mount.url}, by the store {mount.store}"
+        + ("; each file for itself, except checkpoints with a marker" if mount.written else "")
+        + (
+            "; read through the store if this machine can mount it (FUSE), else brought before the start"
+            * mount.read_through
+        )
         for mount in task.storage
     ]
     if task.flushes:
         limit, verdict = format_limit(task.flush.timeout), task.flush.on_failure.value
         lines.append(f"at the end: up to {limit} for data on its way, else {verdict}; it stays on this machine")
     return lines
+
+
+def _name_mode(mount: StorageMount) -> str:
+    return (MountMode.MOUNT if mount.read_through else mount.mode).value
 
 
 def _name_member(job: Job, member: BookedMember) -> str:

@@ -20,7 +20,7 @@ from overspan.adapters.settings import (
     read_cluster_settings,
 )
 from overspan.bridge.model.resources import parse_accelerators, to_milli
-from overspan.bridge.validation.models import DocumentModel, Real, one_of
+from overspan.bridge.validation.models import DocumentModel, Real, Switch, one_of
 
 METHODS = ("auto", "namespace", "nss_wrapper", "env")
 """How members get their names; `auto` is the best that works."""
@@ -91,6 +91,8 @@ class Settings(DocumentModel):
     preempt_grace: Delay | None = None
     """Seconds between TERM and KILL of a preempted job; None: each task's own."""
 
+    data_fuse: Switch = True
+    """Whether MOUNT is read through the store where a node can mount it; else all is brought before the start."""
     data_cache_size: Mebibytes | None = None
     """MiB of what jobs only read of object stores; None: a part of the disk."""
     data_keep: KeepTime | None = Field(default=None, examples=["14d"])

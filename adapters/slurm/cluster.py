@@ -94,12 +94,11 @@ from overspan.adapters.slurm.transports.rate_limit import RateLimited
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.adapters.slurm.unshared.relays import Relays
 from overspan.adapters.slurm.unshared.staging import check_sources, list_carried, preview_carried, preview_staged
-from overspan.adapters.traits import ArraySizes, Traits
+from overspan.adapters.traits import ArraySizes, Traits, choose_modes
 from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.errors import InvalidRequest, OverspanError, Rejected, TimedOut, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Form
-from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.core.clock_jumps import JumpDetector
 from overspan.bridge.runtime.data.rescue import RescuedData
 
@@ -113,7 +112,6 @@ _TRAITS = Traits(
     arrays=ArraySizes(elements=MOST, submissions=BATCH),
 )
 """What holds for every Slurm cluster."""
-_MOUNT_MODES = frozenset({MountMode.COPY, MountMode.MOUNT_CACHED})
 _TRIAL = "trial"
 
 
@@ -154,7 +152,7 @@ class SlurmCluster:
             find_end=self.find_end,
             login=self.login,
             find_job=self.find_job,
-            mount_modes=_MOUNT_MODES if self._settings.shared_root else frozenset(),
+            mount_modes=choose_modes(self._settings.data_fuse) if self._settings.shared_root else frozenset(),
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             calls_left=self._paced.describe_left,

@@ -72,6 +72,8 @@ class Settings(DocumentModel):
     """MiB that one `workdir` or source of `file_mounts` may have where it has to travel."""
     data_cache: FullPath = ""
     """A folder that all nodes see, where what jobs only read of object stores is kept; empty: each job fetches it."""
+    data_fuse: Switch = True
+    """Whether MOUNT is read through the store where a node can mount it; else all is brought before the start."""
     data_cache_size: Mebibytes | None = None
     """MiB that it may have; None: a part of its disk."""
     data_keep: KeepTime | None = Field(default=None, examples=["14d"])

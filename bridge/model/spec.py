@@ -18,7 +18,7 @@ from overspan.bridge.model.pools import WorkerOf
 from overspan.bridge.model.records import dataclass, field, replace
 from overspan.bridge.model.resources import Resources
 from overspan.bridge.model.schedule import Schedule
-from overspan.bridge.model.storage import FlushPolicy, MountMode, StorageMount
+from overspan.bridge.model.storage import FlushPolicy, StorageMount
 
 
 class Form(str, Enum):
@@ -216,7 +216,7 @@ class TaskSpec:
     @property
     def flushes(self) -> bool:
         """Whether an ended attempt may still have data to send."""
-        return any(mount.mode is MountMode.MOUNT_CACHED for mount in self.storage)
+        return any(mount.written for mount in self.storage)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class MountMode(str, Enum):
     """How a folder of an object store is seen at its path; SkyPilot's words."""
 
     MOUNT = "MOUNT"
-    """Read and written through the store."""
+    """Of a job file: MOUNT_CACHED whose files may be read through the store. No plan has it."""
     COPY = "COPY"
     """Copied to the node before the start, for reading."""
     MOUNT_CACHED = "MOUNT_CACHED"
@@ -62,7 +62,8 @@ class StorageMount:
     files that are written last into a folder, besides those that are known: they are sent last. A bucket that is
     `named`, and not given by its URL, is made where there is none; one that is not `persistent` is removed when no job
     needs it any more, if it was made so. `sources` are absolute paths of the submitter's, sent to the bucket before
-    the start: each under its own name, or what is in it where the path ends in a slash.
+    the start: each under its own name, or what is in it where the path ends in a slash. One of MOUNT_CACHED that is
+    `read_through` may be mounted with FUSE; earlier versions, which pass that by, bring what is there.
     """
 
     target: str
@@ -73,6 +74,12 @@ class StorageMount:
     named: bool = False
     persistent: bool = True
     sources: tuple[str, ...] = ()
+    read_through: bool = False
+
+    @property
+    def written(self) -> bool:
+        """Whether work writes to it."""
+        return self.mode is not MountMode.COPY
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ ENTRIES: Mapping[str, str] = {
     "forkserver": "local.forkserver",
     # Beside the work, where it has storage.
     "data": "data.mover",
+    "fuse": "data.fuse.server",
     # On a login node: what the cache for that has.
     "cache": "data.cache_command",
     # Where the data is that a job could not send.

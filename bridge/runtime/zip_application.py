@@ -24,6 +24,7 @@ PACKAGES = (
     "runtime",
     "runtime/core",
     "runtime/data",
+    "runtime/data/fuse",
     "runtime/local",
     "runtime/slurm",
     "runtime/srun",

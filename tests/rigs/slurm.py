@@ -7,6 +7,7 @@ import fcntl
 import importlib
 import io
 import json
+import os
 import secrets
 import tarfile
 import time
@@ -53,6 +54,7 @@ class Variant:
     `lines` replaces lines of slurm.conf: from how a line begins to the whole new line, which is added where there is
     none; an empty one removes it. `files` are written as they are; what begins with `#!` may be executed. `nodes` is
     how many nodes run; `closed` names those with the engine's own seccomp profile, which forbids user namespaces.
+    `fuse` names those with a /dev/fuse that all may open, if this machine has one.
     Without `shared_home` each machine has homes of its own. `memory` is a folder of this machine's memory controller
     (cgroup v1), which nodes have as theirs.
     """
@@ -62,6 +64,7 @@ class Variant:
     files: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 3
     closed: frozenset[str] = frozenset({"node3"})
+    fuse: frozenset[str] = frozenset({"node1"})
     shared_home: bool = True
     memory: str = ""
 
@@ -170,6 +173,7 @@ def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> A
     volumes = {f"{token}-home": {"bind": "/home", "mode": "rw"}} if variant.shared_home else {}
     if variant.memory and name != "ctl":
         volumes[variant.memory] = {"bind": "/sys/fs/cgroup/memory", "mode": "rw"}
+    devices = ["/dev/fuse:/dev/fuse:rwm"] if name in variant.fuse and os.path.exists("/dev/fuse") else []
     open_profile = [] if name in variant.closed else ["seccomp=unconfined"]
     container = client.containers.create(
         tag,
@@ -177,6 +181,7 @@ def _create(client: Any, tag: str, token: str, name: str, variant: Variant) -> A
         name=f"{token}-{name}",
         hostname=name,
         security_opt=open_profile,
+        devices=devices,
         network=network,
         networking_config={network: docker.types.EndpointConfig(client.api._version, aliases=[name])},
         volumes=volumes,

@@ -28,6 +28,7 @@ _PROBE = """\
 echo host=$(uname -n)
 echo python=$("$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
 unshare --user --map-root-user true 2>/dev/null && echo userns=yes
+[ -r /dev/fuse ] && [ -w /dev/fuse ] && echo fuse=yes
 command -v bwrap >/dev/null 2>&1 && bwrap --dev-bind / / true 2>/dev/null && echo bwrap=yes
 for f in /usr/lib*/libnss_wrapper.so /usr/lib/*/libnss_wrapper.so; do [ -e "$f" ] && echo nss_wrapper=$f; done
 [ -e "$2" ] && echo shared=yes
@@ -127,4 +128,5 @@ async def _check_places(queries: Queries, settings: Settings, root: str) -> list
     finally:
         await queries.transport.run(["rm", "-f", marker], timeout=queries.timeout)
     found = read_probe(compute.text) if compute.rc == 0 else {}
-    return [*judge_login(read_probe(login.text), root), *judge_compute(found, root, settings.shared_root)]
+    nodes = judge_compute(found, root, settings.shared_root, fuse=settings.shared_root and settings.data_fuse)
+    return [*judge_login(read_probe(login.text), root), *nodes]

@@ -92,10 +92,10 @@ def judge_login(found: Mapping[str, str], root: str) -> list[Finding]:
     return findings
 
 
-def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> list[Finding]:
+def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True, *, fuse: bool = False) -> list[Finding]:
     """A compute node's findings: its Python, the root, ways to give names. Empty `found` means that no node was free.
 
-    `wanted` says that the node has to share the root.
+    `wanted` says that the node has to share the root, `fuse` that MOUNT may be read through the store.
     """
     if not found:
         seen = "no compute node was free at once; each group finds its own nodes' name method when it starts"
@@ -109,7 +109,8 @@ def judge_compute(found: Mapping[str, str], root: str, wanted: bool = True) -> l
         seen = f"{root} {'is visible' if shared else 'is not visible'} {where}"
         root_finding = Finding("shared root", shared, seen, "" if shared else _UNSEEN)
     methods = (_judge_method(name, key, found, where) for name, key in _METHODS)
-    return [_judge_python("python", found, where), *methods, root_finding]
+    mounts = [_judge_mounts(found, where)] if fuse else []
+    return [_judge_python("python", found, where), *methods, root_finding, *mounts]
 
 
 def _judge_python(what: str, found: Mapping[str, str], where: str) -> Finding:
@@ -118,6 +119,19 @@ def _judge_python(what: str, found: Mapping[str, str], where: str) -> Finding:
     seen = ".".join(map(str, python)) or "none"
     remedy = "" if works else "set `python` to a Python 3.9 or newer for groups; single jobs need none"
     return Finding(what, works, f"{seen} {where}", remedy)
+
+
+def _judge_mounts(found: Mapping[str, str], where: str) -> Finding:
+    """Whether MOUNT reads through the store there; works in any case, since a copy is made where it does not."""
+    missing = [
+        name
+        for name, key in (("user namespaces", "userns"), ("a /dev/fuse with mode 0666", "fuse"))
+        if key not in found
+    ]
+    if not missing:
+        return Finding("MOUNT", True, f"buckets are read through the store {where}")
+    remedy = f"to read large ones without a copy, ask the site for {' and '.join(missing)}"
+    return Finding("MOUNT", True, f"buckets are copied before the start {where}", remedy)
 
 
 def _judge_method(name: str, key: str, found: Mapping[str, str], where: str) -> Finding:

@@ -18,7 +18,6 @@ from overspan.bridge.model.durations import format_elapsed
 from overspan.bridge.model.errors import Conflict, Denied, InvalidRequest, NotFound, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.sizes import format_bytes
-from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing
 from overspan.bridge.store.records import JobQuery
 
@@ -276,12 +275,12 @@ def _split(launches: Sequence[EndedLaunch]) -> Iterable[Sequence[EndedLaunch]]:
 
 def _name_tasks(job: Job, found: UnsentData) -> str:
     """The tasks that wrote to a folder."""
-    modes = (MountMode.COPY,) if found.state == "copy" else (MountMode.MOUNT_CACHED,)
+    written = found.state != "copy"
     place = found.url, found.store
     return ",".join(
         task.name
         for task in job.spec.tasks
-        if any((mount.url, mount.store) == place and mount.mode in modes for mount in task.storage)
+        if any((mount.url, mount.store) == place and mount.written is written for mount in task.storage)
     )
 
 

@@ -52,7 +52,7 @@ def note_storage(wanted: JobSpec, checked: JobSpec) -> tuple[str, ...]:
         f"{before.mode.value} of {before.url} is carried out as {after.mode.value}: what is there is brought before "
         "the start, and what is written is sent"
         for before, after in pairs
-        if before.mode is not after.mode
+        if before.mode is not after.mode and not after.read_through
     )
 
 
@@ -66,10 +66,12 @@ def _settle_modes(spec: JobSpec, clusters: Sequence[Cluster]) -> JobSpec:
 
 
 def _settle_mode(mount: StorageMount, clusters: Sequence[Cluster]) -> StorageMount:
-    """MOUNT becomes MOUNT_CACHED where some cluster has nothing but that: tasks read and write the same by both."""
-    needs = mount.mode is MountMode.MOUNT and any(mount.mode not in each.traits.mount_modes for each in clusters)
-    can = all(MountMode.MOUNT_CACHED in each.traits.mount_modes for each in clusters)
-    return replace(mount, mode=MountMode.MOUNT_CACHED) if needs and can else mount
+    """MOUNT becomes MOUNT_CACHED, which is read through the store where all clusters can have it so."""
+    modes = [each.traits.mount_modes for each in clusters]
+    wanted = mount.mode is MountMode.MOUNT or mount.read_through
+    if not wanted or not all(MountMode.MOUNT_CACHED in each for each in modes):
+        return mount
+    return replace(mount, mode=MountMode.MOUNT_CACHED, read_through=all(MountMode.MOUNT in each for each in modes))
 
 
 def _check_mode(mount: StorageMount, cluster: Cluster) -> None:

@@ -25,6 +25,8 @@ READY = b"R"
 GO = b"G"
 # The step of a start that failed because nothing could be written about it.
 RECORD_STEP = "record"
+STORAGE_STEP = "storage"
+"""The step of a start that failed because a folder of an object store could not be mounted."""
 GATE_STEP = "gate"
 """The step of a start that its shim did not live to allow."""
 # Clients that name a folder after the job's id can make it only when sbatch has answered (submitit does).
@@ -38,7 +40,8 @@ class NodeLaunch(NamedTuple):
     `stdin`, `stdout` and `stderr` are paths, relative ones to `cwd`; an empty one is /dev/null; equal outputs share one
     descriptor. `append` keeps what output files hold. `folders_awaited` gives the folders of output files a few seconds
     to appear. `umask` None keeps the supervisor's. `recorded` False writes no record: the caller outlives the program
-    and knows of it.
+    and knows of it. `mounted` are folders that `server` serves as FUSE mounts (`storage_mounts.py`); `note` is a line
+    about the program's storage, for its standard error.
     """
 
     directory: str
@@ -53,6 +56,9 @@ class NodeLaunch(NamedTuple):
     folders_awaited: bool = False
     umask: Optional[int] = None
     recorded: bool = True
+    server: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
+    note: str = ""
     isolation: Isolation = Isolation()
 
 
@@ -174,11 +180,40 @@ def prepare(launch: NodeLaunch) -> None:
         text = f"cannot enter the working directory {launch.cwd}: {os.strerror(error.errno or 0)}"
         raise StartError("directory", text, error.errno or 0) from error
     _open_files(launch)
+    mounts = _start_server(launch) if launch.mounted else None
     try:
         names.enter_isolation(launch.isolation)
     except OSError as error:
         text = f"cannot give this node its names: {names.explain(error)}"
         raise StartError("isolation", text, error.errno or 0) from error
+    if mounts is not None:
+        try:
+            mounts(launch.isolation)
+            # The folder may be below a mount.
+            os.chdir(launch.cwd)
+        except OSError as error:
+            raise _fail_storage(error) from error
+    if launch.note:
+        os.write(2, f"span: {launch.note}\n".encode("utf-8", "backslashreplace"))
+
+
+def _start_server(launch: NodeLaunch) -> Callable[[Isolation], None]:
+    """Start the server of the program's mounts; gives what mounts them."""
+    # Loaded already by who has mounts; where the nodes share no folder it does not travel.
+    from overspan.bridge.runtime.core.storage_mounts import FileServer
+
+    mark = (shim_control.NODE_KEY, shim_control.name_node(launch.directory, launch.key))
+    try:
+        server = FileServer(launch.server, mark)
+    except OSError as error:
+        raise _fail_storage(error) from error
+    return lambda isolation: server.serve(launch.mounted, isolation)
+
+
+def _fail_storage(error: OSError) -> StartError:
+    from overspan.bridge.runtime.core.storage_mounts import explain_mount
+
+    return StartError(STORAGE_STEP, f"cannot mount the task's storage: {explain_mount(error)}", error.errno or 0)
 
 
 def _open_files(launch: NodeLaunch) -> None:

@@ -197,7 +197,7 @@ def enter_isolation(isolation: Isolation) -> None:
         _enter_container(isolation.pid)
     if isolation.method != NAMESPACE:
         return
-    _enter_namespaces()
+    enter_namespaces()
     kernel.bind_mount(isolation.hosts, _HOSTS)
     if isolation.nsswitch:
         kernel.bind_mount(isolation.nsswitch, _NSSWITCH)
@@ -227,7 +227,8 @@ def _enter_container(pid: int) -> None:
         os.close(folder)
 
 
-def _enter_namespaces() -> None:
+def enter_namespaces() -> None:
+    """Take this process into mount and UTS namespaces of its own, in a user namespace unless root. Raises OSError."""
     uid, gid = os.geteuid(), os.getegid()
     if uid != 0 or not _unshare_as_root():
         kernel.set_dumpable()
@@ -262,14 +263,14 @@ def probe() -> IsolationProbe:
 
     Raises OSError where this node is short of what a try needs: another one may find more.
     """
-    failure = _ask_child(_try_namespaces)
+    failure = ask_child(_try_namespaces)
     if not failure:
         return IsolationProbe(NAMESPACE, "")
-    library = _ask_child(_find_library)
+    library = ask_child(_find_library)
     if library.startswith("/"):
         return IsolationProbe(NSS_WRAPPER, failure, library)
     # The last resort of a container's root: in it, files of other users are not root's to change.
-    if os.geteuid() == 0 and not _ask_child(_try_user_namespace):
+    if os.geteuid() == 0 and not ask_child(_try_user_namespace):
         return IsolationProbe(NAMESPACE, "")
     return IsolationProbe(ENV, failure + "; " + (library or _LIBRARY + " is not installed"))
 
@@ -280,20 +281,20 @@ def _try_namespaces() -> str:
             kernel.unshare(_NAMES)
         return _try_user_namespace()
     except OSError as error:
-        return _find_obstacle(error)
+        return find_obstacle(error)
 
 
 def _try_user_namespace() -> str:
     try:
-        _enter_namespaces()
+        enter_namespaces()
         kernel.bind_mount(_HOSTS, _HOSTS)
         kernel.set_hostname("localhost")
     except OSError as error:
-        return _find_obstacle(error)
+        return find_obstacle(error)
     return ""
 
 
-def _find_obstacle(error: OSError) -> str:
+def find_obstacle(error: OSError) -> str:
     """Why namespaces do not work here. Raises the error where that is a shortage."""
     # ENOSPC is the limit of namespaces, which many sites set to 0.
     if error.errno != errno.ENOSPC and is_shortage(error):
@@ -314,7 +315,7 @@ def _find_library() -> str:
     return kernel.load_library(_LIBRARY) or kernel.load_library(_LIBRARY + ".0")
 
 
-def _ask_child(question: Callable[[], str]) -> str:
+def ask_child(question: Callable[[], str]) -> str:
     """Run a function in a forked child, which its effects die with; gives its answer.
 
     Raises OSError where there can be no child now, or it was short of something.
@@ -341,7 +342,7 @@ def _ask_child(question: Callable[[], str]) -> str:
         _, status = os.waitpid(pid, 0)
     # The kernel kills where memory is short.
     if status == signal.SIGKILL or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == EX_TEMPFAIL):
-        raise OSError(errno.EAGAIN, "what works for names cannot be tried now: this node is short of something")
+        raise OSError(errno.EAGAIN, "what works here cannot be tried now: this node is short of something")
     answer = b"".join(parts).decode("utf-8", "replace")
     return answer if status == 0 else answer or f"the probe died (status {status})"
 

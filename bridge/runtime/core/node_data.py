@@ -8,9 +8,18 @@ from typing import Callable, Optional, Protocol
 
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
+from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.core.streams import NodeKey
 
 Begin = Callable[[Job, NodeKey, float], list[Event]]
+
+
+class NodeMounts(NamedTuple):
+    """What a node run mounts: the words of the server, the folders, and a line for the program's standard error."""
+
+    server: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    note: str = ""
 
 
 class NodeData(Protocol):
@@ -27,6 +36,12 @@ class NodeData(Protocol):
 
     def locate(self, job: Job, task: str) -> Mapping[str, str]:
         """The places of a task's storage on the node, by the targets in its job file."""
+
+    def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
+        """What of a task's storage its node mounts, and what it says of that."""
+
+    def copy(self, job: Job, key: NodeKey) -> None:
+        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""
@@ -67,6 +82,13 @@ class NoData:
     def locate(self, job: Job, task: str) -> Mapping[str, str]:
         """None."""
         return MappingProxyType({})
+
+    def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
+        """Nothing."""
+        return NodeMounts()
+
+    def copy(self, job: Job, key: NodeKey) -> None:
+        """Nothing is mounted."""
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Nothing is to be sent."""

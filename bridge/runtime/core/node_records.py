@@ -36,8 +36,8 @@ class NodeRecord(NamedTuple):
 
     Times are Unix seconds, `start_time`s clock ticks since boot, `max_rss` KiB. With `ended_at` set, exactly one of
     `exit_code`, `signal` and `error` tells how it ended; `failed_at` names the step of a start that failed
-    (`directory`, `input`, `output`, `isolation`, `exec`, `start`), `gate` where the shim was gone before the program
-    was started, or `lost` for an end that was not observed.
+    (`directory`, `input`, `output`, `isolation`, `storage`, `exec`, `start`), `gate` where the shim was gone before
+    the program was started, or `lost` for an end that was not observed.
     """
 
     pid: int

@@ -27,7 +27,8 @@ from overspan.bridge.runtime.data.publication import (
     order_removals,
     plan_steps,
 )
-from overspan.bridge.runtime.data.sending import FileChanged, send_file
+from overspan.bridge.runtime.data.removals import Removal, RemovalNotes
+from overspan.bridge.runtime.data.sending import FileChanged, insist, send_file
 
 QUIET = 1.0
 """Seconds without a write after which a closed file is sent."""
@@ -95,6 +96,7 @@ class CachedFolder:
         self._markers = frozenset(markers)
         self._clock = clock
         self._folder = _identify(path)
+        self._removals = RemovalNotes(path)
 
     def scan(self, *, ended: bool = False) -> dict[str, SeenFile]:
         """All files as they are now, also on other machines where who wrote them has `ended`.
@@ -107,7 +109,8 @@ class CachedFolder:
 
     def list_unsent(self, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Those of them that the store does not have as they are."""
-        return {name: file for name, file in seen.items() if not self.state.is_synced(name, *file)}
+        with self.state.lock:
+            return {name: file for name, file in seen.items() if not self.state.is_synced(name, *file)}
 
     def send(
         self, seen: Mapping[str, SeenFile], *, ended: bool = False, going_on: Callable[[], bool] = lambda: True
@@ -141,6 +144,33 @@ class CachedFolder:
             left = self.list_unsent(seen)
             plain = self._list_plain(left)
             self._peers.end(plain, left.keys() - plain.keys())
+
+    def remove_noted(self) -> None:
+        """Remove from the store what was removed by way of a mount, in the version that work has seen there.
+
+        Not before all that was written until then is in the store: what has another name is in the folder before the
+        note of its old one is. Raises ObjectStoreError and OSError.
+        """
+        notes = self._removals.read()
+        if not notes:
+            return
+        seen = self.scan(ended=True)
+        if self.list_unsent(seen):
+            return
+        for path, removal in notes.items():
+            key = self._prefix + removal.name
+            # What was written anew is in the folder.
+            if removal.name not in seen and self._has(key, removal):
+                self._store.delete(key)
+            self._removals.take(path)
+
+    def _has(self, key: str, removal: Removal) -> bool:
+        try:
+            return removal.means(insist(lambda: self._store.find(key)))
+        except ObjectStoreError as error:
+            if error.trouble is not StoreTrouble.MISSING:
+                raise
+            return False
 
     def _send_steps(
         self, steps: Sequence[SendStep], seen: Mapping[str, SeenFile], ended: bool, going_on: Callable[[], bool]

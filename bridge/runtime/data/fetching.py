@@ -14,7 +14,7 @@ from typing import Optional
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.sizes import format_bytes
 from overspan.bridge.runtime.data.cache import ContentCache, check_room, measure_disk
-from overspan.bridge.runtime.data.cached_folder import PART_ENDING
+from overspan.bridge.runtime.data.cached_folder import PART_ENDING, is_open_for_writing
 from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
 from overspan.bridge.runtime.data.hashes import hash_file
 from overspan.bridge.runtime.data.object_store import (
@@ -25,6 +25,7 @@ from overspan.bridge.runtime.data.object_store import (
     StoreTrouble,
 )
 from overspan.bridge.runtime.data.peers import FOLDER as PEERS
+from overspan.bridge.runtime.data.removals import RemovalNotes
 from overspan.bridge.runtime.data.sending import insist
 
 _BLOCK = 1 << 20
@@ -45,6 +46,7 @@ class FetchPlace(NamedTuple):
 def fetch(store: ReadableStore, prefix: str, place: FetchPlace, executor: Executor, identity: str) -> None:
     """Make the folder hold what the store has; files that were changed here and are not sent yet stay as they are.
 
+    What work has removed by way of a mount is not fetched. Programs may write to the folder meanwhile.
     `identity` names the store and its bucket. An object of just that key becomes the file `folder` in place of a
     folder. Raises ObjectStoreError, DataRefused and OSError; what was fetched until then counts at the next try.
     """
@@ -54,16 +56,53 @@ def fetch(store: ReadableStore, prefix: str, place: FetchPlace, executor: Execut
         _fetch_object(store, wanted[""], place, "", identity)
         return
     os.makedirs(place.folder, mode=0o755, exist_ok=True)
+    removed = RemovalNotes(place.folder).list_names() if place.cache is None else set()
+    wanted = {name: stored for name, stored in wanted.items() if name not in removed}
     missing = {name: stored for name, stored in wanted.items() if not _is_kept(place, name, stored)}
     _make_room(place, missing.values(), identity)
     jobs = [executor.submit(_fetch_object, store, stored, place, name, identity) for name, stored in missing.items()]
     failures = [failure for failure in (job.exception() for job in jobs) if failure is not None]
     if failures:
         raise failures[0]
-    for name in list(place.state.files.keys() - wanted.keys()):
-        if not _is_changed(place, name):
-            _remove(os.path.join(place.folder, name))
+    for name in place.state.files.keys() - wanted.keys() - removed:
+        _drop(place, name)
+
+
+def _drop(place: FetchPlace, name: str) -> None:
+    """Remove a file that is as it was when it was synced, and that no program is writing to."""
+    path = os.path.join(place.folder, name)
+    with place.state.lock:
+        if not _is_changed(place, name) and not is_open_for_writing(path):
             place.state.forget(name)
+            _remove(path)
+
+
+def drop_replaced(store: ReadableStore, prefix: str, place: FetchPlace, executor: Executor) -> None:
+    """Remove files from the folder that the store has in another version by now, or no more: it is read itself.
+
+    Files that were changed here and are not sent yet stay, and so do those that a program has open for writing. Raises
+    ObjectStoreError, of MISSING where there is no such bucket, and OSError.
+    """
+    # Where nothing is in the folder, no other question is asked.
+    insist(lambda: next(iter(store.list_objects(prefix)), None))
+    os.makedirs(place.folder, mode=0o755, exist_ok=True)
+    kept = (name for name in list(place.state.files) if os.path.lexists(os.path.join(place.folder, name)))
+    names = [name for name in kept if not _is_changed(place, name)]
+    keys = (f"{prefix}/{name}" if prefix else name for name in names)
+    for name, etag in zip(names, executor.map(lambda key: _find_etag(store, key), keys)):
+        known = place.state.files.get(name)
+        if known is not None and known.etag != etag:
+            _drop(place, name)
+
+
+def _find_etag(store: ReadableStore, key: str) -> str:
+    """The version that the store has of an object; empty where it has none."""
+    try:
+        return insist(lambda: store.find(key)).etag
+    except ObjectStoreError as error:
+        if error.trouble is not StoreTrouble.MISSING:
+            raise
+        return ""
 
 
 def list_wanted(store: ReadableStore, prefix: str, *, single: bool) -> dict[str, StoredObject]:
@@ -140,12 +179,31 @@ def _fetch_object(store: ReadableStore, stored: StoredObject, place: FetchPlace,
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     if place.cache is not None:
         place.cache.link(stored, identity, path, lambda part: download(store, stored, part))
+        status = os.stat(path)
     else:
         part = os.path.join(os.path.dirname(path), f".{stored.etag[:40]}{PART_ENDING}")
         download(store, stored, part)
-        os.replace(part, path)
-    status = os.stat(path)
+        # Before programs find it: what they write is not synced.
+        status = os.stat(part)
+        if not _publish(place, part, name):
+            return
     place.state.put(name, SyncedFile(status.st_size, status.st_mtime_ns, stored.etag))
+
+
+def _publish(place: FetchPlace, part: str, name: str) -> bool:
+    """Give a file that was fetched its name; False where a program has written that meanwhile, which stays."""
+    path = os.path.join(place.folder, name)
+    try:
+        os.link(part, path)
+        _remove(part)
+        return True
+    except OSError:
+        # It is there, or the file system has no links.
+        if os.path.lexists(path) and (_is_changed(place, name) or is_open_for_writing(path)):
+            _remove(part)
+            return False
+    os.replace(part, path)
+    return True
 
 
 def download(store: ReadableStore, stored: StoredObject, part: str) -> None:

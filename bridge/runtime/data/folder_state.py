@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import Any, Optional
 
 from overspan.bridge.model.records import NamedTuple
@@ -26,6 +27,8 @@ class FolderState:
 
     def __init__(self, path: str) -> None:
         self.files: dict[str, SyncedFile] = {}
+        self.lock = threading.Lock()
+        """Held while a file and what is known of it go: in between it looks like one that is to be sent."""
         self._path = path
         self._load()
 

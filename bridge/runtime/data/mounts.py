@@ -4,6 +4,7 @@ ROOT/data/N/MOUNT/          one folder of a store, for all tasks of job N that m
     mount.json              what it is
     files                   the folder, or file, that targets are links to
     synced.jsonl            what of it is in the store
+    removed/                what of the store is to be removed (removals.py)
 ROOT/data/cache/            contents that are only read, for all jobs (cache.py)
 """
 
@@ -39,7 +40,7 @@ class MountFolder(NamedTuple):
     @property
     def written(self) -> bool:
         """Whether work writes to it."""
-        return self.mount.mode is MountMode.MOUNT_CACHED
+        return self.mount.written
 
     def open_state(self) -> FolderState:
         """What of it is in the store."""
@@ -67,7 +68,7 @@ class MountFolder(NamedTuple):
 
 
 def place_mount(root: str, job: int, mount: StorageMount) -> MountFolder:
-    """Where a mount of a job lies; mounts of one place in one mode are one folder."""
+    """Where a mount of a job lies; those of one place that work writes to share a folder, and so do the others."""
     # Not at the top: it loads OpenSSL.
     import hashlib
 
@@ -82,7 +83,7 @@ def list_folders(root: str, job: int) -> list[MountFolder]:
         names = sorted(os.listdir(top))
     except OSError:
         return []
-    found = (_read_folder(os.path.join(top, name)) for name in names)
+    found = (read_folder(os.path.join(top, name)) for name in names)
     return [folder for folder in found if folder is not None]
 
 
@@ -99,7 +100,8 @@ def name_folder(root: str, job: int) -> str:
     return os.path.join(root, FOLDER, str(job))
 
 
-def _read_folder(path: str) -> Optional[MountFolder]:
+def read_folder(path: str) -> Optional[MountFolder]:
+    """The folder that is described there; None for another one."""
     try:
         with open(os.path.join(path, "mount.json"), encoding="utf-8") as file:
             facts = json.load(file)

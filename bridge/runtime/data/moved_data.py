@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 from collections.abc import Mapping
-from typing import Optional
+from typing import Callable, Optional
 
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Event
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.core.node_data import Begin
+from overspan.bridge.runtime.core.allocation import own_program
+from overspan.bridge.runtime.core.node_data import Begin, NodeMounts
 from overspan.bridge.runtime.core.node_runs import report_end, report_failure
 from overspan.bridge.runtime.core.run_directory import RunDirectory
+from overspan.bridge.runtime.core.storage_mounts import probe_mounts
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.data.mounts import place_mount
 from overspan.bridge.runtime.data.mover_control import DataMover, MoverProcess
@@ -20,8 +24,16 @@ from overspan.bridge.runtime.data.mover_control import DataMover, MoverProcess
 class MovedData:
     """The data of one launch (`node_data.NodeData`). `root` is the folder that has the data and the stores."""
 
-    def __init__(self, directory: RunDirectory, root: str, process: MoverProcess) -> None:
+    def __init__(
+        self, directory: RunDirectory, root: str, process: MoverProcess, probe: Callable[[str], str] = probe_mounts
+    ) -> None:
         self._root = root
+        self._directory = directory
+        self._probe = probe
+        self._trouble: Optional[str] = None
+        """Why nothing can be mounted here; None where that was not tried yet."""
+        self._copied: set[tuple[str, int]] = set()
+        """Attempts of which a node could not mount what this one could."""
         self._mover = DataMover(directory, root, process)
         self._waiting: dict[NodeKey, Job] = {}
         """Node runs that wait for their data, each with the job as it was when it was to start."""
@@ -44,7 +56,8 @@ class MovedData:
         reports: list[Event] = []
         for key, job in list(self._waiting.items()):
             try:
-                answer = self._mover.fetch(key.task, key.attempt, now)
+                mounted = bool(self.mount(job, key.task, key.attempt).folders)
+                answer = self._mover.fetch(key.task, key.attempt, now, mounted=mounted)
             except OSError as error:
                 del self._waiting[key]
                 reports.append(report_failure(key, now, error))
@@ -71,6 +84,25 @@ class MovedData:
     def locate(self, job: Job, task: str) -> Mapping[str, str]:
         """The places of a task's storage on the node, by the targets in its job file."""
         return {mount.target: place_mount(self._root, job.id, mount).files for mount in job.spec_of(task).storage}
+
+    def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
+        """What of a task's storage its node mounts, and what it says of that."""
+        mounts = [mount for mount in job.spec_of(task).storage if mount.read_through]
+        if not mounts:
+            return NodeMounts()
+        if self._trouble is None:
+            self._trouble = self._probe(self._directory.path)
+        trouble = "a node of the task could not mount it" if (task, attempt) in self._copied else self._trouble
+        urls = ", ".join(mount.url for mount in mounts)
+        if trouble:
+            return NodeMounts(note=f"{urls} was brought here whole before the start: {trouble}")
+        folders = tuple(dict.fromkeys(place_mount(self._root, job.id, mount).files for mount in mounts))
+        tops = json.dumps([os.path.dirname(folder) for folder in folders])
+        return NodeMounts((*own_program(), "fuse", self._root, tops), folders, f"{urls} is read through the store")
+
+    def copy(self, job: Job, key: NodeKey) -> None:
+        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""
+        self._copied.add((key.task, key.attempt))
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""

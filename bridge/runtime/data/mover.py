@@ -23,7 +23,7 @@ from overspan.bridge.model.storage import StorageMount, is_web_url
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache
 from overspan.bridge.runtime.data.cached_folder import SMALL_AT_ONCE, CachedFolder, Senders, list_files
-from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, fetch
+from overspan.bridge.runtime.data.fetching import DataRefused, FetchPlace, drop_replaced, fetch
 from overspan.bridge.runtime.data.mounts import (
     MountFolder,
     list_folders,
@@ -42,6 +42,7 @@ from overspan.bridge.runtime.data.requests import (
     END,
     FETCH,
     FLUSH,
+    MOUNT,
     DataAnswer,
     DataRequest,
     FlushProgress,
@@ -122,12 +123,12 @@ class Mover:
         """Go on where an earlier mover of the launch was; the requests that it has answered."""
         answers = self._files.read_answers()
         for answer in answers:
-            if answer.request.kind == FETCH and not answer.error:
+            if answer.request.kind in (FETCH, MOUNT) and not answer.error:
                 self._start_thread(functools.partial(self._open_written, answer.request.task))
         return {answer.request for answer in answers}
 
     def _begin(self, request: DataRequest) -> None:
-        if request.kind == FETCH:
+        if request.kind in (FETCH, MOUNT):
             self._start_thread(functools.partial(self._fetch, request))
         elif request.kind == FLUSH:
             self._flushes[request] = _PendingFlush()
@@ -154,7 +155,7 @@ class Mover:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                self._fetch_once(mount)
+                self._fetch_once(mount, mounted=request.kind == MOUNT and mount.read_through)
                 return "", False
             except DataRefused as error:
                 return f"{_name_url(mount)}: {error}", False
@@ -174,7 +175,7 @@ class Mover:
         key = (request.task, request.attempt)
         return self._ending or key in self._given_up or DataRequest(FLUSH, *key) in self._flushes
 
-    def _fetch_once(self, mount: StorageMount) -> None:
+    def _fetch_once(self, mount: StorageMount, *, mounted: bool) -> None:
         folder = place_mount(self._root, self._job.id, mount)
         with self._lock_folder(folder):
             if folder.written and is_held(self._root, self._job.id):
@@ -187,7 +188,10 @@ class Mover:
             uploader = self._uploaders.get(folder.path)
             state = folder.open_state() if uploader is None else uploader.state
             place = FetchPlace(folder.files, state)
-            self._fetch_into(folder, place)
+            if mounted:
+                drop_replaced(self._open_store(folder), folder.url.key, place, self._senders.small)
+            else:
+                self._fetch_into(folder, place)
             if uploader is None:
                 self._start_uploader(folder, self._open_store(folder), place)
 

@@ -12,7 +12,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import one_line
 from overspan.bridge.runtime.core.allocation import own_program
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.data.requests import ABANDON, END, FETCH, FLUSH, DataAnswer, DataRequest, MoverFiles
+from overspan.bridge.runtime.data.requests import ABANDON, END, FETCH, FLUSH, MOUNT, DataAnswer, DataRequest, MoverFiles
 
 _FIRST_LOOK, _LAST_LOOK = 0.02, 0.25
 _TELL_SECONDS = 5.0
@@ -65,9 +65,9 @@ class DataMover:
         self.ended = not os.path.isdir(self._files.folder)
         """Whether there is no mover, because no task needs one yet or any more."""
 
-    def fetch(self, task: str, attempt: int, now: float) -> Optional[DataAnswer]:
-        """Have a task's data brought here; None while that goes on. Raises OSError."""
-        return self._ask(DataRequest(FETCH, task, attempt), now)
+    def fetch(self, task: str, attempt: int, now: float, *, mounted: bool = False) -> Optional[DataAnswer]:
+        """Have a task's data brought here, without what is `mounted`; None while that goes on. Raises OSError."""
+        return self._ask(DataRequest(MOUNT if mounted else FETCH, task, attempt), now)
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have what attempts have written sent; the news of that."""

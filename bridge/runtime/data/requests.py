@@ -19,6 +19,8 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 
 FETCH = "fetch"
 """Bring what the task's storage has to this node; it may start then."""
+MOUNT = "mount"
+"""The same, but what is mounted with FUSE stays in the store."""
 FLUSH = "flush"
 """The attempt's programs have ended: send all that they wrote."""
 ABANDON = "abandon"

@@ -126,11 +126,11 @@ class S3Store:
         response.read()
         return _read_headers(key, response)
 
-    def open(self, key: str, offset: int = 0, etag: str = "") -> S3Reader:
-        """An object's content; with an etag only of that version."""
+    def open(self, key: str, offset: int = 0, etag: str = "", size: int = 0) -> S3Reader:
+        """An object's content; with an etag only of that version, with a size no more than so many bytes."""
         headers = {"if-match": f'"{etag}"'} if etag else {}
-        if offset:
-            headers["range"] = f"bytes={offset}-"
+        if offset or size:
+            headers["range"] = f"bytes={offset}-{offset + size - 1 if size else ''}"
         response = self._send(_StoreRequest("GET", key, headers=headers))
         return S3Reader(self, key, response)
 

@@ -126,6 +126,8 @@ class Uploader:
             seen = self._folder.scan(ended=bool(asked))
             self._take_tickets(asked, self._folder.list_unsent(seen))
             self._folder.send(seen, ended=bool(self._tickets), going_on=lambda: not self._stopped)
+            if not self._stopped:
+                self._folder.remove_noted()
         except (ObjectStoreError, OSError, PeersLost) as error:
             failure = error
         self._note(failure)

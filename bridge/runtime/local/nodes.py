@@ -292,6 +292,7 @@ class LocalNodeRuns:
         place = NodeRunContext(*key, directory.path, setting.cluster, setting.environment)
         environment = build_environment(job, place)
         self._describe(job, place, environment)
+        mounts = self._data.mount(job, key.task, key.attempt)
         return NodeLaunch(
             directory=self._folder,
             key=str(key),
@@ -304,6 +305,9 @@ class LocalNodeRuns:
             append=paths.append,
             folders_awaited=paths.folders_awaited,
             umask=job.spec.origin.umask,
+            server=mounts.server,
+            mounted=mounts.folders,
+            note=mounts.note,
             isolation=setting.isolation._replace(hostname=host) if setting.isolation.method != "env" else Isolation(),
         )
 

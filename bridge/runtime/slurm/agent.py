@@ -322,6 +322,9 @@ def prepare_launch(launch: RemoteLaunch, folder: str, mark: str = "") -> NodeLau
     """
     isolated = Isolation()
     argv = launch.argv
+    if launch.mounted:
+        # Of few; and before the fork, since the child might not find it any more.
+        import overspan.bridge.runtime.core.storage_mounts  # noqa: F401
     # An image has its hosts file bound into it: its runtime may need the node's own namespaces (a setuid Apptainer).
     if launch.members and not launch.image:
         isolated = isolation.prepare_isolation(folder, isolation.probe(), launch.members)
@@ -354,6 +357,9 @@ def prepare_launch(launch: RemoteLaunch, folder: str, mark: str = "") -> NodeLau
         folders_awaited=launch.folders_awaited,
         umask=launch.umask,
         recorded=False,
+        server=launch.server,
+        mounted=launch.mounted,
+        note=launch.note,
         isolation=isolated,
     )
 

@@ -34,7 +34,7 @@ MOST = 1 << 20
 _PART = 96 << 10
 """Bytes of one variable, which may have 128 KiB with its name (execve(2), MAX_ARG_STRLEN)."""
 _NAME = "OVERSPAN_CARRIED_"
-_ELSEWHERE = ("/runtime/data/", "/runtime/local/", "/runtime/pool/", "/runtime/srun/")
+_ELSEWHERE = ("/runtime/data/", "/runtime/local/", "/runtime/pool/", "/runtime/srun/", "/core/storage_mounts.py")
 """Parts of the runtime that nothing in an allocation uses."""
 
 

@@ -36,7 +36,8 @@ class RemoteLaunch(NamedTuple):
     `nodes` are those of the task, in the order of its members. `marker` is the file that a failed set-up leaves.
     `grace` is the seconds between TERM and KILL when the supervisor is gone. `image` are the words that run a program
     in the task's image (`images.wrap_words`), `carried` the variables that win over the image's own. `links` are those
-    to what was brought from object stores, which have to be seen on the node.
+    to what was brought from object stores, which have to be seen on the node. `server`, `mounted` and `note` are as of
+    `gated_child.NodeLaunch`.
 
     Where the nodes share no folder, the agent writes `files` into its folder, and unpacks the `parcel` of inline files
     below it; `node_staging.FOLDER_PLACEHOLDER` stands for that folder in paths. `mounts` are links to make, by their
@@ -69,6 +70,12 @@ class RemoteLaunch(NamedTuple):
     awaited: str = ""
     period: float = 0.5
     links: Mapping[str, str] = {}
+    server: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
+    note: str = ""
+
+
+_WORDS = ("nodes", "image", "carried", "server", "mounted")
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
@@ -86,7 +93,7 @@ def decode_launch(document: Any) -> RemoteLaunch:
     try:
         fields = {name: document[name] for name in RemoteLaunch._fields if name in document}
         fields["argv"] = tuple(fields["argv"])
-        fields.update((name, tuple(fields.get(name, ()))) for name in ("nodes", "image", "carried"))
+        fields.update((name, tuple(fields.get(name, ()))) for name in _WORDS)
         fields["members"] = read_members(fields.get("members", ()))
         return RemoteLaunch(**fields)
     except (TypeError, KeyError) as error:

@@ -15,6 +15,7 @@ from overspan.bridge.model.names import member_name
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.model.spec import Form
 from overspan.bridge.runtime.core.environment import NodeRunContext, build_environment, has_names, list_members
+from overspan.bridge.runtime.core.gated_child import STORAGE_STEP
 from overspan.bridge.runtime.core.members_file import describe_members
 from overspan.bridge.runtime.core.node_data import NodeData
 from overspan.bridge.runtime.core.node_runs import (
@@ -69,10 +70,11 @@ class _Live:
     `unheld` are the messages about a container that could not be opened, or ended before its program.
     """
 
-    def __init__(self, key: NodeKey, srun: Srun, umask: int = 0o077) -> None:
+    def __init__(self, job: Job, key: NodeKey, srun: Srun) -> None:
+        self.job = job
         self.key = key
         self.srun = srun
-        self.umask = umask
+        self.umask = job.spec.origin.umask
         self.started = False
         self.told = False
         self.reported = False
@@ -113,7 +115,7 @@ class RemoteNodes:
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
             return [report_failure(key, now, error)]
-        self._live[key] = _Live(key, srun, job.spec.origin.umask)
+        self._live[key] = _Live(job, key, srun)
         srun.send(line)
         return []
 
@@ -292,6 +294,13 @@ class RemoteNodes:
 
     def _conclude(self, live: _Live, now: float, reports: list[Event]) -> None:
         status = live.srun.status
+        if live.end is not None and live.end.get("failed_at") == STORAGE_STEP and not live.sent.intersection(_DOUBTED):
+            # Another node could, and this one gets a copy.
+            if status is not None:
+                self._live.pop(live.key).srun.release()
+                self._data.copy(live.job, live.key)
+                reports += self._data.start(live.job, live.key, self._begin, now)
+            return
         if live.end is not None or status is not None:
             self._holders.close(live.key)
         if not live.reported and (live.end is not None or status is not None):
@@ -359,6 +368,7 @@ class RemoteNodes:
         place = NodeRunContext(*key, work.run_dir, context.cluster, context.extra, real_nodes=True)
         members = list_members(job) if has_names(job) else []
         environment = build_environment(job, place)
+        mounts = self._data.mount(job, key.task, key.attempt)
         return RemoteLaunch(
             key=str(key),
             environment=environment,
@@ -370,6 +380,9 @@ class RemoteNodes:
             grace=float(spec.grace_period),
             image=image,
             carried=list_carried(spec, environment) if image else (),
+            server=mounts.server,
+            mounted=mounts.folders,
+            note=mounts.note,
             **work.fields,
         )
 

@@ -34,6 +34,8 @@ class TestModes:
         store.open("lab").put("data/a", b"hello")
         file = lab.folder / "mount.yaml"
         file.write_text("file_mounts: {./data: {source: s3://lab/data}}\nrun: cat data/a > seen; echo new > data/b\n")
+        config = lab.config.read_text()
+        lab.config.write_text(config.replace("kind: local,", "kind: local, data_fuse: false,"))
         done = lab.run("submit", str(file), "--parsable")
         assert "MOUNT of s3://lab/data is carried out as MOUNT_CACHED" in done.stderr
         lab.until(int(done.stdout), "COMPLETED")

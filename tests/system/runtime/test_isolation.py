@@ -154,7 +154,7 @@ def test_resolver_settings_and_cache_are_covered(nodes: Nodes, forked: Forked) -
 
 @needs_getent
 def test_names_by_nss_wrapper(nodes: Nodes) -> None:
-    library = isolation._ask_child(isolation._find_library)
+    library = isolation.ask_child(isolation._find_library)
     if not library:
         pytest.skip("libnss_wrapper.so is not installed")
     lines = _ask(nodes, IsolationProbe(NSS_WRAPPER, "", library))
@@ -202,7 +202,7 @@ print(os.getuid(), socket.gethostname(), socket.gethostbyname("trainer-0.rlhf"))
 def test_probe_without_user_namespaces(as_nobody: Forked) -> None:
     def run() -> None:
         # In a user namespace of its own nobody may set the limit to 0 for what is below.
-        isolation._enter_namespaces()
+        isolation.enter_namespaces()
         Path("/proc/sys/user/max_user_namespaces").write_text("0")
         probed = isolation.probe()
         assert probed.method in (NSS_WRAPPER, ENV)

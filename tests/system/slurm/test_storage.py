@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -468,3 +469,38 @@ class TestCredentials:
         site.slurm("scancel", native_of(lab, job))
         lab.until(job, "CANCELLED", "FAILED", "NODE_FAIL", timeout=90)
         wait_until(lambda: find_secret(site) == [], 60, "the credentials to be removed")
+
+
+class TestMounts:
+    MOUNTED = "resources: {cpus: 1, memory: 200M}\nfile_mounts: {./data: {source: s3://lab/run, mode: MOUNT}}\n"
+    READ = "sha256sum < data/large; echo $SLURMD_NODENAME > data/from-$SLURMD_NODENAME; ls data/"
+
+    def test_the_same_job_reads_on_a_node_with_fuse_and_on_one_without(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        content = os.urandom(3_000_000)
+        store.open("lab").put("run/large", content)
+        copied = "was brought here whole before the start: there is no /dev/fuse"
+        for node, words in {"node1": "is read through the store", "node2": copied}.items():
+            job = start(lab, f"{self.MOUNTED}slurm: {{nodelist: {node}}}\nrun: {self.READ}\n")
+            lab.until(job, "COMPLETED", timeout=90)
+            said = self._read_log(lab, job, wait_until, f"from-{node}")
+            assert hashlib.sha256(content).hexdigest() in said
+            assert f"s3://lab/run {words}" in said
+            assert store.texts("lab")[f"run/from-{node}"] == f"{node}\n".encode()
+        assert site.rig.run(["grep", "fuse.overspan", "/proc/mounts"], on="node1").rc == 1
+        assert site.rig.run(["pgrep", "span-fuse"], on="node1").rc == 1
+
+    def test_nodes_of_one_task_with_fuse_and_without_see_the_same(
+        self, lab: Span, site: Site, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        content = os.urandom(3_000_000)
+        store.open("lab").put("run/large", content)
+        job = start(lab, f"num_nodes: 2\n{self.MOUNTED}slurm: {{nodelist: 'node1,node2'}}\nrun: {self.READ}\n")
+        lab.until(job, "COMPLETED", timeout=90)
+        said = self._read_log(lab, job, wait_until, "a node of the task could not mount it")
+        assert hashlib.sha256(content).hexdigest() in said
+        assert set(store.texts("lab")) == {"run/large", "run/from-node1", "run/from-node2"}
+
+    def _read_log(self, lab: Span, job: int, wait_until: WaitUntil, words: str) -> str:
+        return wait_until(lambda: lab.log(job) if words in lab.log(job) else "", 20, "the output")

@@ -149,7 +149,10 @@ def test_a_cluster_s_own_settings_have_places(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"unknown key 'clusters\.a\.b\.cpu'\n") as caught:
         clusters.get("a.b").open()
     assert caught.value.place == Place(str(tmp_path / "user.yaml"), 3, 5)
-    assert "did you mean 'cpus'? known keys: address, cpus, data_cache_size, data_keep, gpus" in caught.value.remedy
+    assert (
+        "did you mean 'cpus'? known keys: address, cpus, data_cache_size, data_fuse, data_keep, gpus"
+        in caught.value.remedy
+    )
     positions = settings.find_positions("a.b")
     assert positions.value(("cpu",)) == Place(str(tmp_path / "user.yaml"), 3, 10)
     assert positions.key(("nothing",)) == Place(str(tmp_path / "user.yaml"), 2, 3)

@@ -57,6 +57,16 @@ class TestFindings:
         for finding in failed:
             assert finding.remedy and finding.seen, finding
 
+    def test_a_node_that_mounts_nothing_gets_copies(self) -> None:
+        found = {"host": "n1", "userns": "yes", "fuse": "yes", "shared": "yes", "python": "3.9.1"}
+        assert judge_compute(found, "/r", fuse=True)[-1] == Finding(
+            "MOUNT", True, "buckets are read through the store on n1"
+        )
+        del found["fuse"]
+        finding = judge_compute(found, "/r", fuse=True)[-1]
+        assert finding.works and "copied" in finding.seen and finding.remedy.endswith("a /dev/fuse with mode 0666")
+        assert "MOUNT" not in [each.what for each in judge_compute(found, "/r")]
+
     def test_hetjobs(self) -> None:
         assert not judge_hetjobs(site(SchedulerType="sched/builtin")).works
         switched = judge_hetjobs(site(SchedulerType="sched/backfill", SchedulerParameters="a,disable_hetjob_steps"))

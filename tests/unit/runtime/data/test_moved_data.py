@@ -16,7 +16,7 @@ from overspan.bridge.model.storage import MountMode, StorageMount
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
 from overspan.bridge.runtime.data.moved_data import MovedData
-from overspan.bridge.runtime.data.requests import ABANDON, FETCH, DataAnswer, DataRequest, MoverFiles
+from overspan.bridge.runtime.data.requests import ABANDON, FETCH, MOUNT, DataAnswer, DataRequest, MoverFiles
 
 KEY = NodeKey("a", 0, 0, 0)
 PLAIN = NodeKey("b", 0, 0, 0)
@@ -43,13 +43,14 @@ class FakeProcess:
 class World:
     """A launch with the requests that its mover gets."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: MountMode = MountMode.MOUNT_CACHED, trouble: str = "") -> None:
         directory = RunDirectory(str(folder), 0)
         self.process = FakeProcess()
-        self.data = MovedData(directory, str(folder), self.process)
+        self.data = MovedData(directory, str(folder), self.process, lambda _: trouble)
         self.mover = MoverFiles(directory)
         self.begun: list[NodeKey] = []
-        mount = StorageMount("./out", "s3://lab/run", MountMode.MOUNT_CACHED, "s3")
+        written = MountMode.MOUNT_CACHED if mode is MountMode.MOUNT else mode
+        mount = StorageMount("./out", "s3://lab/run", written, "s3", read_through=mode is MountMode.MOUNT)
         tasks = (TaskSpec("a", run="x", storage=(mount,)), TaskSpec("b", run="x"))
         self.job: Job = new_job(7, JobSpec("j", tasks, group=True), 1.0)
 
@@ -122,3 +123,40 @@ def test_where_nothing_can_be_asked_the_node_run_could_not_be_started(world: Wor
     (tmp_path / "data.0").write_text("in the way")
     (ended,) = world.start(KEY)
     assert isinstance(ended, NodeEnded) and "cannot start" in ended.detail
+
+
+class TestMounts:
+    def test_where_the_node_can_mount_nothing_is_brought(self, tmp_path: Path) -> None:
+        world = World(tmp_path, MountMode.MOUNT)
+        world.start(KEY)
+        assert world.mover.read_requests() == [DataRequest(MOUNT, "a", 0)]
+        mounts = world.data.mount(world.job, "a", 0)
+        assert mounts.folders == (world.data.locate(world.job, "a")["./out"],)
+        assert mounts.server[-3:-1] == ("fuse", str(tmp_path))
+        assert mounts.note == "s3://lab/run is read through the store"
+
+    def test_where_it_cannot_all_is_brought_and_the_task_is_told_why(self, tmp_path: Path) -> None:
+        world = World(tmp_path, MountMode.MOUNT, "there is no /dev/fuse")
+        world.start(KEY)
+        assert world.mover.read_requests() == [DataRequest(FETCH, "a", 0)]
+        mounts = world.data.mount(world.job, "a", 0)
+        assert (mounts.server, mounts.folders) == ((), ())
+        assert mounts.note.endswith("was brought here whole before the start: there is no /dev/fuse")
+
+    def test_a_node_that_could_not_mount_what_the_first_one_could_gets_a_copy(self, tmp_path: Path) -> None:
+        world = World(tmp_path, MountMode.MOUNT)
+        world.start(KEY)
+        world.mover.answer(DataAnswer(DataRequest(MOUNT, "a", 0)))
+        world.collect(2.0)
+        world.mover.read_requests()
+        world.data.copy(world.job, KEY)
+        world.start(KEY)
+        assert world.mover.read_requests() == [DataRequest(FETCH, "a", 0)]
+        world.mover.answer(DataAnswer(DataRequest(FETCH, "a", 0)))
+        assert world.collect(3.0) == [] and world.begun == [KEY, KEY]
+        assert "a node of the task could not mount it" in world.data.mount(world.job, "a", 0).note
+        assert world.data.mount(world.job, "a", 1).folders
+
+    def test_what_is_only_cached_is_never_mounted(self, world: World) -> None:
+        assert world.data.mount(world.job, "a", 0) == world.data.mount(world.job, "b", 0)
+        assert world.data.mount(world.job, "a", 0).folders == ()

@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from overspan.bridge.model.events import NodeEnded
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.core.node_data import NoData
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.streams import NodeKey
@@ -37,7 +39,7 @@ def make_nodes(folder: Path, srun: FakeSrun, sent: set[int]) -> RemoteNodes:
     directory = RunDirectory(str(folder), 0)
     files = SharedFiles(directory)
     nodes = RemoteNodes(LaunchContext(files, NoData(), "c", {}, {}, (), {}, select.poll(), lambda line: None))
-    live = nodes._live[KEY] = _Live(KEY, cast(Srun, srun))
+    live = nodes._live[KEY] = _Live(new_job(1, JobSpec("j", (TaskSpec("a"),)), 1.0), KEY, cast(Srun, srun))
     live.started, live.sent = True, sent
     return nodes
 
