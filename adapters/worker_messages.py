@@ -10,6 +10,7 @@ from overspan.adapters.abilities import HeldLaunch, OutputPiece, WorkerMessage
 EXCHANGE_PATH, OUTPUT_PATH = "/v1/pool/exchange", "/v1/pool/output"
 MAX_WAIT = 60.0
 MOST_LETTERS = 64
+MOST_FEATURES = 64
 MOST_FILES = 100_000
 MOST = 2**53
 
@@ -27,6 +28,8 @@ def read_message(document: Any) -> WorkerMessage:
     if not word.isalnum() or len(word) > MOST_LETTERS or not 0 <= wait <= MAX_WAIT:
         raise ValueError("its word or its wait is out of bounds")
     features = frozenset(str(name) for name in document.get("features", ()))
+    if len(features) > MOST_FEATURES or any(len(name) > MOST_LETTERS for name in features):
+        raise ValueError("its features are out of bounds")
     return WorkerMessage(_count(document["job"]), word, held, journals, mark, wait, features)
 
 

@@ -82,6 +82,11 @@ class MailScene:
         head = json.dumps({"id": own, "path": "/v1/pool/exchange", "size": len(body)})
         (self.mailboxes.folder / handle / "ask.request").write_text(f"{head}\n{body}")
 
+    async def greet(self, handle: str = "1.0") -> None:
+        """Let a process leave its first request, which says nothing yet."""
+        self.ask(handle, "a.0")
+        await self.hear(handle, "a.0")
+
     async def hear(self, handle: str, own: str) -> tuple[int, dict[str, Any]]:
         """The answer of a question: status and document."""
         path = self.mailboxes.folder / handle / "ask.answer"
@@ -130,6 +135,7 @@ Play = Callable[..., None]
 def test_what_hinders_the_visits_is_told_and_they_go_on_when_it_is_over(scene: Play) -> None:
     async def story(each: MailScene) -> None:
         await each.open()
+        await each.greet()
         each.mailboxes.trouble = "no route to the login node"
         await until(lambda: each.show()["reason"] == "no route to the login node")
         each.ask("1.0", "a.1")
@@ -146,6 +152,7 @@ def test_an_answer_that_could_not_be_left_is_left_later(scene: Play) -> None:
     async def story(each: MailScene) -> None:
         await each.open()
         folder = each.mailboxes.folder / "1.0"
+        await each.greet()
         each.ask("1.0", "a.1")
         await each.hear("1.0", "a.1")
         (folder / "ask.answer").unlink()
@@ -154,6 +161,30 @@ def test_an_answer_that_could_not_be_left_is_left_later(scene: Play) -> None:
         await until(lambda: "ask.answer" in each.show()["reason"] or "directory" in each.show()["reason"])
         (folder / "ask.answer").rmdir()
         assert (await each.hear("1.0", "a.2"))[0] == 200
+
+    scene(story)
+
+
+def test_what_a_dead_worker_has_left_is_no_sign_of_life(scene: Play) -> None:
+    """The daemon is away while the worker's process dies and its job is begun anew: its request is still there."""
+
+    async def story(each: MailScene) -> None:
+        await each.open()
+        await each.greet()
+        each.ask("1.0", "dead.7")
+        await each.hear("1.0", "dead.7")
+        await each.bench.kill()
+        await each.bench.start()
+        text = "pool: p\nresources: {cpus: 1}\nmax_recoveries: 0\nrun: 'true'\n"
+        job = await each.bench.submit(text, kind="job_file")
+        visits = each.mailboxes.visits
+        await until(lambda: each.mailboxes.visits > visits + 3)
+        assert each.show()["state"] == "STARTING" and each.bench.job(job).granted_at is None
+        for own in ("fresh.1", "fresh.2"):
+            each.ask("1.0", own)
+            await each.hear("1.0", own)
+        await until(lambda: each.bench.job(job).granted_at is not None)
+        assert each.show()["state"] == "READY" and not each.bench.job(job).over
 
     scene(story)
 
@@ -172,8 +203,7 @@ def test_a_worker_speaks_for_itself_alone(scene: Play) -> None:
 def test_visits_end_with_the_worker(scene: Play) -> None:
     async def story(each: MailScene) -> None:
         await each.open()
-        each.ask("1.0", "a.1")
-        await each.hear("1.0", "a.1")
+        await each.greet()
         await each.bench.controller.pools.delete("p", "")
         each.cluster.lose("1.0")
         await until(lambda: each.bench.job(1).over)

@@ -3,6 +3,9 @@
 A route is what one visit reaches: on Slurm the mailboxes of all workers, in pods one. Each route has a visit that waits
 for something new, and another one as soon as there are answers to leave. A request is answered once for each name that
 it has, and may be taken twice: what workers and daemon say are differences, so nothing depends on that.
+
+A file outlives the process that has left it. So the first request that this daemon finds says nothing of the worker: it
+is answered with 503, which has a worker ask again, by another name.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from overspan.bridge.controller.core.clusters import Clusters
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.controller.core.rights import deny
 from overspan.bridge.lifecycle.retries import backoff_delay
-from overspan.bridge.model.errors import Denied, InvalidRequest, OverspanError
+from overspan.bridge.model.errors import Denied, InvalidRequest, OverspanError, Unreachable
 from overspan.bridge.model.spec import Backoff
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,8 @@ class WorkerMailbox:
     busy: bool = True
     """Whether its worker holds launches, or has not said so yet."""
     trouble: str = ""
+    alive: bool = False
+    """Whether a lane has had two requests, so that there was a process to leave the second."""
 
     def is_due(self, bring: bool) -> bool:
         """Whether a visit goes there: one that brings something, or one that looks for what is new."""
@@ -240,17 +245,21 @@ class WorkerMailboxes:
         for request in report.found:
             box = route.boxes.get(request.key)
             if box is not None and box.seen.get(request.lane) != request.id:
+                box.alive = box.alive or request.lane in box.seen
                 box.seen[request.lane] = request.id
-                task = asyncio.ensure_future(self._answer(route, box, request))
+                task = asyncio.ensure_future(self._answer(route, box, request, heard=box.alive))
                 route.serving.add(task)
                 task.add_done_callback(route.serving.discard)
 
-    async def _answer(self, route: MailboxRoute, box: WorkerMailbox, request: MailboxRequest) -> None:
+    async def _answer(self, route: MailboxRoute, box: WorkerMailbox, request: MailboxRequest, *, heard: bool) -> None:
+        """Answer a request; `heard` where it was left since this daemon visits the mailbox."""
         status, document = 200, {}
         try:
             message = read_request(request)
             if message.job != box.job:
                 raise deny("a worker speaks for itself alone")
+            if not heard:
+                raise Unreachable("the daemon visits this mailbox for the first time: ask again")
             box.busy = isinstance(message, OutputPiece) or bool(message.held)
             document = await self._serve(message)
             box.busy = box.busy or bool(document.get("leases"))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from overspan.adapters.abilities import DeclaredWorker, WorkerKind, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order
 from overspan.adapters.pool.cluster import PoolCluster
@@ -111,6 +113,9 @@ def test_a_message_of_an_earlier_version_has_no_features() -> None:
     document = {"job": 8, "word": "a", "held": {}, "journals": {}, "wait": 0}
     assert read_message(document).features == frozenset()
     assert read_message({**document, "features": list(FEATURES)}).features == NEW
+    for features in (["a" * 65], [str(number) for number in range(65)]):
+        with pytest.raises(ValueError, match="out of bounds"):
+            read_message({**document, "features": features})
 
 
 def test_a_release_keeps_what_the_store_has_or_has_not_yet(tmp_path: Path) -> None:
