@@ -70,6 +70,7 @@ class DemoPools:
             "since": self._begun_at - 3 * HOUR,
             "ends_at": now - now % HOUR + 9 * HOUR if worker.cluster == "leo" else None,
             "reason": "",
+            "way": "port",
         }
 
     def _describe_idle(self, now: float) -> dict[str, Any]:
