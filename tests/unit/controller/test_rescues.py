@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, end, give_order, play, start_job, until
 
-from overspan.bridge.controller.features.storage import Storage
 from overspan.bridge.model import events
 from overspan.bridge.model.errors import Conflict
 from overspan.bridge.runtime.data.rescue import RescuedData
@@ -29,28 +27,6 @@ class Keeper:
         return RescuedData(1, 7, ())
 
 
-def test_a_second_rescue_of_a_job_is_refused_while_one_runs() -> None:
-    async def run() -> None:
-        keeper = Keeper()
-        entry = SimpleNamespace(job=SimpleNamespace(id=5, over=True), cluster="leo", handle="h")
-
-        async def find(ref: str) -> Any:
-            return SimpleNamespace(entry=entry)
-
-        clusters: Any = SimpleNamespace(get=lambda name: SimpleNamespace(adapter=keeper))
-        storage = Storage(clusters, {}, cast(Any, SimpleNamespace(find=find)), cast(Any, None), set(), shared=False)
-        first = asyncio.create_task(storage.rescue("5"))
-        while not keeper.asked:
-            await asyncio.sleep(0)
-        with pytest.raises(Conflict, match="the data of job 5 is being sent or removed by another command"):
-            await storage.rescue("5")
-        keeper.go.set()
-        assert (await first)["size"] == 7
-        assert (await storage.rescue("5"))["files"] == 1
-
-    asyncio.run(run())
-
-
 class KeepingCluster(FakeCluster):
     """A cluster where jobs leave data."""
 
@@ -60,6 +36,25 @@ class KeepingCluster(FakeCluster):
 
     async def rescue_data(self, job: Any, handle: str) -> RescuedData | None:
         return await self.keeper.rescue_data(job, handle)
+
+
+def test_a_second_rescue_of_a_job_is_refused_while_one_runs() -> None:
+    cluster = KeepingCluster()
+
+    async def scene(bench: Bench) -> None:
+        number = await start_job(bench)
+        cluster.tell(f"{number}.0", *end(bench.job(), bench.clock.now))
+        await until(lambda: bench.job().over)
+        storage = bench.controller.storage
+        first = asyncio.create_task(storage.rescue("1"))
+        await until(lambda: bool(cluster.keeper.asked))
+        with pytest.raises(Conflict, match="the data of job 1 is being sent or removed by another command"):
+            await storage.rescue("1")
+        cluster.keeper.go.set()
+        assert (await first)["size"] == 7
+        assert (await storage.rescue("1"))["files"] == 1
+
+    play(scene, cluster)
 
 
 def test_a_job_is_not_queued_again_while_its_data_is_sent() -> None:
