@@ -164,11 +164,19 @@ class LaunchReleases:
             self.recorder.submit_soon(job_id)
         # The call has not released what ended meanwhile.
         idle = not self._sending[cluster.name] and self._wakeups[cluster.name].count == count
-        # With leftovers, the next daemon calls it again: they are looked after by an adapter that was called.
-        left = cluster.traits.has_leftovers is not None and cluster.traits.has_leftovers()
-        if idle and not left and cluster.name in self._noted and not busy and not self._is_busy(cluster.name):
-            self._noted.discard(cluster.name)
-            await self.recorder.repository.set_meta(_key(cluster.name), "")
+        if idle and not self._has_remains(cluster) and not busy and not self._is_busy(cluster.name):
+            await self._unmark(cluster.name)
+
+    def _has_remains(self, cluster: Cluster) -> bool:
+        """Whether the next daemon has to look at a cluster again, although all that has ended is released there."""
+        # The next daemon's adapter has to be called before it looks after leftovers.
+        has_leftovers = cluster.traits.has_leftovers
+        return bool(self.remains.list_jobs(cluster.name)) or (has_leftovers is not None and has_leftovers())
+
+    async def _unmark(self, name: str) -> None:
+        if name in self._noted:
+            self._noted.discard(name)
+            await self.recorder.repository.set_meta(_key(name), "")
 
     def wanted(self) -> tuple[frozenset[str], frozenset[str]]:
         """The handles that are watched and the tokens of owed submissions, of all clusters that have jobs.

@@ -94,12 +94,18 @@ class World:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Something happens on the cluster, whoever lives then."""
+        self.at(self.clock.now + seconds, call)
+
+    def at(self, due: float, call: Callable[[], None]) -> None:
+        """The same, at a time."""
 
         def happen() -> None:
+            # The loop may be a rounding error early, and nothing is told before it is known.
+            self.clock.now = max(self.clock.now, due)
             call()
             self.news.set()
 
-        asyncio.get_running_loop().call_later(seconds, happen)
+        asyncio.get_running_loop().call_later(due - self.clock.now, happen)
 
     def make(self, launch: Launch) -> None:
         """Make the pods of a launch, or find them."""
@@ -142,7 +148,7 @@ class World:
         pod.start_known = self.clock.now + self.random.choice(LAGS)
         code = self.random.choice(EXITS)
         self.later(self.draw_run(pod.key), lambda: self.end(pod, code))
-        self.later(pod.start_known - self.clock.now, lambda: None)
+        self.at(pod.start_known, lambda: None)
 
     def name_place(self, key: Key) -> tuple[int, str, int]:
         """The job, task and node that a node run is of: there is one at a time."""
@@ -157,7 +163,7 @@ class World:
         if pod.end is None:
             pod.end = (self.clock.now, code, signal, cause)
             pod.end_known = max(pod.start_known, self.clock.now + self.random.choice(LAGS))
-            self.later(pod.end_known - self.clock.now, lambda: None)
+            self.at(pod.end_known, lambda: None)
 
     def terminate(self, pod: Pod) -> None:
         """Send TERM; one that has not started never will."""

@@ -21,15 +21,15 @@ from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import Backoff, JobSpec, RetryPolicy, TaskSpec
 from overspan.bridge.readers.submission import Submission
 
-RETRY = RetryPolicy(max_recoveries=3, backoff=Backoff(first=0.0))
-SPEC = JobSpec(
-    "g",
-    (
-        TaskSpec("a", run="true", cluster="leo", retry=RETRY),
-        TaskSpec("b", run="true", cluster="kube", retry=RETRY),
-    ),
-    group=True,
-)
+PLACES = (("leo", "a"), ("kube", "b"))
+"""The clusters, and the task that each has."""
+
+
+def make_spec(backoff: float) -> JobSpec:
+    """The group, which waits so many seconds before its next launch."""
+    retry = RetryPolicy(max_recoveries=3, backoff=Backoff(first=backoff))
+    tasks = tuple(TaskSpec(task, run="true", cluster=name, retry=retry) for name, task in PLACES)
+    return JobSpec("g", tasks, group=True)
 
 
 class Part(FakeCluster):
@@ -71,12 +71,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 Story = Callable[[Bench, Mapping[str, Part]], Awaitable[None]]
 
 
-def tell(story: Story) -> None:
+def tell(story: Story, backoff: float = 0.0) -> None:
     """Play a story after the loss of the part on `leo`, while the one on `kube` still runs."""
     parts = {name: Part(name) for name in ("leo", "kube")}
 
     def read(submission: Submission, kinds: Mapping[str, str], now: float) -> ParsedSubmission:
-        return ParsedSubmission(SPEC, {"wait": False})
+        return ParsedSubmission(make_spec(backoff), {"wait": False})
 
     def prepare(bench: Bench) -> None:
         bench.settings = Settings(clusters={name: ClusterSettings(kind=name) for name in parts}, default_cluster="leo")
@@ -85,17 +85,18 @@ def tell(story: Story) -> None:
     async def scene(bench: Bench) -> None:
         await bench.submit()
         await until(lambda: all("1.0" in part.journals for part in parts.values()))
-        for name, task in (("leo", "a"), ("kube", "b")):
+        for name, task in PLACES:
             parts[name].tell("1.0", events.Granted(bench.clock.now, ((task, 0, "n", "10.0.0.1", ()),)))
         await until(lambda: all(len(part.orders) == 1 for part in parts.values()))
-        for name, task in (("leo", "a"), ("kube", "b")):
+        for name, task in PLACES:
             parts[name].tell("1.0", events.NodeStarted(bench.clock.now, task, 0, 0))
         await until(lambda: bench.state() == "RUNNING")
         installation = bench.controller.recorder.completion.installation
         parts["kube"].left = [Trace(f"{installation}-1-0", "1.0", installation, 1, 0, ("Pod g-b-0",), running=1)]
         bench.clock.advance(5)
         parts["leo"].tell("1.0", events.LaunchLost(bench.clock.now, 0, "node"))
-        await until(lambda: bench.job().reason.startswith("Cleaning"))
+        await until(lambda: bench.job().launch == 1)
+        await until(lambda: bool(backoff) or bench.job().reason.startswith("Cleaning"))
         await story(bench, parts)
 
     play(scene, prepare=prepare)
@@ -120,8 +121,12 @@ def test_the_next_launch_waits_for_the_end_of_the_other_part_and_says_so() -> No
     tell(story)
 
 
-def test_a_daemon_that_is_killed_in_between_waits_as_well() -> None:
+@pytest.mark.parametrize("backoff", [0.0, 60.0])
+def test_a_daemon_that_is_killed_in_between_waits_as_well(backoff: float) -> None:
+    """With a backoff, the cluster is owed nothing when the daemon dies, and yet has to be looked at."""
+
     async def story(bench: Bench, parts: Mapping[str, Part]) -> None:
+        await until(lambda: parts["kube"].looks > 3)
         await bench.kill()
         bench.clock.advance(600)
         await bench.start()
@@ -131,7 +136,7 @@ def test_a_daemon_that_is_killed_in_between_waits_as_well() -> None:
         parts["kube"].left = []
         await until(lambda: count_launches(parts) == [2, 2])
 
-    tell(story)
+    tell(story, backoff)
 
 
 def test_what_its_cluster_has_given_up_is_not_waited_for() -> None:
