@@ -30,7 +30,7 @@ def test_a_launch_knows_how_far_its_pods_reach(bench: Bench) -> None:
         async with bench.open() as cluster:
             handle = await bench.start(cluster, make_job(TaskSpec(name="main", run="true", time=60)))
             documents = bench.documents()
-            assert len(documents) == 1, documents
+            assert len(documents) == 1, sorted(documents)
             (name,) = documents
             assert await cluster.longest_time(handle, "main") == 120
             assert bench.pod(name)["spec"]["activeDeadlineSeconds"] >= 120
