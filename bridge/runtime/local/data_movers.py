@@ -18,9 +18,11 @@ from overspan.bridge.runtime.data.mover_control import keep_environment
 class ShimMover:
     """The newest data mover of a launch (`mover_control.MoverProcess`)."""
 
-    def __init__(self, directory: RunDirectory, spawn: Callable[[NodeLaunch], Shim]) -> None:
+    def __init__(
+        self, directory: RunDirectory, spawn: Callable[[NodeLaunch], Shim], retire: Callable[[Shim], None]
+    ) -> None:
         self._directory = directory
-        self._spawn = spawn
+        self._spawn, self._retire = spawn, retire
         self._nodes = directory.folder("nodes")
         self._number = 0
 
@@ -50,7 +52,9 @@ class ShimMover:
 
     def kill(self) -> None:
         """Have it ended at once."""
-        shim_control.send(Shim(self._nodes, self._key(), 0, None), signal.SIGKILL)
+        shim = Shim(self._nodes, self._key(), 0, None)
+        self._retire(shim)
+        shim_control.send(shim, signal.SIGKILL)
 
     def _key(self, ahead: int = 0) -> str:
         return f"data-mover.{self._directory.launch}.{self._number + ahead}"

@@ -56,6 +56,10 @@ _SETTLE_PAUSE = 0.02
 _LOST = "lost"
 
 
+def _keep(shim: Shim) -> None:
+    """A shim serves one node run, whatever it is sent."""
+
+
 class NodeRunSettings(NamedTuple):
     """What all node runs of a launch share."""
 
@@ -66,6 +70,8 @@ class NodeRunSettings(NamedTuple):
     spawn: Callable[[NodeLaunch], Shim]
     watch: Callable[[Shim], None]
     """Adds a shim to the poll loop, which reports its end."""
+    retire: Callable[[Shim], None] = _keep
+    """Is told of a shim that is about to be signalled."""
 
 
 class LocalNodeRuns:
@@ -79,7 +85,7 @@ class LocalNodeRuns:
         self._lost: list[NodeKey] = []
         directory = setting.directory
         root = os.path.dirname(os.path.dirname(directory.outputs))
-        self._data = MovedData(directory, root, ShimMover(directory, setting.spawn))
+        self._data = MovedData(directory, root, ShimMover(directory, setting.spawn, setting.retire))
         self._settle_at = 0.0
         self._look_at: Optional[float] = None
         self._pause = _FIRST_LOOK
@@ -185,6 +191,7 @@ class LocalNodeRuns:
         for key, shim in list(self._shims.items()):
             if key.task == task and key.attempt == attempt:
                 try:
+                    self._setting.retire(shim)
                     reached = shim_control.send(shim, signum, scope) or reached
                 except ProcessLookupError:
                     continue

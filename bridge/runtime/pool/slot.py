@@ -7,7 +7,8 @@ that tells of a start without a pid leads to what the slot has left by its mark.
     slot source -- fork, once a slot --> slot (session of its own, subreaper) -- posix_spawn --> the user's program
 
 A request has the node's launch in a file in memory, the lock of its claim, and the end that is closed when nothing of
-the node is left. The socket's end of file ends a slot that is idle.
+the node is left. The socket's end of file ends a slot that is idle. A pending signal is for the node that is requested,
+which may not have begun: a slot that was signalled for one node gets no other (`Slots.retire`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from overspan.bridge.runtime.core import gated_child, kernel, node_records, shim
 from overspan.bridge.runtime.core.gated_child import NodeLaunch, StartError
 from overspan.bridge.runtime.core.isolation import NAMESPACE, Isolation, extend_environment, probe
 from overspan.bridge.runtime.core.node_records import NodeRecord
-from overspan.bridge.runtime.core.shim import ALL_SIGNALS, PASSED, Tree, detach, finish, record_failure
+from overspan.bridge.runtime.core.shim import ALL_SIGNALS, Tree, detach, finish, record_failure
 
 SOURCE_COMM, COMM = "span-slots", "span-slot"
 REQUEST = b"R"
@@ -116,9 +117,6 @@ def _serve_slot(line: socket.socket) -> NoReturn:
             _, descriptors = _receive(line, REQUEST_DESCRIPTORS)
             if len(descriptors) < REQUEST_DESCRIPTORS:
                 break
-            # What was sent to the node before is not for this one.
-            while signal.sigtimedwait(PASSED, 0) is not None:
-                continue
             body, lock, end = descriptors
             launch = _read_launch(body)
             _run(launch, subreaper)

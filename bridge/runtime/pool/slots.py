@@ -48,6 +48,8 @@ class Slots:
     def __init__(self) -> None:
         self._idle: list[Slot] = []
         self._busy: dict[int, Slot] = {}
+        self._retired: set[tuple[str, str]] = set()
+        """Folders and keys of nodes that were signalled."""
         self._source, self._source_pid = _fork_source()
         self._probe: Optional[IsolationProbe] = None
         self._asked: Optional[tuple[socket.socket, float]] = None
@@ -78,12 +80,22 @@ class Slots:
             self._probe = self._ask(self._ask_probe)
         return self._probe
 
+    def retire(self, shim: Shim) -> None:
+        """Have the slot of a node that is about to be signalled end with it.
+
+        The signal may come when the node has ended by itself, and would be for the next one.
+        """
+        self._retired.add((shim.directory, shim.key))
+
     def take_back(self, ended: Iterable[Shim]) -> None:
         """Take back the slots of nodes that have ended."""
         for shim in ended:
-            slot = self._busy.pop(shim.pid, None)
-            if slot is not None:
+            slot, node = self._busy.pop(shim.pid, None), (shim.directory, shim.key)
+            if slot is not None and node in self._retired:
+                slot.close()
+            elif slot is not None:
                 self._idle.append(slot)
+            self._retired.discard(node)
 
     def close(self) -> None:
         """Let idle slots end."""

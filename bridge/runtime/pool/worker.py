@@ -336,8 +336,9 @@ class Worker:
 
     def _open_nodes(self, directory: RunDirectory, plan: RunPlan, job: Job) -> NodeRuns:
         isolation = isolate_launch(directory, job, self._slots.probe)
+        slots, watch = self._slots, self._ends.add
         return LocalNodeRuns(
-            NodeRunSettings(directory, plan.cluster, isolation, plan.environment, self._slots.spawn, self._ends.add)
+            NodeRunSettings(directory, plan.cluster, isolation, plan.environment, slots.spawn, watch, slots.retire)
         )
 
     def _end_all(self) -> None:

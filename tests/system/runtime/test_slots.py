@@ -163,6 +163,7 @@ def test_a_signal_reaches_the_whole_tree_and_none_reaches_the_next_node(
 ) -> None:
     first = slots.spawn(launch(tmp_path, "t.0.0.0", "sleep 600 & touch up; wait"))
     wait_until((tmp_path / "up").exists)
+    slots.retire(first)
     assert shim_control.send(first, signal.SIGTERM)
     wait_until(lambda: has_ended(first))
     shim_control.send(first, signal.SIGTERM)
@@ -172,7 +173,22 @@ def test_a_signal_reaches_the_whole_tree_and_none_reaches_the_next_node(
     second = slots.spawn(launch(tmp_path, "t.0.1.0", "sleep 0.2; exit 5"))
     wait_until(lambda: has_ended(second))
     record = read_record(str(tmp_path), "t.0.1.0")
-    assert second.pid == first.pid and record is not None and record.exit_code == 5
+    assert second.pid != first.pid and record is not None and record.exit_code == 5
+
+
+def test_a_signal_that_comes_before_a_slot_has_begun_is_the_new_node_s(
+    slots: Slots, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    first = slots.spawn(launch(tmp_path, "t.0.0.0", "true"))
+    wait_until(lambda: has_ended(first))
+    slots.take_back([first])
+    os.kill(first.pid, signal.SIGSTOP)
+    second = slots.spawn(launch(tmp_path, "t.0.1.0", "sleep 600"))
+    assert second.pid == first.pid and shim_control.send(second, signal.SIGTERM)
+    os.kill(first.pid, signal.SIGCONT)
+    wait_until(lambda: has_ended(second))
+    record = read_record(str(tmp_path), "t.0.1.0")
+    assert record is not None and record.signal == signal.SIGTERM
 
 
 def test_what_a_program_leaves_is_killed_before_the_slot_is_free(
