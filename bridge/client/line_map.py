@@ -226,10 +226,13 @@ class LineMap:
         chunk.records = {record[0]: record for record in kept}
 
     def _forgive(self, active: Mapping[int, _Chunk]) -> None:
-        """Note which jobs are cancelled already: the user who gives the command again knows of it."""
+        """Note which jobs are cancelled already: the user who gives the command again knows of it.
+
+        One that is COMPLETING may be, and its end was decided before.
+        """
         if active:
             for row in self._client.history(JobFilter(ids=tuple(map(str, active)))).rows:
-                if row.state == State.CANCELLED.value:
+                if row.state in (State.CANCELLED.value, State.COMPLETING.value):
                     active[row.id].forgiven = True
 
     # --- running ------------------------------------------------------------------------------------------------------

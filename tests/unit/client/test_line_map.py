@@ -151,6 +151,16 @@ def test_a_job_that_this_run_was_to_cancel_does_not_end_the_next_one(tmp_path: P
         assert again.run() == (4, 4, 0)
 
 
+def test_a_job_whose_cancel_goes_on_when_the_command_is_given_again_does_not_end_it(tmp_path: Path) -> None:
+    client = FakeClient()
+    client.die_after, client.states = {1: 1, 2: 1}, {1: "CANCELLED", 2: "COMPLETING"}
+    with make_map(tmp_path, client) as work, pytest.raises(Conflict, match="job 1 was cancelled"):
+        work.run()
+    with make_map(tmp_path, client) as again:
+        client.states[2] = "CANCELLED"
+        assert again.run() == (4, 4, 0)
+
+
 def test_lines_of_the_folder_that_were_cut_short_are_passed_over_each_time(tmp_path: Path) -> None:
     client = FakeClient()
     with make_map(tmp_path, client) as first:
