@@ -211,5 +211,6 @@ def test_pods_are_adopted_end_by_themselves_and_are_cancelled(span: Installation
     span.until(other, "CANCELLED")
     assert list_starts(span, job, other) == before
     lines = ["server-0  | serving", "server-0  | stopped", "trainer-0 | trained", "trainer-0 | training"]
-    assert sorted(span.log(job).splitlines()) == lines
+    # Pods are kept until their nodes have answered with all that was printed.
+    wait_until(lambda: sorted(span.log(job).splitlines()) == lines, 60, "all that was printed")
     assert list_accounts(span, job) == [[f"{job}+0", "COMPLETED", "0:0"], [f"{job}+1", "COMPLETED", "0:0"]]

@@ -95,7 +95,7 @@ def play_shell(span: Span, job: int, ask: str, told: str, environment: Mapping[s
         terminal.wait_for("the job goes on", seconds=60)
         terminal.press(f"{ask}; exit 3\n")
         # What ends badly may have said why: it is left to be read.
-        terminal.wait_for(told, "exit code 3", seconds=60)
+        terminal.wait_for(told, "It has ended with exit code 3", seconds=60)
         terminal.press("\n")
         terminal.wait_for("JOBID", seconds=60)
         if waits:
