@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.system.scaling_trainers import scale_from_inside
+
 Span = Any
 
 GROUP = """
@@ -181,3 +183,8 @@ def test_what_cannot_be_scaled_is_told(span: Span, tmp_path: Path) -> None:
     span.until(group, "CANCELLED")
     refused = span.run("scale", str(group), "rollout=2", check=False)
     assert refused.returncode != 0 and "CANCELLED" in refused.stderr
+
+
+def test_a_trainer_has_its_own_group_grow(span: Span) -> None:
+    """JG41: `span scale` inside a task, by the user's socket."""
+    scale_from_inside(span, confined=False)
