@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.checkpoint_sources import look, write_safetensors
-from tests.contract.test_checkpoint_sources import FolderRig
+from tests.contract.checkpoint_sources import FolderRig, look, write_safetensors
 
 from overspan.bridge.model.checkpoints.readiness import SETTLE, CheckpointLayout, Sighting, judge, recognise, sight
 from overspan.bridge.model.evaluations import Readiness

@@ -7,8 +7,8 @@ import json
 import time
 from collections.abc import Iterator
 
+from tests.system.elastic_members import await_members, list_members
 from tests.system.kubernetes.conftest import KubeSpan
-from tests.system.kubernetes.test_elastic import list_members
 
 MEMBER = 400
 """Thousandths of a CPU that a member asks for."""
@@ -79,16 +79,6 @@ def fill(kube: KubeSpan, node: str, left: int) -> Iterator[None]:
         kube.kubectl("delete", "pod", name, "--wait=true")
 
 
-def await_running(kube: KubeSpan, group: int, *names: str) -> None:
-    """Wait until just these further members run."""
-
-    def look() -> bool:
-        members = list_members(kube, group)
-        return members.keys() == set(names) and all(job["state"] == "RUNNING" for job in members.values())
-
-    kube.wait_until(look, 60, f"the members {', '.join(names)}")
-
-
 def test_members_come_with_room_and_go_when_a_job_waits(kube: KubeSpan) -> None:
     """JG41: none without room; up to `max` with it; the last one makes way for a job that waits, and comes again."""
     with fill(kube, "node2", 50):
@@ -98,7 +88,7 @@ def test_members_come_with_room_and_go_when_a_job_waits(kube: KubeSpan) -> None:
             # Several looks at the nodes find none for a member.
             time.sleep(12)
             assert list_members(kube, group) == {}
-        await_running(kube, group, "rollout-1", "rollout-2")
+        await_members(kube, group, "rollout-1", "rollout-2", timeout=60)
         kube.kill_daemon()
 
         ids = {name: job["id"] for name, job in list_members(kube, group).items()}
@@ -109,11 +99,11 @@ def test_members_come_with_room_and_go_when_a_job_waits(kube: KubeSpan) -> None:
             left = kube.until(ids["rollout-2"], "COMPLETED", timeout=30)
             assert left["reason"] == "ScaledDown"
             kube.wait_until(lambda: '"scaled_down"' in kube.log(left["id"]), 20, "its last words")
-            await_running(kube, group, "rollout-1")
+            await_members(kube, group, "rollout-1", timeout=60)
             assert list_members(kube, group)["rollout-1"]["id"] == ids["rollout-1"]
 
             kube.run("scancel", str(other))
-            await_running(kube, group, "rollout-1", "rollout-2")
+            await_members(kube, group, "rollout-1", "rollout-2", timeout=60)
     assert kube.task(group, "trainer")["restarts"] == 0
     assert kube.log(group, "trainer").count("begun") == 1
     kube.run("scancel", str(group))

@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import Span
+from tests.system.elastic_members import await_members, list_members
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.fillers import fill
 from tests.system.slurm.groups import connect, start
-from tests.system.slurm.test_elastic import list_members
 from tests.waiting import WaitUntil
 
 GROUP = """\
@@ -36,16 +35,6 @@ run: |
 OTHER = "name: other\nresources: {cpus: 1, memory: 50M}\nrun: sleep 600\n"
 
 
-def await_running(span: Span, group: int, *names: str) -> None:
-    """Wait until just these further members run."""
-
-    def look() -> bool:
-        members = list_members(span, group)
-        return members.keys() == set(names) and all(job["state"] == "RUNNING" for job in members.values())
-
-    span.wait_until(look, 60, f"the members {', '.join(names)}")
-
-
 @pytest.mark.parametrize("restart", ["group", "task"], ids=["an allocation", "a set"])
 def test_members_come_with_room_and_go_when_a_job_waits(
     site: Site, tmp_path: Path, wait_until: WaitUntil, restart: str
@@ -60,7 +49,7 @@ def test_members_come_with_room_and_go_when_a_job_waits(
                 # Several looks at the nodes find none for a member.
                 time.sleep(12)
                 assert list_members(span, group) == {}
-            await_running(span, group, "rollout-1", "rollout-2")
+            await_members(span, group, "rollout-1", "rollout-2", timeout=60)
             span.kill_daemon()
 
             # Nothing is free, and both members came without an order: the last one makes way for a job that waits.
@@ -69,11 +58,11 @@ def test_members_come_with_room_and_go_when_a_job_waits(
             span.until(other, "RUNNING", timeout=60)
             left = span.until(ids["rollout-2"], "COMPLETED", timeout=30)
             assert left["reason"] == "ScaledDown" and '"scaled_down"' in span.log(left["id"])
-            await_running(span, group, "rollout-1")
+            await_members(span, group, "rollout-1", timeout=60)
             assert list_members(span, group)["rollout-1"]["id"] == ids["rollout-1"]
 
             span.run("scancel", str(other))
-            await_running(span, group, "rollout-1", "rollout-2")
+            await_members(span, group, "rollout-1", "rollout-2", timeout=60)
         assert span.task(group, "trainer")["restarts"] == 0
         assert span.log(group, "trainer").count("begun") == 1
         span.run("scancel", str(group))
