@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
+from overspan.adapters.local.checkpoints.source import LocalCheckpoints
 from overspan.bridge.model.checkpoints.listings import FolderListing, FoundCheckpoint, ListingRequest
 from overspan.bridge.model.checkpoints.patterns import parse_pattern
+from overspan.bridge.model.job import new_job
+from overspan.bridge.model.spec import JobSpec, TaskSpec
 
 PATTERN = "step_{step:int}"
 
@@ -64,6 +69,37 @@ def write_safetensors(size: int, header: dict[str, Any] | None = None) -> bytes:
     """A safetensors file of one tensor."""
     text = json.dumps(header or {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     return struct.pack("<Q", len(text)) + text + b"\0" * size
+
+
+JOB = new_job(1, JobSpec("train", (TaskSpec("trainer"),)), 0.0)
+
+
+class FolderRig:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "checkpoints")
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        return asyncio.run(LocalCheckpoints().list(folders))
+
+    def write(self, name: str, data: bytes = b"x") -> None:
+        path = Path(self.path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.write_bytes(data)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(Path(self.path, name))
+
+    def read(self, name: str) -> bytes | None:
+        path = Path(self.path, name)
+        return path.read_bytes() if path.exists() else None
+
+    def folder(self, request: ListingRequest) -> WatchedFolder:
+        return WatchedFolder(request, JOB, "trainer")
 
 
 class SourceConformance:

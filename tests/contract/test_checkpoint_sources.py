@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.checkpoint_sources import (
+    FolderRig,
     SourceConformance,
     look,
     names,
@@ -31,39 +31,7 @@ from overspan.adapters.slurm.transports.local import LocalTransport
 from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest, decode_listings, encode_requests
 from overspan.bridge.model.checkpoints.readiness import SETTLE, judge, sight
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
-from overspan.bridge.model.job import new_job
-from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.checkpoints import scan
-
-JOB = new_job(1, JobSpec("train", (TaskSpec("trainer"),)), 0.0)
-
-
-class FolderRig:
-    """A folder of this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = str(folder / "checkpoints")
-
-    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
-        return asyncio.run(LocalCheckpoints().list(folders))
-
-    def write(self, name: str, data: bytes = b"x") -> None:
-        path = Path(self.path, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith("/"):
-            path.mkdir()
-        else:
-            path.write_bytes(data)
-
-    def remove(self, name: str) -> None:
-        shutil.rmtree(Path(self.path, name))
-
-    def read(self, name: str) -> bytes | None:
-        path = Path(self.path, name)
-        return path.read_bytes() if path.exists() else None
-
-    def folder(self, request: ListingRequest) -> WatchedFolder:
-        return WatchedFolder(request, JOB, "trainer")
 
 
 class SentRig(FolderRig):

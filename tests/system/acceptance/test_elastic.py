@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.system.elastic_members import await_members, list_members
+from tests.system.scaling_trainers import scale_from_inside
+
 Span = Any
 
 GROUP = """
@@ -44,26 +47,9 @@ def submit(span: Span, folder: Path, room: str = "never", size: str = "") -> int
     return group
 
 
-def list_members(span: Span, group: int) -> dict[str, dict[str, Any]]:
-    """The live jobs of a group's further members, by name."""
-    jobs = map(span.job, span.job(group)["joined"])
-    return {job["name"]: job for job in jobs if job["ended_at"] is None}
-
-
 def list_printed(span: Span, group: int) -> list[str]:
     """Whose lines `span logs` of a group has, sorted."""
     return sorted(line.split()[0] for line in span.log(group).splitlines() if "index" in line)
-
-
-def await_members(span: Span, group: int, *names: str, timeout: float = 20) -> dict[str, dict[str, Any]]:
-    """Wait until just these further members run."""
-
-    def look() -> bool:
-        found = list_members(span, group)
-        return found.keys() == set(names) and all(job["state"] == "RUNNING" for job in found.values())
-
-    span.wait_until(look, timeout, f"the members {', '.join(names) or 'to be none'}")
-    return list_members(span, group)
 
 
 def read_members(folder: Path) -> tuple[int, dict[str, str]]:
@@ -181,3 +167,8 @@ def test_what_cannot_be_scaled_is_told(span: Span, tmp_path: Path) -> None:
     span.until(group, "CANCELLED")
     refused = span.run("scale", str(group), "rollout=2", check=False)
     assert refused.returncode != 0 and "CANCELLED" in refused.stderr
+
+
+def test_a_trainer_has_its_own_group_grow(span: Span) -> None:
+    """JG41: `span scale` inside a task, by the user's socket."""
+    scale_from_inside(span, confined=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 from tests.system.across.conftest import Lab
+from tests.system.elastic_members import list_members
 from tests.system.slurm.gates import Gate
 
 WATCH = """\
@@ -74,12 +74,6 @@ run: |
   trap 'cat $OVERSPAN_RUN_DIR/notice; exit 0' TERM
   while :; do sleep 0.1; done
 """.replace("WATCH", WATCH.replace("\n", "\n  "))
-
-
-def list_members(lab: Lab, group: int) -> dict[str, dict[str, Any]]:
-    """The live jobs of the group's further members, by name."""
-    jobs = map(lab.job, lab.job(group)["joined"])
-    return {job["name"]: job for job in jobs if job["ended_at"] is None}
 
 
 def read_known(lab: Lab, group: int, task: str) -> set[str]:

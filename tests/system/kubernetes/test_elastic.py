@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tests.rigs.kube import KubeRig
+from tests.system.elastic_members import list_members
 from tests.system.kubernetes.conftest import KubeSpan
 
 PYTHON = "rig/python:1"
@@ -53,12 +53,6 @@ run: |
   trap 'cp $OVERSPAN_RUN_DIR/notice /shared/$OVERSPAN_NODE_INDEX.left; exit 0' TERM
   sleep 600 & wait
 """.replace("%s", WATCH.replace("\n", "\n  "))
-
-
-def list_members(kube: KubeSpan, group: int) -> dict[str, dict[str, Any]]:
-    """The live jobs of the group's further members, by name."""
-    jobs = map(kube.job, kube.job(group)["joined"])
-    return {job["name"]: job for job in jobs if job["ended_at"] is None}
 
 
 def test_pods_come_and_go_while_the_trainer_runs(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.kube import KubeRig
 from tests.system.kubernetes.conftest import KubeSpan
+from tests.system.scaling_trainers import scale_from_inside
 from tests.system.watchers import find_own_address, open_for_jobs, train_and_evaluate, write_programs
 
 PYTHON = "rig/python:1"
@@ -67,3 +68,8 @@ def test_commands_in_a_pod_reach_their_own_jobs_alone(span: KubeSpan) -> None:
     shown = json.dumps(span.pods()) + span.kubectl("get", "configmaps", "-o", "json")
     assert not token.search(shown + span.log(job) + Path(span.state, "daemon.log").read_text())
     assert span.job(other)["state"] == "RUNNING"
+
+
+def test_a_trainer_in_a_pod_has_its_own_group_grow(span: KubeSpan) -> None:
+    """JG41: `span scale` by the daemon's port for jobs, for the job's own group alone."""
+    scale_from_inside(span)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.system.conftest import Span
+from tests.system.elastic_members import list_members
 from tests.system.slurm.conftest import Site
 from tests.system.slurm.groups import connect, start
 from tests.waiting import WaitUntil
@@ -46,12 +46,6 @@ def remote(site: Site, tmp_path: Path, wait_until: WaitUntil) -> Iterator[Span]:
     span = connect(site, tmp_path, wait_until)
     yield span
     span.close()
-
-
-def list_members(span: Span, group: int) -> dict[str, dict[str, Any]]:
-    """The live jobs of the group's further members, by name."""
-    jobs = map(span.job, span.job(group)["joined"])
-    return {job["name"]: job for job in jobs if job["ended_at"] is None}
 
 
 def read_known(span: Span, group: int) -> tuple[int, set[str]]:

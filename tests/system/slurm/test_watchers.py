@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.reach import find_address
 from tests.system.conftest import Span
+from tests.system.scaling_trainers import scale_from_inside
 from tests.system.slurm.conftest import Site
 from tests.system.watchers import find_own_address, list_programs, open_for_jobs, train_and_evaluate
 from tests.waiting import WaitUntil
@@ -63,3 +64,8 @@ def test_a_watcher_on_a_node_launches_an_evaluation_for_each_checkpoint(span: Sp
     _, rights, path = span.log(group, "eval-watcher").partition("\n")[0].split()
     assert rights == "600" and path.endswith("/access.json")
     span.wait_until(lambda: site.rig.run(["test", "-e", path]).rc, 30, "the way to the daemon to be removed")
+
+
+def test_a_trainer_in_a_step_has_its_own_group_grow(span: Span) -> None:
+    """JG41: `span scale` by the daemon's port for jobs, for the job's own group alone."""
+    scale_from_inside(span)
