@@ -177,7 +177,7 @@ class Uploader:
             self._tickets += kept
 
     def _is_final(self, failure: Optional[Exception], ticket: _Ticket) -> bool:
-        """Whether a flush is lost: a store has refused it for so long. What was refused before it counts for nothing."""
+        """Whether a flush is lost: a store has refused it for so long. What it refused before does not count."""
         if isinstance(failure, (FileNotFoundError, PeersLost)):
             return True
         refused = isinstance(failure, ObjectStoreError) and failure.trouble is not StoreTrouble.SILENT
