@@ -40,8 +40,11 @@ class NodeData(Protocol):
     def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
         """What of a task's storage its node mounts, and what it says of that."""
 
-    def copy(self, job: Job, key: NodeKey) -> None:
-        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""
+    def copy(self, job: Job, key: NodeKey, why: str) -> None:
+        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start.
+
+        `why` is told to the program: "cannot ...".
+        """
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""
@@ -87,7 +90,7 @@ class NoData:
         """Nothing."""
         return NodeMounts()
 
-    def copy(self, job: Job, key: NodeKey) -> None:
+    def copy(self, job: Job, key: NodeKey, why: str) -> None:
         """Nothing is mounted."""
 
     def flush(self, job: Job, now: float) -> list[Event]:

@@ -298,7 +298,7 @@ class RemoteNodes:
             # Another node could, and this one gets a copy.
             if status is not None:
                 self._live.pop(live.key).srun.release()
-                self._data.copy(live.job, live.key)
+                self._data.copy(live.job, live.key, str(live.end.get("error", "")))
                 reports += self._data.start(live.job, live.key, self._begin, now)
             return
         if live.end is not None or status is not None:

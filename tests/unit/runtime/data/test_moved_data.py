@@ -149,12 +149,12 @@ class TestMounts:
         world.mover.answer(DataAnswer(DataRequest(MOUNT, "a", 0)))
         world.collect(2.0)
         world.mover.read_requests()
-        world.data.copy(world.job, KEY)
+        world.data.copy(world.job, KEY, "cannot mount it: no device")
         world.start(KEY)
         assert world.mover.read_requests() == [DataRequest(FETCH, "a", 0)]
         world.mover.answer(DataAnswer(DataRequest(FETCH, "a", 0)))
         assert world.collect(3.0) == [] and world.begun == [KEY, KEY]
-        assert "a node of the task could not mount it" in world.data.mount(world.job, "a", 0).note
+        assert "before the start: a node cannot mount it: no device" in world.data.mount(world.job, "a", 0).note
         assert world.data.mount(world.job, "a", 1).folders
 
     def test_what_is_only_cached_is_never_mounted(self, world: World) -> None:
