@@ -15,11 +15,15 @@ Begin = Callable[[Job, NodeKey, float], list[Event]]
 
 
 class NodeMounts(NamedTuple):
-    """What a node run mounts: the words of the server, the folders, and a line for the program's standard error."""
+    """What a node run mounts: the words of the server, the folders, and a line for the program's standard error.
+
+    `outcome` is as `NodeRun.storage`.
+    """
 
     server: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     note: str = ""
+    outcome: str = ""
 
 
 class NodeData(Protocol):

@@ -95,10 +95,12 @@ class MovedData:
         trouble = self._copied.get((task, attempt), self._trouble)
         urls = ", ".join(mount.url for mount in mounts)
         if trouble:
-            return NodeMounts(note=f"{urls} was brought here whole before the start: {trouble}")
+            note = f"{urls} was brought here whole before the start: {trouble}"
+            return NodeMounts(note=note, outcome=f"copied: {trouble}")
         folders = tuple(dict.fromkeys(place_mount(self._root, job.id, mount).files for mount in mounts))
         tops = json.dumps([os.path.dirname(folder) for folder in folders])
-        return NodeMounts((*own_program(), "fuse", self._root, tops), folders, f"{urls} is read through the store")
+        words, note = (*own_program(), "fuse", self._root, tops), f"{urls} is read through the store"
+        return NodeMounts(words, folders, note, "mounted")
 
     def copy(self, job: Job, key: NodeKey, why: str) -> None:
         """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""

@@ -84,6 +84,8 @@ class LocalNodeRuns:
         self._shims: dict[NodeKey, Shim] = {}
         self._starting: dict[NodeKey, float] = {}
         self._lost: list[NodeKey] = []
+        self._outcomes: dict[NodeKey, str] = {}
+        """How node runs that are to start see their storage (`NodeMounts`)."""
         self._mounting: dict[NodeKey, Job] = {}
         """Node runs whose start mounts storage, each with the job as it was then."""
         directory = setting.directory
@@ -131,7 +133,7 @@ class LocalNodeRuns:
             return []
         reports: list[Event] = []
         if node.record is not None and _has_started(node.record) and not _is_started(job, key):
-            reports.append(_started(key, node.record))
+            reports.append(self._tell_start(key, node.record))
         if job.spec_of(key.task).storage:
             self._mounting[key] = job
         return reports + self._conclude(key, node, now)
@@ -154,7 +156,7 @@ class LocalNodeRuns:
             record = read_record(self._folder, str(key))
             if record is not None and _has_started(record):
                 del self._starting[key]
-                reports.append(_started(key, record))
+                reports.append(self._tell_start(key, record))
         self._pause = _FIRST_LOOK if reports else min(self._pause * 1.5, _LAST_LOOK)
         self._look_at = now + self._pause if self._starting else None
         return reports
@@ -176,7 +178,7 @@ class LocalNodeRuns:
         del self._shims[key]
         reports: list[Event] = []
         if self._starting.pop(key, None) is not None and node.record is not None and _has_started(node.record):
-            reports.append(_started(key, node.record))
+            reports.append(self._tell_start(key, node.record))
         return reports + self._conclude(key, node, now)
 
     def settle(self, now: float) -> list[Event]:
@@ -238,6 +240,10 @@ class LocalNodeRuns:
     def unsettled(self) -> bool:
         """Whether processes of a killed shim are still being ended."""
         return bool(self._lost)
+
+    def _tell_start(self, key: NodeKey, record: NodeRecord) -> Event:
+        """The start of a node run; how it sees its storage where this supervisor has begun it."""
+        return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run, self._outcomes.pop(key, ""))
 
     def _word_damage(self, key: NodeKey, node: shim_control.NodeStatus) -> OSError:
         """The error for a program that has started and has no record any more: started again, it might run twice."""
@@ -320,6 +326,7 @@ class LocalNodeRuns:
         environment = build_environment(job, place)
         self._describe(job, place, environment)
         mounts = self._data.mount(job, key.task, key.attempt)
+        self._outcomes[key] = mounts.outcome
         if mounts.folders:
             self._mounting[key] = job
         return NodeLaunch(
@@ -372,7 +379,3 @@ def _is_started(job: Job, key: NodeKey) -> bool:
 def _has_started(record: NodeRecord) -> bool:
     """Whether user code ran."""
     return record.pid > 0 and record.failed_at in ("", _LOST)
-
-
-def _started(key: NodeKey, record: NodeRecord) -> Event:
-    return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)

@@ -29,6 +29,7 @@ class TestReading:
         )
         job = lab.submit(f"{MOUNTED}run: |\n  {run}\n")
         lab.until(job, "COMPLETED")
+        assert "./data is s3://lab/run (MOUNT, mounted on " in lab.look("show", str(job))
         assert (lab.folder / "seen").read_bytes() == content + b"hello"
         assert (lab.folder / "names").read_text().split() == ["data/deep/er/a", "data/large"]
         assert "fuse.overspan" in (lab.folder / "m").read_text()

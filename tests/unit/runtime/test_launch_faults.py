@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from overspan.bridge.model.events import Event, NodeEnded
+from overspan.bridge.model.events import Event, NodeEnded, NodeStarted
 from overspan.bridge.model.job import Attempt, Job, NodeRun, new_job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.states import State
@@ -149,6 +149,11 @@ def test_a_mount_that_fails_after_a_good_probe_becomes_a_copy(tmp_path: Path, re
     assert scene.answer(FETCH) == []
     assert not scene.launches[1].mounted and not scene.launches[1].server
     assert scene.launches[1].note.endswith("before the start: a node cannot mount the task's storage: no device")
+    record = node_records.make_record(os.getpid(), os.getpid(), True)
+    os.close(node_records.begin_record(scene.launches[1].directory, str(KEY), record))
+    (started,) = scene.nodes.collect((), 3.0)
+    assert isinstance(started, NodeStarted)
+    assert started.storage == "copied: a node cannot mount the task's storage: no device"
 
 
 def test_a_mount_for_which_the_machine_is_short_of_something_is_tried_again(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ class TestMounts:
         mounts = world.data.mount(world.job, "a", 0)
         assert mounts.folders == (world.data.locate(world.job, "a")["./out"],)
         assert mounts.server[-3:-1] == ("fuse", str(tmp_path))
-        assert mounts.note == "s3://lab/run is read through the store"
+        assert mounts.note == "s3://lab/run is read through the store" and mounts.outcome == "mounted"
 
     def test_where_it_cannot_all_is_brought_and_the_task_is_told_why(self, tmp_path: Path) -> None:
         world = World(tmp_path, MountMode.MOUNT, "there is no /dev/fuse")
@@ -142,6 +142,7 @@ class TestMounts:
         mounts = world.data.mount(world.job, "a", 0)
         assert (mounts.server, mounts.folders) == ((), ())
         assert mounts.note.endswith("was brought here whole before the start: there is no /dev/fuse")
+        assert mounts.outcome == "copied: there is no /dev/fuse"
 
     def test_a_node_that_could_not_mount_what_the_first_one_could_gets_a_copy(self, tmp_path: Path) -> None:
         world = World(tmp_path, MountMode.MOUNT)
