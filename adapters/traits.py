@@ -5,7 +5,7 @@ Functions of the record answer from memory and contact nothing, except those tha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from overspan.adapters.abilities import (
@@ -33,6 +33,10 @@ class ArraySizes:
     """How many elements of an array one submission may have."""
     submissions: int
     """How many submissions (an array counts as one) make a batch: their answers are known after the last one."""
+
+
+FindKnown = Callable[[Collection[int]], Awaitable[Collection[int]]]
+"""Which of these jobs the daemon still knows, wherever they run or ran."""
 
 
 def _keep_none(handle: str) -> bool:
@@ -142,8 +146,11 @@ class Traits:
     """
     find_last_number: Callable[[], int] | None = None
     """The highest id of a job that has left anything there, where launches go by job ids; it gives 0 for none."""
-    forget: Callable[[float], Awaitable[int]] | None = None
-    """Removes the files of jobs that ended before a time; gives how many jobs. None where no files are kept."""
+    forget: Callable[[float, FindKnown], Awaitable[int]] | None = None
+    """Removes files older than a time of jobs that are not known any more; gives how many jobs.
+
+    None where no files are kept.
+    """
 
     as_user: Callable[[str], Adapter] | None = None
     """The adapter that reaches the cluster as that user; a shared daemon uses no other clusters.

@@ -44,7 +44,7 @@ from overspan.adapters.local.queue.admission import (
 from overspan.adapters.local.queue.capacity import Capacity, keep_gpus, measure_capacity
 from overspan.adapters.local.settings import Partition, read_settings
 from overspan.adapters.local.unsent import LocalUnsent
-from overspan.adapters.traits import Traits, choose_modes
+from overspan.adapters.traits import FindKnown, Traits, choose_modes
 from overspan.adapters.volume_folders import VolumeFolders
 from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.documents import decode
@@ -279,10 +279,10 @@ class LocalCluster:
             except OSError as error:
                 raise Unreachable(f"where members are cannot be written: {error.strerror or error}") from error
 
-    async def forget(self, before: float) -> int:
-        """Remove run directories of jobs that ended before that time."""
+    async def forget(self, before: float, find_known: FindKnown) -> int:
+        """Remove run directories older than that time of jobs that are not known any more."""
         waiting = [launch.job.id for launch in self._list_waiting()]
-        return await asyncio.to_thread(forget_runs, self._root, before, self._dispatch.live_jobs.union(waiting))
+        return await forget_runs(self._root, before, self._dispatch.live_jobs.union(waiting), find_known)
 
     async def admit(self, job: Job) -> Refusal | None:
         """The refusal of a job that this machine can never run; None if it can."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import os
 from collections.abc import Sequence
 
 from overspan.adapters.abilities import EndedLaunch
-from overspan.bridge.runtime.data.unsent import UnsentListing, look
+from overspan.bridge.runtime.data.unsent import UnsentListing, UnsentPlace, look
 
 
 class LocalUnsent:
     """That of the root (`abilities.UnsentKeeper`)."""
 
     def __init__(self, root: str, seconds: int | None) -> None:
-        self._pattern = glob.escape(root)
+        self._root = root
         self.seconds = seconds
 
     async def list_unsent(self, jobs: Sequence[EndedLaunch]) -> UnsentListing:
@@ -26,4 +27,6 @@ class LocalUnsent:
         return await self._look("rm", jobs)
 
     async def _look(self, verb: str, jobs: Sequence[EndedLaunch]) -> UnsentListing:
-        return await asyncio.to_thread(look, verb, [(launch.job.id, self._pattern) for launch in jobs])
+        pattern, runs = glob.escape(self._root), os.path.join(self._root, "runs")
+        places = [UnsentPlace(each.job.id, pattern, os.path.join(runs, str(each.job.id))) for each in jobs]
+        return await asyncio.to_thread(look, verb, places)

@@ -58,7 +58,7 @@ from overspan.adapters.pool.requests import (
     restore_booking,
 )
 from overspan.adapters.pool.workers import ConnectedWorker, find_owed, job_of
-from overspan.adapters.traits import Traits
+from overspan.adapters.traits import FindKnown, Traits
 from overspan.adapters.waiting_orders import interpret_order
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.documents import encode, make_encoder
@@ -581,8 +581,8 @@ class PoolCluster:
         if worker is not None:
             worker.news.set()
 
-    async def _forget(self, before: float) -> int:
-        return await asyncio.to_thread(forget_runs, self._root, before, {each.job for each in self._launches.values()})
+    async def _forget(self, before: float, find_known: FindKnown) -> int:
+        return await forget_runs(self._root, before, {each.job for each in self._launches.values()}, find_known)
 
 
 def open_cluster(config: ClusterConfig) -> PoolCluster:

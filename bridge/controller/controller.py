@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,8 @@ from overspan.bridge.store.records import JobQuery, TimelineRow
 log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS = 1.0
+_KNOWN_AT_ONCE = 10_000
+"""Jobs that the store is asked about in one query."""
 FORGET_EVERY = 6 * 3600.0
 """Seconds between two looks for finished jobs older than the retention."""
 KEEP_ALIVE = 15.0
@@ -559,10 +561,19 @@ class Controller:
                 if count:
                     log.info("%d finished jobs were dropped after the retention time", count)
                 await self.parts.repository.evaluations.forget()
-                await self.clusters.forget(before)
+                await self.clusters.forget(before, self._find_known)
             except (OverspanError, OSError) as error:
                 log.warning("finished jobs cannot be dropped: %s", error)
             await asyncio.sleep(FORGET_EVERY)
+
+    async def _find_known(self, jobs: Collection[int]) -> set[int]:
+        """Which of these jobs are stored, live or ended."""
+        chosen, known = sorted(jobs), set[int]()
+        for start in range(0, len(chosen), _KNOWN_AT_ONCE):
+            known.update(
+                await self.parts.repository.find_ids(JobQuery(ids=tuple(chosen[start : start + _KNOWN_AT_ONCE])))
+            )
+        return known
 
 
 def _make_recorder(parts: ControllerParts, clusters: Clusters, installation: str) -> Recorder:

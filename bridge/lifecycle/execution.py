@@ -30,9 +30,9 @@ def begin_attempt(job: Job, event: events.Launch) -> Attempt:
     return Attempt(event.attempt, State.CONFIGURING, event.at, nodes)
 
 
-def start_node(attempt: Attempt, node: NodeRun, at: float) -> Attempt:
+def start_node(attempt: Attempt, node: NodeRun, event: events.NodeStarted) -> Attempt:
     """The attempt after the start of a node run. It is RUNNING with the last one, unless it is to end."""
-    attempt = put_node(attempt, replace(node, started_at=at))
+    attempt = put_node(attempt, replace(node, started_at=event.at, storage=event.storage))
     if attempt.started_at is not None or any(one.started_at is None for one in attempt.nodes):
         return attempt
     begun = max(one.started_at or 0.0 for one in attempt.nodes)
@@ -132,7 +132,7 @@ def _relaunch(attempt: Attempt, event: events.NodeRelaunch) -> Attempt:
 
 def _start(attempt: Attempt, event: events.NodeStarted) -> Optional[Attempt]:
     node = _find_run(attempt, event.node, event.run)
-    return None if node is None else start_node(attempt, node, event.at)
+    return None if node is None else start_node(attempt, node, event)
 
 
 def _end(attempt: Attempt, event: events.NodeEnded) -> Optional[Attempt]:

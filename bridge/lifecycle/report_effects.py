@@ -58,7 +58,7 @@ def _node_started(job: Job, event: events.NodeStarted) -> Optional[Job]:
         return None
     task, attempt, node = found
     running = attempt.state is State.RUNNING
-    attempt = start_node(attempt, node, event.at)
+    attempt = start_node(attempt, node, event)
     if attempt.state is State.RUNNING and not running:
         task = replace(task, state=move(task.state, State.RUNNING), reason="None")
     return put_task(job, put_attempt(task, attempt))

@@ -39,6 +39,11 @@ def list_facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("In group", str(job.get("parent") or "")),
         ("Joined by", " ".join(map(str, job.get("joined") or ()))),
         *(("Elastic", _word_elastic(task)) for task in job.get("tasks") or () if task.get("elastic")),
+        *(
+            ("Storage", _word_storage(task, row))
+            for task in job.get("tasks") or ()
+            for row in task.get("storage") or ()
+        ),
         ("Depends on", str(job.get("dependency") or "")),
         ("Begins", format_timestamp(job.get("begin"), "")),
         ("Expected", format_timestamp(job.get("expected_start"), "") if state == "PENDING" else ""),
@@ -58,6 +63,14 @@ def _word_elastic(task: Mapping[str, Any]) -> str:
     elastic = task["elastic"]
     more = ", more with room" if elastic["grows"] else ""
     return f"{task.get('name')}: {elastic['min']} to {elastic['max']} members, {elastic['wanted']} wanted{more}"
+
+
+def _word_storage(task: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """A folder of an object store, its mode, and how it is seen by which nodes of a task, and why."""
+    state = f", {row['state']}" if row["state"] else ""
+    nodes = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
+    why = f": {row['why']}" if row["why"] else ""
+    return f"{task.get('name')}: {row['target']} is {row['url']} ({row['mode']}{state}{nodes}{why})"
 
 
 def list_task_reasons(job: Mapping[str, Any]) -> list[str]:

@@ -46,13 +46,14 @@ class Refused(NamedTuple):
 
 
 class NodeStarted(NamedTuple):
-    """The user's program runs on that node."""
+    """The user's program runs on that node; `storage` as of `NodeRun`."""
 
     at: float
     task: str
     attempt: int
     node: int
     run: int = 0
+    storage: str = ""
 
 
 class NodeEnded(NamedTuple):

@@ -51,6 +51,8 @@ class NodeRun:
     """When this node alone is started again (`restart: node`)."""
     node: str = ""
     """Where it ran, from the attempt's end on: the placements are those of the next one then."""
+    storage: str = ""
+    """How it sees storage that may be read through the store: `mounted`, or `copied: WHY`; empty where not told."""
 
     @property
     def live(self) -> bool:

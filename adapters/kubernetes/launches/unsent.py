@@ -29,7 +29,7 @@ from overspan.adapters.kubernetes.manifests.storage import name_job_folder
 from overspan.adapters.kubernetes.settings import Settings, Volume
 from overspan.bridge.model.errors import Conflict, OverspanError, Unreachable
 from overspan.bridge.model.job import Job
-from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing, pack_places, read_listing
+from overspan.bridge.runtime.data.unsent import UnsentData, UnsentListing, UnsentPlace, pack_places, read_listing
 from overspan.bridge.runtime.slurm.bootstrap import pack_application
 
 LOOK_SECONDS = 600
@@ -94,19 +94,19 @@ class KubernetesUnsent:
                 busy[job.id] = "its pods are still there, and may send it"
         return busy
 
-    def _group(self, jobs: Sequence[EndedLaunch]) -> dict[_LookPlace, list[tuple[int, str]]]:
+    def _group(self, jobs: Sequence[EndedLaunch]) -> dict[_LookPlace, list[UnsentPlace]]:
         """The places where jobs may have left anything, with their folders there."""
-        places: dict[_LookPlace, list[tuple[int, str]]] = {}
+        places: dict[_LookPlace, list[UnsentPlace]] = {}
         for job, handle in jobs:
             namespace, token = parse_handle(handle)
             mark, image = f"look-{parse_token(token).installation}", choose_image(self._settings, job)
             pattern = f"{VOLUME_PATH}/{glob.escape(name_job_folder('', token))}/*/*"
             for node in list_nodes(job, self._volume):
-                places.setdefault(_LookPlace(namespace, node, image, mark), []).append((job.id, pattern))
+                places.setdefault(_LookPlace(namespace, node, image, mark), []).append(UnsentPlace(job.id, pattern))
         return places
 
     async def _look_at(
-        self, place: _LookPlace, verb: str, folders: Sequence[tuple[int, str]], gate: asyncio.Semaphore
+        self, place: _LookPlace, verb: str, folders: Sequence[UnsentPlace], gate: asyncio.Semaphore
     ) -> UnsentListing:
         """What one pod finds; without it why not, for each of the jobs."""
         async with gate:
@@ -116,7 +116,7 @@ class KubernetesUnsent:
                 return await self._ask(place, verb, folders)
             except OverspanError as error:
                 where = f"node {place.node}: " if place.node else ""
-                return UnsentListing((), tuple((job, f"{where}{error.line}") for job, _ in folders))
+                return UnsentListing((), tuple((folder.job, f"{where}{error.line}") for folder in folders))
 
     async def _is_gone(self, node: str) -> bool:
         """Whether a node is no part of the cluster any more. Raises Unreachable where it does not answer."""
@@ -127,7 +127,7 @@ class KubernetesUnsent:
             return True
         raise Unreachable("it does not answer", remedy="it keeps the data")
 
-    async def _ask(self, place: _LookPlace, verb: str, folders: Sequence[tuple[int, str]]) -> UnsentListing:
+    async def _ask(self, place: _LookPlace, verb: str, folders: Sequence[UnsentPlace]) -> UnsentListing:
         """What the program in one pod answers. Raises OverspanError."""
         name = f"overspan-look-{secrets.token_hex(4)}"
         pod = describe_volume_pod(

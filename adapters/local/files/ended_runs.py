@@ -10,10 +10,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from overspan.adapters.local.files.launch_files import LaunchFiles, parse_handle, remove
 from overspan.adapters.local.files.run_packs import pack_run
+from overspan.adapters.traits import FindKnown
 from overspan.bridge.model.errors import InvalidRequest, Unreachable
 from overspan.bridge.runtime.core.loss_records import FOLDER, list_losses
 from overspan.bridge.runtime.core.shortages import is_shortage
@@ -86,25 +87,36 @@ def _read_job(token: str) -> str:
     return token.rpartition("-")[0].rpartition("-")[2]
 
 
-def forget_runs(root: str, before: float, jobs: Collection[int]) -> int:
-    """Remove each run directory that was last changed before that time, except those of live jobs; returns how many.
+async def forget_runs(root: str, before: float, jobs: Collection[int], find_known: FindKnown) -> int:
+    """Remove each run directory that was last changed before that time and whose job is not known any more.
 
-    `jobs` are those with a live launch that is known; one that cannot be read has its ticket.
+    Returns how many. `jobs` are those with a live launch that is known; one that cannot be read has its ticket.
     """
-    runs = os.path.join(root, "runs")
+    old = await asyncio.to_thread(_list_old, root, before, jobs)
+    # By its age alone a job would lose its data that has gone on elsewhere, or has been kept by `data_keep` from then.
+    known = await find_known(old) if old else ()
+    gone = [job for job in old if job not in known]
+    await asyncio.to_thread(_remove_runs, root, gone)
+    return len(gone)
+
+
+def _list_old(root: str, before: float, jobs: Collection[int]) -> list[int]:
+    """The jobs without a live launch whose run directories were last changed before that time."""
     live = {name.partition(".")[0] for name in _list(os.path.join(root, "tickets"))}.union(map(str, jobs))
-    removed = 0
-    for name in _list(runs):
-        path = os.path.join(runs, name)
-        if name not in live and _last_change(path) < before:
-            shutil.rmtree(path, ignore_errors=True)
-            # Data that was not rescued until then goes with all else that is known of the job.
-            shutil.rmtree(name_folder(root, int(name)), ignore_errors=True)
-            for loss in _list(os.path.join(root, FOLDER)):
-                if loss.partition(".")[0] == name:
-                    remove(os.path.join(root, FOLDER, loss))
-            removed += 1
-    return removed
+    runs = os.path.join(root, "runs")
+    names = [name for name in _list(runs) if name.isdecimal() and name not in live]
+    return [int(name) for name in names if _last_change(os.path.join(runs, name)) < before]
+
+
+def _remove_runs(root: str, jobs: Sequence[int]) -> None:
+    names = set(map(str, jobs))
+    for job in jobs:
+        shutil.rmtree(os.path.join(root, "runs", str(job)), ignore_errors=True)
+        # Data that was not rescued until then goes with all else that is known of the job.
+        shutil.rmtree(name_folder(root, job), ignore_errors=True)
+    for loss in _list(os.path.join(root, FOLDER)) if jobs else ():
+        if loss.partition(".")[0] in names:
+            remove(os.path.join(root, FOLDER, loss))
 
 
 def _last_change(path: str) -> float:

@@ -14,7 +14,7 @@ from overspan.adapters.slurm.rendering.renderer import DEFAULT_ROOT, resolve_roo
 from overspan.adapters.slurm.settings import Settings
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict
-from overspan.bridge.runtime.data.unsent import UnsentListing, pack_places, read_listing
+from overspan.bridge.runtime.data.unsent import UnsentListing, UnsentPlace, pack_places, read_listing
 
 LOOK_SECONDS = 600.0
 """The longest time of one look, or of one removal."""
@@ -47,7 +47,7 @@ class SlurmUnsent:
         root = resolve_root(self._root or DEFAULT_ROOT, (await self._queries.site()).home)
         await self._library.bring(root)
         words = (self._settings.python, "-I", "-S", f"{root}/lib/{name_archive()}", "unsent", verb)
-        line = pack_places((job, glob.escape(folder)) for job, folder in places)
+        line = pack_places(UnsentPlace(job, glob.escape(folder), folder) for job, folder in places)
         done = await self._transport.run(words, stdin=line, timeout=LOOK_SECONDS)
         try:
             return read_listing(json.loads(done.text))

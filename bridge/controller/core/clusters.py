@@ -13,7 +13,7 @@ from typing import Protocol
 from overspan.adapters.abilities import Located, StartGates, Written
 from overspan.adapters.contract import Adapter, ClusterConfig, Decider, Launch, Opener, SharedFolder
 from overspan.adapters.installed import LOCAL, POOL, find_opener, find_pool_opener, is_this_machine
-from overspan.adapters.traits import Traits
+from overspan.adapters.traits import FindKnown, Traits
 from overspan.bridge.config.settings import Settings
 from overspan.bridge.config.store_settings import open_access
 from overspan.bridge.controller.core.shared_paths import HERE, SharedPaths
@@ -459,11 +459,11 @@ class Clusters:
             if is_this_machine(cluster.config.kind) and not cluster.opened and not cluster.config.personal:
                 cluster.open()
 
-    async def forget(self, before: float) -> None:
-        """Have opened clusters remove what is left of jobs that ended before that time."""
+    async def forget(self, before: float, find_known: FindKnown) -> None:
+        """Have opened clusters remove what is older than that time of jobs that are not known any more."""
         for cluster in self:
             if cluster.opened and (forget := cluster.traits.forget) is not None:
-                await forget(before)
+                await forget(before, find_known)
 
     async def close(self) -> None:
         """Close every adapter that was opened."""

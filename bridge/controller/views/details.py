@@ -20,8 +20,10 @@ from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.lifecycle.members import elastic_of, may_grow, wanted_size
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
 from overspan.bridge.model.ids import IndexRange, format_array_indices
-from overspan.bridge.model.job import Attempt, Job, Placement, Task
+from overspan.bridge.model.job import Attempt, Job, NodeRun, Placement, Task
 from overspan.bridge.model.slurm.hostlists import compress
+from overspan.bridge.model.spec import TaskSpec
+from overspan.bridge.model.storage import MountMode
 
 Document = dict[str, Any]
 
@@ -143,6 +145,7 @@ def _describe_task(entry: JobEntry, offset: int) -> Document:
         "stderr": stderr,
         "termination_delay": spec.termination_delay,
         "grace_period": spec.grace_period,
+        "storage": _describe_storage(spec, last, places),
         "attempts": [_describe_attempt(attempt, places, attempt is last) for attempt in task.attempts],
     }
 
@@ -154,6 +157,26 @@ def _describe_elastic(job: Job, name: str) -> Document | None:
         return None
     sizes = {"min": elastic.least, "max": elastic.most, "wanted": wanted_size(job, name)}
     return {**sizes, "grows": may_grow(job, name)}
+
+
+def _describe_storage(spec: TaskSpec, attempt: Attempt | None, places: dict[int, Placement]) -> list[Document]:
+    """How programs of the newest attempt see each folder of an object store, and on which nodes.
+
+    A folder that some nodes mount and others have a copy of is there twice; `state` is empty before the start.
+    """
+    rows: list[Document] = []
+    started = [node for node in attempt.nodes if node.started_at is not None] if attempt else []
+    for mount in spec.storage:
+        usual = "cached" if mount.written else "copied"
+        groups: dict[str, list[str]] = {}
+        for node in started:
+            groups.setdefault(node.storage if mount.read_through else usual, []).append(_name_node(node, places))
+        mode = (MountMode.MOUNT if mount.read_through else mount.mode).value
+        for words, names in (groups or {"": []}).items():
+            state, _, why = words.partition(": ")
+            row = {"target": mount.target, "url": mount.url, "mode": mode}
+            rows.append({**row, "state": state, "why": why, "nodes": list(dict.fromkeys(filter(None, names)))})
+    return rows
 
 
 def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bool) -> Document:
@@ -171,7 +194,7 @@ def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bo
             {
                 "index": node.index,
                 # Addresses and devices are those of the present grant alone.
-                "node": node.node or (places[node.index].node if newest and node.index in places else ""),
+                "node": _name_node(node, places if newest else {}),
                 "address": places[node.index].address if newest and node.index in places else "",
                 "gpus": list(places[node.index].gpus) if newest and node.index in places else [],
                 "started_at": node.started_at,
@@ -183,6 +206,11 @@ def _describe_attempt(attempt: Attempt, places: dict[int, Placement], newest: bo
             for node in attempt.nodes
         ],
     }
+
+
+def _name_node(node: NodeRun, places: dict[int, Placement]) -> str:
+    """Where a node run is or was; empty where that is not known."""
+    return node.node or (places[node.index].node if node.index in places else "")
 
 
 def describe_end(job: Job, task: Task | None) -> Document:

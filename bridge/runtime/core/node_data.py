@@ -15,11 +15,15 @@ Begin = Callable[[Job, NodeKey, float], list[Event]]
 
 
 class NodeMounts(NamedTuple):
-    """What a node run mounts: the words of the server, the folders, and a line for the program's standard error."""
+    """What a node run mounts: the words of the server, the folders, and a line for the program's standard error.
+
+    `outcome` is as `NodeRun.storage`.
+    """
 
     server: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     note: str = ""
+    outcome: str = ""
 
 
 class NodeData(Protocol):
@@ -40,8 +44,11 @@ class NodeData(Protocol):
     def mount(self, job: Job, task: str, attempt: int) -> NodeMounts:
         """What of a task's storage its node mounts, and what it says of that."""
 
-    def copy(self, job: Job, key: NodeKey) -> None:
-        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""
+    def copy(self, job: Job, key: NodeKey, why: str) -> None:
+        """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start.
+
+        `why` is told to the program: "cannot ...".
+        """
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""
@@ -87,7 +94,7 @@ class NoData:
         """Nothing."""
         return NodeMounts()
 
-    def copy(self, job: Job, key: NodeKey) -> None:
+    def copy(self, job: Job, key: NodeKey, why: str) -> None:
         """Nothing is mounted."""
 
     def flush(self, job: Job, now: float) -> list[Event]:

@@ -283,6 +283,18 @@ def close_record(directory: str, key: str) -> None:
         pass
 
 
+def withdraw(directory: str, key: str) -> None:
+    """Remove all that is known of a start that failed before user code ran, so that the key starts once more.
+
+    Raises OSError. The claim goes last: until then the key is one that has not started.
+    """
+    for suffix in (".end", ".start", ".claim"):
+        try:
+            os.unlink(_path(directory, key, suffix))
+        except FileNotFoundError:
+            continue
+
+
 def open_record(directory: str, key: str) -> int:
     """Open a started record to complete it for a shim that died."""
     return os.open(_path(directory, key, ".start"), os.O_WRONLY | os.O_CLOEXEC)

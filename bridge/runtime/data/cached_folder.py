@@ -16,7 +16,7 @@ from typing import Callable, Optional
 
 from overspan.bridge.model.records import NamedTuple
 from overspan.bridge.runtime.data.folder_state import FolderState
-from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoreTrouble
+from overspan.bridge.runtime.data.object_store import ObjectStore, ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.peers import Peers
 from overspan.bridge.runtime.data.publication import (
     SMALL,
@@ -27,7 +27,7 @@ from overspan.bridge.runtime.data.publication import (
     order_removals,
     plan_steps,
 )
-from overspan.bridge.runtime.data.removals import Removal, RemovalNotes
+from overspan.bridge.runtime.data.removals import RemovalNotes
 from overspan.bridge.runtime.data.sending import FileChanged, insist, send_file
 
 QUIET = 1.0
@@ -97,6 +97,8 @@ class CachedFolder:
         self._clock = clock
         self._folder = _identify(path)
         self._removals = RemovalNotes(path)
+        self._awaited: dict[str, Mapping[str, SeenFile]] = {}
+        """Of each removed file: what was not in the store when its removal was first seen, as its new name may be."""
 
     def scan(self, *, ended: bool = False) -> dict[str, SeenFile]:
         """All files as they are now, also on other machines where who wrote them has `ended`.
@@ -117,9 +119,9 @@ class CachedFolder:
     ) -> None:
         """Send what is settled, in order, and remove from the store what was removed here.
 
-        `ended`: the programs have ended, so a file that is not open is settled. Raises ObjectStoreError, OSError and
-        PeersLost; what went before stays sent. A file that cannot be sent keeps a marker that comes after, and the last
-        of its series.
+        A removal waits for what is not sent yet, unless that changes. `ended`: the programs have ended, so a file that
+        is not open is settled. Raises ObjectStoreError, OSError and PeersLost; what went before stays sent. A file that
+        cannot be sent keeps a marker that comes after, and the last of its series.
         """
         now, waiting = self._clock(), self.list_unsent(seen)
         if self._peers is not None:
@@ -135,15 +137,24 @@ class CachedFolder:
         refused = self._send_steps(steps, seen, ended, going_on)
         if not going_on():
             return
-        for name in order_removals(self.state.files.keys() - seen.keys(), self._markers):
-            self._store.delete(self._prefix + name)
-            self.state.forget(name)
+        self._remove_missing(seen)
         if refused:
             raise refused[0]
         if ended and self._peers is not None:
             left = self.list_unsent(seen)
             plain = self._list_plain(left)
             self._peers.end(plain, left.keys() - plain.keys())
+
+    def _remove_missing(self, seen: Mapping[str, SeenFile]) -> None:
+        """Remove from the store what was removed here, in the version that was sent or fetched last."""
+        gone, left = self.state.files.keys() - seen.keys(), self.list_unsent(seen)
+        self._awaited = {name: self._awaited.get(name, left) for name in gone}
+        for name in order_removals(gone, self._markers):
+            # One of them may be the file under its new name; a log that is written to all the time is none.
+            if any(left.get(other) == file for other, file in self._awaited[name].items()):
+                continue
+            self._delete(name, self.state.files[name].means)
+            self.state.forget(name)
 
     def remove_noted(self) -> None:
         """Remove from the store what was removed by way of a mount, in the version that work has seen there.
@@ -158,19 +169,22 @@ class CachedFolder:
         if self.list_unsent(seen):
             return
         for path, removal in notes.items():
-            key = self._prefix + removal.name
             # What was written anew is in the folder.
-            if removal.name not in seen and self._has(key, removal):
-                self._store.delete(key)
+            if removal.name not in seen:
+                self._delete(removal.name, removal.means)
             self._removals.take(path)
 
-    def _has(self, key: str, removal: Removal) -> bool:
+    def _delete(self, name: str, means: Callable[[StoredObject], bool]) -> None:
+        """Delete an object if it is the version that is meant: another job's stays."""
+        key = self._prefix + name
         try:
-            return removal.means(insist(lambda: self._store.find(key)))
+            stored = insist(lambda: self._store.find(key))
         except ObjectStoreError as error:
-            if error.trouble is not StoreTrouble.MISSING:
-                raise
-            return False
+            if error.trouble is StoreTrouble.MISSING:
+                return
+            raise
+        if means(stored):
+            self._store.delete(key)
 
     def _send_steps(
         self, steps: Sequence[SendStep], seen: Mapping[str, SeenFile], ended: bool, going_on: Callable[[], bool]

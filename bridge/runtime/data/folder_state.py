@@ -11,6 +11,7 @@ import threading
 from typing import Any, Optional
 
 from overspan.bridge.model.records import NamedTuple
+from overspan.bridge.runtime.data.object_store import StoredObject
 
 
 class SyncedFile(NamedTuple):
@@ -20,6 +21,10 @@ class SyncedFile(NamedTuple):
     written: int
     """Its mtime in nanoseconds."""
     etag: str
+
+    def means(self, stored: StoredObject) -> bool:
+        """Whether an object of the store is this version."""
+        return stored.etag == self.etag
 
 
 class FolderState:

@@ -32,8 +32,8 @@ class MovedData:
         self._probe = probe
         self._trouble: Optional[str] = None
         """Why nothing can be mounted here; None where that was not tried yet."""
-        self._copied: set[tuple[str, int]] = set()
-        """Attempts of which a node could not mount what this one could."""
+        self._copied: dict[tuple[str, int], str] = {}
+        """Attempts of which a node could not mount the storage although a probe could, and why, as "cannot ..."."""
         self._mover = DataMover(directory, root, process)
         self._waiting: dict[NodeKey, Job] = {}
         """Node runs that wait for their data, each with the job as it was when it was to start."""
@@ -92,17 +92,19 @@ class MovedData:
             return NodeMounts()
         if self._trouble is None:
             self._trouble = self._probe(self._directory.path)
-        trouble = "a node of the task could not mount it" if (task, attempt) in self._copied else self._trouble
+        trouble = self._copied.get((task, attempt), self._trouble)
         urls = ", ".join(mount.url for mount in mounts)
         if trouble:
-            return NodeMounts(note=f"{urls} was brought here whole before the start: {trouble}")
+            note = f"{urls} was brought here whole before the start: {trouble}"
+            return NodeMounts(note=note, outcome=f"copied: {trouble}")
         folders = tuple(dict.fromkeys(place_mount(self._root, job.id, mount).files for mount in mounts))
         tops = json.dumps([os.path.dirname(folder) for folder in folders])
-        return NodeMounts((*own_program(), "fuse", self._root, tops), folders, f"{urls} is read through the store")
+        words, note = (*own_program(), "fuse", self._root, tops), f"{urls} is read through the store"
+        return NodeMounts(words, folders, note, "mounted")
 
-    def copy(self, job: Job, key: NodeKey) -> None:
+    def copy(self, job: Job, key: NodeKey, why: str) -> None:
         """Have a node run of an attempt that could not mount its storage find it on the disk, at its next start."""
-        self._copied.add((key.task, key.attempt))
+        self._copied[key.task, key.attempt] = f"a node {why}"
 
     def flush(self, job: Job, now: float) -> list[Event]:
         """Have the data of attempts whose programs have ended sent; the news of that."""

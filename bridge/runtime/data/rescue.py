@@ -47,13 +47,32 @@ class RescuedData(NamedTuple):
 def rescue_job(root: str, job: int, stores: Mapping[str, StoreAccess]) -> Optional[RescuedData]:
     """Send all that a job has left in folders that it wrote to; None where there are none.
 
-    Raises ObjectStoreError and OSError.
+    Raises ObjectStoreError and OSError, after all other folders were sent.
     """
+    return _rescue_at(root, job, stores, {})
+
+
+def _rescue_at(
+    root: str, job: int, stores: Mapping[str, StoreAccess], silent: dict[str, ObjectStoreError]
+) -> Optional[RescuedData]:
+    """As `rescue_job`. `silent` has the stores that did not answer: they are not waited for again."""
     if not _list_written(root, job):
         return None
+    sent: list[RescuedData] = []
+    failures: list[Exception] = []
     with hold_alone(root, job):
         # Again: another rescue may have ended meanwhile.
-        sent = [_send(folder, stores) for folder in _list_written(root, job)]
+        for folder in _list_written(root, job):
+            try:
+                if folder.mount.store in silent:
+                    raise silent[folder.mount.store]
+                sent.append(_send(folder, stores))
+            except (ObjectStoreError, OSError) as error:
+                failures.append(error)
+                if isinstance(error, ObjectStoreError) and error.trouble is StoreTrouble.SILENT:
+                    silent[folder.mount.store] = error
+    if failures:
+        raise failures[0]
     remove_if_empty(root, job)
     return add_rescued(sent)
 
@@ -245,16 +264,25 @@ def main(words: Sequence[str]) -> int:
     if pattern:
         roots = sorted(glob.glob(os.path.join(root, *pattern)), key=lambda each: _find_age(each, int(job)))
     stores = {name: decode(StoreAccess, document) for name, document in json.loads(sys.stdin.readline()).items()}
-    try:
-        found = []
-        for each in roots:
-            found.append(rescue_job(each, int(job), stores))
+    found: list[RescuedData] = []
+    failures: list[Exception] = []
+    silent: dict[str, ObjectStoreError] = {}
+    for each in roots:
+        # One that fails, such as a pod's that another rescue sends, keeps no other.
+        try:
+            sent = _rescue_at(each, int(job), stores, silent)
+            if sent is not None:
+                found.append(sent)
             if pattern and not _list_written(each, int(job)):
                 remove_pod_folder(each)
-        sent = add_rescued([each for each in found if each is not None])
-    except (ObjectStoreError, OSError) as error:
-        trouble = error.trouble.value if isinstance(error, ObjectStoreError) else ""
-        print(json.dumps({"error": str(error), "trouble": trouble}))
+        except (ObjectStoreError, OSError) as error:
+            failures.append(error)
+    if failures:
+        first = failures[0]
+        trouble = first.trouble.value if isinstance(first, ObjectStoreError) else ""
+        count = f" ({len(failures)} of {len(roots)} folders could not be sent)" if len(roots) > 1 else ""
+        print(json.dumps({"error": f"{first}{count}", "trouble": trouble}))
         return 1
-    print(json.dumps(None if sent is None else sent._asdict()))
+    total = add_rescued(found)
+    print(json.dumps(None if total is None else total._asdict()))
     return 0

@@ -1,7 +1,8 @@
 """What ended jobs could not send, where it lies: told and removed, by the daemon or by a program where that is.
 
-The program's words are `ls` or `rm`, and its input is a line of JSON: [[JOB, PATTERN], ...]. A job's data is in each
-folder that its pattern matches, which is removed with it where the pattern has a `*`. The answer is JSON too:
+The program's words are `ls` or `rm`, and its input is a line of JSON: [[JOB, PATTERN, RUN], ...]. A job's data is in
+each folder that its pattern matches, which is removed with it where the pattern has a `*`. RUN is the job's run
+directory (empty: none): where it is missing too, nothing is concluded. The answer is JSON too:
 {"found": [...], "errors": {JOB: text}}; `rm` tells what it has removed.
 """
 
@@ -27,6 +28,14 @@ read; and nobody can tell what it is, because its description is damaged.
 """
 _REMOVED = ".removed"
 """The ending of a folder that is being removed."""
+
+
+class UnsentPlace(NamedTuple):
+    """Where a job may have left data: its number, a pattern of folders, and its run directory where it has one."""
+
+    job: int
+    pattern: str
+    run: str = ""
 
 
 class UnsentData(NamedTuple):
@@ -118,19 +127,33 @@ def _remove_tree(path: str) -> None:
         shutil.rmtree(path)
 
 
-def look(verb: str, places: Iterable[tuple[int, str]]) -> UnsentListing:
-    """Tell (`ls`) or remove (`rm`) what jobs have left in the folders that match their patterns."""
+def look(verb: str, places: Iterable[UnsentPlace]) -> UnsentListing:
+    """Tell (`ls`) or remove (`rm`) what jobs have left in the folders that match their patterns.
+
+    A job without data and without its run directory is an error: its file system may not be mounted.
+    """
     found: list[UnsentData] = []
     errors: dict[int, str] = {}
-    for job, pattern in places:
-        for root in sorted(glob.glob(pattern)):
-            try:
-                found += (list_unsent if verb == "ls" else remove_unsent)(root, job)
-                # A folder that is named in full is not a pod's, whatever its name has escaped in it.
-                if verb == "rm" and pattern.endswith("/*/*"):
-                    remove_pod_folder(root)
-            except OSError as error:
-                errors[job] = str(error)
+    for place in places:
+        listing = _look_at(verb, place)
+        found += listing.found
+        errors.update(listing.errors)
+        if place.run and not listing.found and not listing.errors and not os.path.isdir(place.run):
+            errors[place.job] = f"its run directory {place.run} is not there; is its file system mounted?"
+    return UnsentListing(tuple(found), tuple(errors.items()))
+
+
+def _look_at(verb: str, place: UnsentPlace) -> UnsentListing:
+    found: list[UnsentData] = []
+    errors: dict[int, str] = {}
+    for root in sorted(glob.glob(place.pattern)):
+        try:
+            found += (list_unsent if verb == "ls" else remove_unsent)(root, place.job)
+            # A folder that is named in full is not a pod's, whatever its name has escaped in it.
+            if verb == "rm" and place.pattern.endswith("/*/*"):
+                remove_pod_folder(root)
+        except OSError as error:
+            errors[place.job] = str(error)
     return UnsentListing(tuple(found), tuple(errors.items()))
 
 
@@ -141,7 +164,7 @@ def _list(path: str) -> list[str]:
         return []
 
 
-def pack_places(places: Iterable[tuple[int, str]]) -> bytes:
+def pack_places(places: Iterable[UnsentPlace]) -> bytes:
     """The input of the program."""
     return json.dumps(list(places)).encode() + b"\n"
 
@@ -155,6 +178,6 @@ def read_listing(document: Any) -> UnsentListing:
 def main(words: Sequence[str]) -> int:
     """Do one of the two; gives the exit code."""
     (verb,) = words
-    places = [(int(job), str(pattern)) for job, pattern in json.loads(sys.stdin.readline())]
+    places = [UnsentPlace(*row) for row in json.loads(sys.stdin.readline())]
     print(json.dumps(look(verb, places)._asdict()))
     return 0

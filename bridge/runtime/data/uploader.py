@@ -29,10 +29,11 @@ SECRET_SECONDS = 180.0
 
 
 class _Ticket(NamedTuple):
-    """A flush that is not answered: the files that were not in the store when it was asked for."""
+    """A flush that is not answered: the files that were not in the store when it was asked for, and when that was."""
 
     request: DataRequest
     files: Mapping[str, SeenFile]
+    asked_at: float
 
 
 class Uploader:
@@ -44,8 +45,10 @@ class Uploader:
         answer: Callable[[DataAnswer], None],
         log: Callable[[str], None],
         patience: float = DENIAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._patience = patience
+        self._clock = clock
         self._folder = folder
         self._answer = answer
         self._log = log
@@ -137,7 +140,7 @@ class Uploader:
     def _take_tickets(self, asked: Collection[DataRequest], unsent: Mapping[str, SeenFile]) -> None:
         with self._lock:
             # Without those that were abandoned meanwhile.
-            self._tickets += [_Ticket(request, unsent) for request in asked if request in self._new]
+            self._tickets += [_Ticket(request, unsent, self._clock()) for request in asked if request in self._new]
             self._new = [request for request in self._new if request not in asked]
 
     def _note(self, failure: Optional[Exception]) -> None:
@@ -147,8 +150,8 @@ class Uploader:
         with self._lock:
             self._trouble = text
         if isinstance(failure, ObjectStoreError) and failure.trouble is not StoreTrouble.SILENT:
-            self._denied_since = self._denied_since or time.monotonic()
-        elif not isinstance(failure, ObjectStoreError) or failure is None:
+            self._denied_since = self._clock() if self._denied_since is None else self._denied_since
+        elif not isinstance(failure, ObjectStoreError):
             self._denied_since = None
 
     def _settle(self, failure: Optional[Exception]) -> None:
@@ -157,14 +160,13 @@ class Uploader:
             unsent = self._folder.list_unsent(self._folder.scan())
         except OSError as error:
             unsent, failure = {}, error
-        final = self._is_final(failure)
         with self._lock:
             tickets, self._tickets = self._tickets, []
         kept = []
         for ticket in tickets:
             # A file that has changed since was written by another program, or is sent as it is now.
             left = {name: file for name, file in ticket.files.items() if unsent.get(name) == file}
-            if final:
+            if self._is_final(failure, ticket):
                 self._answer(DataAnswer(ticket.request, str(failure), count_bytes(left)))
             elif left or failure is not None:
                 kept.append(ticket)
@@ -174,8 +176,10 @@ class Uploader:
         with self._lock:
             self._tickets += kept
 
-    def _is_final(self, failure: Optional[Exception]) -> bool:
+    def _is_final(self, failure: Optional[Exception], ticket: _Ticket) -> bool:
+        """Whether a flush is lost: a store has refused it for so long. What it refused before does not count."""
         if isinstance(failure, (FileNotFoundError, PeersLost)):
             return True
+        refused = isinstance(failure, ObjectStoreError) and failure.trouble is not StoreTrouble.SILENT
         since = self._denied_since
-        return failure is not None and since is not None and time.monotonic() - since >= self._patience
+        return refused and since is not None and self._clock() - max(since, ticket.asked_at) >= self._patience

@@ -24,7 +24,7 @@ from overspan.bridge.runtime.core.environment import (
     list_members,
     name_members,
 )
-from overspan.bridge.runtime.core.gated_child import GATE_STEP
+from overspan.bridge.runtime.core.gated_child import GATE_STEP, STORAGE_STEP
 from overspan.bridge.runtime.core.isolation import (
     Isolation,
     IsolationProbe,
@@ -32,7 +32,7 @@ from overspan.bridge.runtime.core.isolation import (
     render_machine_hosts,
     write_hosts,
 )
-from overspan.bridge.runtime.core.node_records import NodeRecord, read_record
+from overspan.bridge.runtime.core.node_records import NodeRecord, read_record, withdraw
 from overspan.bridge.runtime.core.node_runs import (
     mark_setup,
     prepare_folder,
@@ -45,6 +45,7 @@ from overspan.bridge.runtime.core.node_runs import (
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.shim import NodeLaunch
 from overspan.bridge.runtime.core.shim_control import Shim
+from overspan.bridge.runtime.core.shortages import word_shortage
 from overspan.bridge.runtime.core.streams import NodeKey, daemon_paths
 from overspan.bridge.runtime.core.task_scripts import TaskCommand
 from overspan.bridge.runtime.data.moved_data import MovedData
@@ -83,6 +84,10 @@ class LocalNodeRuns:
         self._shims: dict[NodeKey, Shim] = {}
         self._starting: dict[NodeKey, float] = {}
         self._lost: list[NodeKey] = []
+        self._outcomes: dict[NodeKey, str] = {}
+        """How node runs that are to start see their storage (`NodeMounts`)."""
+        self._mounting: dict[NodeKey, Job] = {}
+        """Node runs whose start mounts storage, each with the job as it was then."""
         directory = setting.directory
         root = os.path.dirname(os.path.dirname(directory.outputs))
         self._data = MovedData(directory, root, ShimMover(directory, setting.spawn, setting.retire))
@@ -128,9 +133,10 @@ class LocalNodeRuns:
             return []
         reports: list[Event] = []
         if node.record is not None and _has_started(node.record) and not _is_started(job, key):
-            reports.append(_started(key, node.record))
-        report = self._close(key, node, now)
-        return reports if report is None else [*reports, report]
+            reports.append(self._tell_start(key, node.record))
+        if job.spec_of(key.task).storage:
+            self._mounting[key] = job
+        return reports + self._conclude(key, node, now)
 
     def collect(self, ended: Sequence[Shim], now: float) -> list[Event]:
         """What has happened since the last call; `ended` are shims that the poll loop found ended."""
@@ -150,7 +156,7 @@ class LocalNodeRuns:
             record = read_record(self._folder, str(key))
             if record is not None and _has_started(record):
                 del self._starting[key]
-                reports.append(_started(key, record))
+                reports.append(self._tell_start(key, record))
         self._pause = _FIRST_LOOK if reports else min(self._pause * 1.5, _LAST_LOOK)
         self._look_at = now + self._pause if self._starting else None
         return reports
@@ -172,9 +178,8 @@ class LocalNodeRuns:
         del self._shims[key]
         reports: list[Event] = []
         if self._starting.pop(key, None) is not None and node.record is not None and _has_started(node.record):
-            reports.append(_started(key, node.record))
-        report = self._close(key, node, now)
-        return reports if report is None else [*reports, report]
+            reports.append(self._tell_start(key, node.record))
+        return reports + self._conclude(key, node, now)
 
     def settle(self, now: float) -> list[Event]:
         """Reports of killed shims whose remaining processes have ended by now."""
@@ -188,6 +193,9 @@ class LocalNodeRuns:
         reached = False
         if signum in (signal.SIGTERM, signal.SIGKILL):
             self._data.stop(task, attempt)
+            self._mounting = {
+                key: job for key, job in self._mounting.items() if (key.task, key.attempt) != (task, attempt)
+            }
         for key, shim in list(self._shims.items()):
             if key.task == task and key.attempt == attempt:
                 try:
@@ -233,6 +241,10 @@ class LocalNodeRuns:
         """Whether processes of a killed shim are still being ended."""
         return bool(self._lost)
 
+    def _tell_start(self, key: NodeKey, record: NodeRecord) -> Event:
+        """The start of a node run; how it sees its storage where this supervisor has begun it."""
+        return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run, self._outcomes.pop(key, ""))
+
     def _word_damage(self, key: NodeKey, node: shim_control.NodeStatus) -> OSError:
         """The error for a program that has started and has no record any more: started again, it might run twice."""
         suffix = "claim" if node.state == shim_control.ABSENT else "start"
@@ -247,6 +259,20 @@ class LocalNodeRuns:
         self._starting[key] = now
         self._pause = _FIRST_LOOK
         self._look_at = now + self._pause
+
+    def _conclude(self, key: NodeKey, node: shim_control.NodeStatus, now: float) -> list[Event]:
+        """The report of a node run whose shim has ended; one that could not mount its storage begins with a copy."""
+        job, record = self._mounting.pop(key, None), node.record
+        # What the machine is short of is tried again as it is: a copy may be far larger.
+        if job and record and record.failed_at == STORAGE_STEP and not word_shortage(record.errno):
+            try:
+                withdraw(self._folder, str(key))
+            except OSError as error:
+                return [report_failure(key, now, error)]
+            self._data.copy(job, key, record.error)
+            return self.start(job, key, now)
+        report = self._close(key, node, now)
+        return [] if report is None else [report]
 
     def _close(self, key: NodeKey, node: shim_control.NodeStatus, now: float) -> Optional[Event]:
         if node.state == shim_control.UNSTARTED:
@@ -300,6 +326,9 @@ class LocalNodeRuns:
         environment = build_environment(job, place)
         self._describe(job, place, environment)
         mounts = self._data.mount(job, key.task, key.attempt)
+        self._outcomes[key] = mounts.outcome
+        if mounts.folders:
+            self._mounting[key] = job
         return NodeLaunch(
             directory=self._folder,
             key=str(key),
@@ -350,7 +379,3 @@ def _is_started(job: Job, key: NodeKey) -> bool:
 def _has_started(record: NodeRecord) -> bool:
     """Whether user code ran."""
     return record.pid > 0 and record.failed_at in ("", _LOST)
-
-
-def _started(key: NodeKey, record: NodeRecord) -> Event:
-    return NodeStarted(record.started_at, key.task, key.attempt, key.node, key.run)

@@ -67,13 +67,15 @@ class LaunchContext(NamedTuple):
 class _Live:
     """One srun. `end` is what its agent told; an end that is `held` is reported when its time has come.
 
-    `unheld` are the messages about a container that could not be opened, or ended before its program.
+    `unheld` are the messages about a container that could not be opened, or ended before its program. `outcome` is how
+    the program sees its storage (`NodeMounts`).
     """
 
-    def __init__(self, job: Job, key: NodeKey, srun: Srun) -> None:
+    def __init__(self, job: Job, key: NodeKey, srun: Srun, outcome: str = "") -> None:
         self.job = job
         self.key = key
         self.srun = srun
+        self.outcome = outcome
         self.umask = job.spec.origin.umask
         self.started = False
         self.told = False
@@ -115,7 +117,7 @@ class RemoteNodes:
         except (OSError, ValueError) as error:
             # ValueError: a word that no program can be given, such as one with a NUL.
             return [report_failure(key, now, error)]
-        self._live[key] = _Live(job, key, srun)
+        self._live[key] = _Live(job, key, srun, self._data.mount(job, key.task, key.attempt).outcome)
         srun.send(line)
         return []
 
@@ -264,7 +266,7 @@ class RemoteNodes:
         for message in messages:
             if "started" in message and not live.started:
                 live.started = True
-                reports.append(NodeStarted(_time_of(message["started"], now), *_identity(live.key)))
+                reports.append(NodeStarted(_time_of(message["started"], now), *_identity(live.key), live.outcome))
             elif "ready" in message:
                 reports.append(TaskReady(_time_of(message["ready"], now), live.key.task, live.key.attempt))
             elif "wanted" in message:
@@ -298,7 +300,7 @@ class RemoteNodes:
             # Another node could, and this one gets a copy.
             if status is not None:
                 self._live.pop(live.key).srun.release()
-                self._data.copy(live.job, live.key)
+                self._data.copy(live.job, live.key, str(live.end.get("error", "")))
                 reports += self._data.start(live.job, live.key, self._begin, now)
             return
         if live.end is not None or status is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ class TestReading:
         )
         job = lab.submit(f"{MOUNTED}run: |\n  {run}\n")
         lab.until(job, "COMPLETED")
+        assert "./data is s3://lab/run (MOUNT, mounted on " in lab.look("show", str(job))
         assert (lab.folder / "seen").read_bytes() == content + b"hello"
         assert (lab.folder / "names").read_text().split() == ["data/deep/er/a", "data/large"]
         assert "fuse.overspan" in (lab.folder / "m").read_text()
@@ -141,6 +143,36 @@ class TestEnds:
         assert "Transport endpoint is not connected" in told or "Software caused connection abort" in told
         self._check_gone(lab, wait_until)
 
+    def test_a_server_that_is_killed_ends_open_files_and_mapped_memory(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        store.open("lab").put("run/a", bytes(30_000_000))
+        (lab.folder / "read.py").write_text(_READER)
+        job = lab.submit(f"{MOUNTED}run: python3 read.py\n")
+        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
+        (server,) = find_servers(lab.state)
+        os.kill(server, signal.SIGKILL)
+        (lab.folder / "go").touch()
+        assert lab.until(job, "COMPLETED", "FAILED", timeout=60)["state"] == "COMPLETED", lab.log(job)
+        told = (lab.folder / "told").read_text().split()
+        assert told == [str(errno.ENOTCONN), str(int(signal.SIGBUS)), str(errno.ENOTCONN)]
+        self._check_gone(lab, wait_until)
+
+    def test_settings_that_change_leave_what_runs_as_it_is(
+        self, lab: Span, store: TestStore, wait_until: WaitUntil
+    ) -> None:
+        store.open("lab").put("run/a", b"1")
+        run = "cat data/a; touch begun; until [ -e go ]; do sleep 0.1; done; cat data/a > seen; echo 2 > data/b"
+        job = lab.submit(f"{MOUNTED}run: {run}\n")
+        wait_until(lambda: (lab.folder / "begun").exists(), 30, "the task to begin")
+        lab.config.write_text(lab.config.read_text().replace("kind: local,", "kind: local, data_fuse: false,"))
+        lab.run("shutdown")
+        (lab.folder / "go").touch()
+        lab.until(job, "COMPLETED", timeout=60)
+        assert (lab.folder / "seen").read_text() == "1"
+        assert store.texts("lab") == {"run/a": b"1", "run/b": b"2\n"}
+        assert "(MOUNT, mounted on " in lab.look("show", str(job))
+
     def test_a_supervisor_that_is_killed_changes_nothing(
         self, lab: Span, store: TestStore, wait_until: WaitUntil
     ) -> None:
@@ -190,6 +222,33 @@ class TestEnds:
     def _check_gone(self, lab: Span, wait_until: WaitUntil) -> None:
         wait_until(lambda: find_servers(lab.state) == [], 20, "the server to end")
         assert "fuse.overspan" not in Path("/proc/self/mounts").read_text()
+
+
+_READER = """
+import mmap, os, time
+file = os.open("data/a", os.O_RDONLY)
+memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+memory[0]
+open("begun", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.1)
+told = []
+try:
+    os.pread(file, 4096, 25_000_000)
+except OSError as error:
+    told.append(error.errno)
+if not (child := os.fork()):
+    memory[20_000_000]
+    os._exit(0)
+told.append(os.WTERMSIG(os.waitpid(child, 0)[1]))
+try:
+    open("data/b", "w")
+except OSError as error:
+    told.append(error.errno)
+with open("told", "w") as answer:
+    print(*told, file=answer)
+"""
+"""Reads by a descriptor, from mapped memory in a child, and opens a file; tells what each has come to."""
 
 
 def one_of(pids: list[int]) -> list[int]:

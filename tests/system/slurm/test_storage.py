@@ -498,7 +498,7 @@ class TestMounts:
         store.open("lab").put("run/large", content)
         job = start(lab, f"num_nodes: 2\n{self.MOUNTED}slurm: {{nodelist: 'node1,node2'}}\nrun: {self.READ}\n")
         lab.until(job, "COMPLETED", timeout=90)
-        said = self._read_log(lab, job, wait_until, "a node of the task could not mount it")
+        said = self._read_log(lab, job, wait_until, "before the start: a node cannot mount the task's storage: ")
         assert hashlib.sha256(content).hexdigest() in said
         assert set(store.texts("lab")) == {"run/large", "run/from-node1", "run/from-node2"}
 

@@ -25,3 +25,18 @@ def test_the_words_of_one_task_stand_above_the_table() -> None:
     lines = show(*tasks, reason=LACKS)
     assert [line for line in lines if "no such image" in line] == [f"Waits:       b: {IMAGE}"]
     assert max(len(line) for line in lines[-3:]) < 120
+
+
+def test_how_storage_is_seen_is_told_with_where_and_why() -> None:
+    mount = {"target": "./data", "url": "s3://lab/run", "mode": "MOUNT"}
+    storage = [
+        {**mount, "state": "mounted", "why": "", "nodes": ["n1", "n2"]},
+        {**mount, "state": "copied", "why": "there is no /dev/fuse on this node", "nodes": ["n3"]},
+        {**mount, "state": "", "why": "", "nodes": []},
+    ]
+    lines = show({"name": "main", "state": "RUNNING", "storage": storage}, reason="None")
+    assert [line for line in lines if line.startswith("Storage:")] == [
+        "Storage:     main: ./data is s3://lab/run (MOUNT, mounted on n1, n2)",
+        "Storage:     main: ./data is s3://lab/run (MOUNT, copied on n3: there is no /dev/fuse on this node)",
+        "Storage:     main: ./data is s3://lab/run (MOUNT)",
+    ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 from tests.unit.controller.fakes import Bench, FakeCluster, play, start_job, until
 
 from overspan.adapters.contract import ClusterConfig, Decider
-from overspan.adapters.traits import Traits
+from overspan.adapters.traits import FindKnown, Traits
 from overspan.bridge import api
 from overspan.bridge.config.settings import ClusterSettings, Settings
 from overspan.bridge.controller import controller
@@ -104,3 +104,25 @@ def test_only_a_cluster_that_requeues_jobs_itself_has_the_next_launch_already(ki
         bench.settings = Settings(clusters={"local": ClusterSettings(kind=kind)})
 
     play(scene, prepare=prepare)
+
+
+def test_a_cluster_that_forgets_is_told_which_jobs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that lives elsewhere, or whose data is kept for a while after its end, is known."""
+    known: list[Collection[int]] = []
+
+    class Keeper(FakeCluster):
+        def state(self) -> dict[str, object]:
+            return {"forget": self.forget}
+
+        async def forget(self, before: float, find_known: FindKnown) -> int:
+            known.append(await find_known([1, 2, *range(10, 20_000)]))
+            return 0
+
+    async def scene(bench: Bench) -> None:
+        await start_job(bench)
+        known.clear()
+        await until(lambda: bool(known))
+        assert known[0] == {1}
+
+    monkeypatch.setattr(controller, "FORGET_EVERY", 0.0)
+    play(scene, cluster=Keeper())

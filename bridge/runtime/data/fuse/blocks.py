@@ -74,14 +74,14 @@ class BlockCache:
                 found.append(self._blocks[key])
             runs = [(run, [self._blocks[self._key(stored, number)] for number in run]) for run in _split(missing)]
         for run, futures in runs:
-            self._executor.submit(self._fetch, stored, run, futures)
+            self._executor.submit(self._fetch, stored, run, futures, self._waits.now)
         return found
 
     def _key(self, stored: StoredObject, number: int) -> BlockKey:
         return stored.key, stored.etag, number
 
-    def _fetch(self, stored: StoredObject, run: Sequence[int], futures: Sequence[Future[bytes]]) -> None:
-        """Fetch a run of blocks, each of which is there for readers when it has come."""
+    def _fetch(self, stored: StoredObject, run: Sequence[int], futures: Sequence[Future[bytes]], began: float) -> None:
+        """Fetch a run of blocks, each of which is there for readers when it has come; it was asked for at `began`."""
         done = 0
 
         def ask() -> None:
@@ -99,7 +99,7 @@ class BlockCache:
 
         failure: Optional[BaseException] = None
         try:
-            self._waits.insist(ask)
+            self._waits.insist(ask, began)
         except ObjectStoreError as error:
             # Another version is there by now, or none.
             failure = OSError(errno.ESTALE, f"{os.strerror(errno.ESTALE)}: {error}")

@@ -31,6 +31,8 @@ PATIENCE = {StoreTrouble.SILENT: 15 * 60.0, StoreTrouble.DENIED: 60.0}
 is killed is let go at once.
 """
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+TOLD_AFTER = 30.0
+"""Seconds of waiting after which a program's user is told what it waits for."""
 _ASKED_ALONE = 4
 """So many names of a folder are asked for one by one."""
 _LISTED_AT_ONCE = 20_000
@@ -72,20 +74,39 @@ class StoreWaits:
         self._clock = clock
         self._sleep = sleep
         self._said = ""
+        self._told = False
+        self._silent: Optional[ObjectStoreError] = None
+        """What the store failed with, if it has answered nobody since."""
 
-    def insist(self, ask: Callable[[], T]) -> T:
-        """The answer. Raises ObjectStoreError of MISSING and TAKEN as they are, and OSError where nothing helps."""
-        began, pause = self._clock(), _FIRST_PAUSE
+    @property
+    def now(self) -> float:
+        """The time from which `insist` may count."""
+        return self._clock()
+
+    def insist(self, ask: Callable[[], T], began: Optional[float] = None) -> T:
+        """The answer. Raises ObjectStoreError of MISSING and TAKEN as they are, and OSError where nothing helps.
+
+        `began`: the program has waited from then, behind others, which counts as long as the store answers nobody.
+        """
+        began, pause = self._clock() if began is None else began, _FIRST_PAUSE
+        silent = self._silent
+        if silent is not None and self._clock() - began >= PATIENCE[StoreTrouble.SILENT]:
+            raise self._fail(silent)
         while True:
             try:
                 answer = ask()
-                self._said = ""
+                self._said, self._told, self._silent = "", False, None
                 return answer
             except ObjectStoreError as error:
+                self._silent = error if error.trouble is StoreTrouble.SILENT else None
                 if error.trouble in (StoreTrouble.MISSING, StoreTrouble.TAKEN):
                     raise
-                if self._clock() - began >= PATIENCE.get(error.trouble, 0.0):
+                waited = self._clock() - began
+                if waited >= PATIENCE.get(error.trouble, 0.0):
                     raise self._fail(error) from None
+                if waited >= TOLD_AFTER and not self._told:
+                    self._told = True
+                    self._log(f"span: the program waits for its storage: {error}")
             self._sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

@@ -93,7 +93,7 @@ class World:
 
 def _read(data: bytes) -> list[tuple[int, str]]:
     """What follows the program, of which the first ten bytes say how long it is."""
-    return [(int(job), str(pattern)) for job, pattern in json.loads(data[10 + int(data[:10]) :])]
+    return [(int(job), str(pattern)) for job, pattern, _ in json.loads(data[10 + int(data[:10]) :])]
 
 
 def make_launch(number: int, *nodes: str, image: str = "work:1") -> EndedLaunch:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def record(root: Path, number: int = 7) -> LocalLaunch:
     return run
 
 
+def forget(root: Path, before: float, live: Collection[int] = (), known: Collection[int] = ()) -> int:
+    async def find_known(jobs: Collection[int]) -> Collection[int]:
+        return set(jobs).intersection(known)
+
+    return asyncio.run(forget_runs(str(root), before, live, find_known))
+
+
 def test_a_stray_file_or_one_broken_launch_does_not_hide_the_others(tmp_path: Path) -> None:
     run = record(tmp_path)
     (tmp_path / "tickets" / ".nfs0001").write_text("")
@@ -56,15 +64,29 @@ def test_a_launch_that_ended_long_ago_unseen_is_kept_for_whoever_asks(tmp_path: 
     for path in [Path(run.place.folder), *Path(run.place.folder).iterdir()]:
         os.utime(path, (1000.0, 1000.0))
     assert launches.load_launches(str(tmp_path), MACHINE, "boot") == []
-    assert forget_runs(str(tmp_path), 2000.0, ()) == 0
+    assert forget(tmp_path, 2000.0) == 0
     assert os.path.exists(run.place.journal)
 
 
 def test_an_old_run_directory_stays_while_its_job_waits_again(tmp_path: Path) -> None:
     run = record(tmp_path)
     mark_ended(run.place)
-    assert forget_runs(str(tmp_path), 2e12, (7,)) == 0 and os.path.exists(run.place.plan)
-    assert forget_runs(str(tmp_path), 2e12, (8,)) == 1 and not os.path.exists(run.place.folder)
+    assert forget(tmp_path, 2e12, live=(7,)) == 0 and os.path.exists(run.place.plan)
+    assert forget(tmp_path, 2e12, live=(8,)) == 1 and not os.path.exists(run.place.folder)
+
+
+def test_what_a_job_has_left_stays_as_long_as_it_is_known(tmp_path: Path) -> None:
+    """It may live on another cluster for longer than the retention, and the time of its data counts from its end."""
+    run = record(tmp_path)
+    mark_ended(run.place)
+    data = tmp_path / "data/7/0123/files"
+    data.mkdir(parents=True)
+    (tmp_path / "runs/notes").mkdir()
+    assert forget(tmp_path, 2e12, known=(7,)) == 0
+    assert data.is_dir() and os.path.exists(run.place.plan)
+    assert forget(tmp_path, 2e12, known=(8,)) == 1
+    assert not (tmp_path / "data/7").exists() and not os.path.exists(run.place.folder)
+    assert (tmp_path / "runs/notes").is_dir()
 
 
 def test_a_root_that_others_can_write_is_refused(tmp_path: Path) -> None:

@@ -60,3 +60,13 @@ def test_it_is_told_and_removed(tmp_path: Path) -> None:
 def test_what_cannot_be_done_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match=r"the login node could not look at what jobs have left: .*nowhere"):
         asyncio.run(open_unsent(tmp_path, "/nowhere/python3").list_unsent([leave(tmp_path)]))
+
+
+def test_a_root_that_is_not_mounted_has_lost_nothing(tmp_path: Path) -> None:
+    unsent, launch = open_unsent(tmp_path), leave(tmp_path)
+    runs = tmp_path / "runs"
+    runs.rename(tmp_path / "elsewhere")
+    listing = asyncio.run(unsent.remove_unsent([launch]))
+    assert [job for job, text in listing.errors if "is its file system mounted?" in text] == [7]
+    (tmp_path / "elsewhere").rename(runs)
+    assert [each.files for each in asyncio.run(unsent.remove_unsent([launch])).found] == [1]

@@ -126,6 +126,41 @@ class TestSending:
         folder.send(folder.scan())
         assert set(whole.texts(BUCKET)) == {"run/new", "run/others"}
 
+    def test_what_was_renamed_while_it_is_written_keeps_its_old_name_until_the_new_one_is_there(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder()
+        write(tmp_path / "out/old", b"1")
+        write(tmp_path / "out/log", b"1")
+        folder.send(folder.scan())
+        write(tmp_path / "out/old", b"22", ago=0)
+        (tmp_path / "out/old").rename(tmp_path / "out/new")
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/old": b"1", "run/log": b"1"}
+        # A log that is written to all the time is not waited for.
+        write(tmp_path / "out/new", b"22", ago=60)
+        write(tmp_path / "out/log", b"22", ago=0)
+        folder.send(folder.scan())
+        write(tmp_path / "out/log", b"333", ago=0)
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/new": b"22", "run/log": b"1"}
+
+    def test_what_another_job_has_written_meanwhile_stays(
+        self, open_folder: Open, tmp_path: Path, whole: TestStore
+    ) -> None:
+        folder = open_folder()
+        large = os.urandom(2 * sending.PART + 5)
+        for name, data in (("mine", b"1"), ("large", large), ("theirs", b"1"), ("gone", b"1")):
+            write(tmp_path / "out" / name, data)
+        folder.send(folder.scan())
+        whole.open(BUCKET).put("run/theirs", b"2")
+        whole.open(BUCKET).delete("run/gone")
+        for name in ("mine", "large", "theirs", "gone"):
+            (tmp_path / "out" / name).unlink()
+        folder.send(folder.scan())
+        assert whole.texts(BUCKET) == {"run/theirs": b"2"}
+        assert folder.state.files == {}
+
     def test_a_folder_that_is_gone_removes_nothing(self, open_folder: Open, tmp_path: Path, whole: TestStore) -> None:
         folder = open_folder()
         write(tmp_path / "out/a", b"1")

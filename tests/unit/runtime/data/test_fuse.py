@@ -164,7 +164,7 @@ class TestFacts:
         world.store.failures = [ObjectStoreError(StoreTrouble.SILENT, "no answer")] * 1000
         assert code_of(world.facts.find, "b") == errno.EIO
         assert world.now >= PATIENCE[StoreTrouble.SILENT] and code_of(world.facts.find, "b") == errno.EIO
-        assert world.said == ["span: error: no answer"]
+        assert world.said == ["span: the program waits for its storage: no answer", "span: error: no answer"]
 
     def test_credentials_that_do_not_count_are_no_right_to_read(self, world: World) -> None:
         world.store.failures = [ObjectStoreError(StoreTrouble.DENIED, "denied")] * 1000
@@ -211,6 +211,23 @@ class TestBlocks:
         world.executor.submit(lambda: None).result()
         held = [each for each in world.cache._blocks.values() if each.done()]
         assert sum(len(each.result()) for each in held) <= 8 * BLOCK
+
+    def test_reads_that_wait_behind_others_for_a_store_that_hangs_fail_with_them(self, world: World) -> None:
+        """However many there are, the last one has an error when its own time is over."""
+        world.store.put(a=bytes(100 * BLOCK))
+        world.executor.shutdown()
+        world.executor = ThreadPoolExecutor(1)
+        world.cache = BlockCache(world.store, world.waits, world.executor, 64 * BLOCK)
+        world.store.failures = [ObjectStoreError(StoreTrouble.SILENT, "no answer")] * 10_000
+        handle = ObjectHandle(world.cache, world.store._describe("run/a"))
+        ready = threading.Event()
+        world.executor.submit(ready.wait)
+        reads = [(offset * BLOCK, handle.begin(offset * BLOCK, 10)) for offset in range(0, 100, 20)]
+        ready.set()
+        assert [code_of(handle.finish, blocks, offset, 10) for offset, blocks in reads] == [errno.EIO] * 5
+        assert world.now < PATIENCE[StoreTrouble.SILENT] + 10
+        world.store.failures = []
+        assert b"".join(handle.finish(handle.begin(0, 10), 0, 10)) == bytes(10)
 
     def test_another_version_is_stale_and_a_store_that_fails_is_asked_again_by_the_next_read(
         self, world: World

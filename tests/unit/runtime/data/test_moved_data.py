@@ -133,7 +133,7 @@ class TestMounts:
         mounts = world.data.mount(world.job, "a", 0)
         assert mounts.folders == (world.data.locate(world.job, "a")["./out"],)
         assert mounts.server[-3:-1] == ("fuse", str(tmp_path))
-        assert mounts.note == "s3://lab/run is read through the store"
+        assert mounts.note == "s3://lab/run is read through the store" and mounts.outcome == "mounted"
 
     def test_where_it_cannot_all_is_brought_and_the_task_is_told_why(self, tmp_path: Path) -> None:
         world = World(tmp_path, MountMode.MOUNT, "there is no /dev/fuse")
@@ -142,6 +142,7 @@ class TestMounts:
         mounts = world.data.mount(world.job, "a", 0)
         assert (mounts.server, mounts.folders) == ((), ())
         assert mounts.note.endswith("was brought here whole before the start: there is no /dev/fuse")
+        assert mounts.outcome == "copied: there is no /dev/fuse"
 
     def test_a_node_that_could_not_mount_what_the_first_one_could_gets_a_copy(self, tmp_path: Path) -> None:
         world = World(tmp_path, MountMode.MOUNT)
@@ -149,12 +150,12 @@ class TestMounts:
         world.mover.answer(DataAnswer(DataRequest(MOUNT, "a", 0)))
         world.collect(2.0)
         world.mover.read_requests()
-        world.data.copy(world.job, KEY)
+        world.data.copy(world.job, KEY, "cannot mount it: no device")
         world.start(KEY)
         assert world.mover.read_requests() == [DataRequest(FETCH, "a", 0)]
         world.mover.answer(DataAnswer(DataRequest(FETCH, "a", 0)))
         assert world.collect(3.0) == [] and world.begun == [KEY, KEY]
-        assert "a node of the task could not mount it" in world.data.mount(world.job, "a", 0).note
+        assert "before the start: a node cannot mount it: no device" in world.data.mount(world.job, "a", 0).note
         assert world.data.mount(world.job, "a", 1).folders
 
     def test_what_is_only_cached_is_never_mounted(self, world: World) -> None:

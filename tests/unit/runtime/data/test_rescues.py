@@ -15,6 +15,7 @@ import pytest
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data import rescue
+from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.rescue import RescuedData, rescue_job
 
 STORES = {"s3": StoreAccess("s3", "http://127.0.0.1:9")}
@@ -147,3 +148,50 @@ def test_the_folders_of_pods_are_sent_newest_first(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"s3": {"name": "s3", "endpoint": "http://a"}}) + "\n"))
     assert rescue.main([str(tmp_path), "7", "inst-7/*/*"]) == 0
     assert sent == ["10/one", "10/two", "9/one", "2/one"]
+
+
+def test_a_pod_s_folder_that_fails_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pod in ("3/one", "2/two", "1/three"):
+        leave(tmp_path / "inst-7" / pod)
+
+    def send(folder: Any, store: object) -> RescuedData:
+        if "/3/" in folder.path:
+            raise OSError(errno.EAGAIN, "2 files change while they are sent", folder.files)
+        folder.remove()
+        return RescuedData(1, 2)
+
+    monkeypatch.setattr(rescue, "rescue_folder", send)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"s3": {"name": "s3", "endpoint": "http://a"}}) + "\n"))
+    assert rescue.main([str(tmp_path), "7", "inst-7/*/*"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (
+        "2 files change while they are sent" in answer["error"]
+        and "(1 of 3 folders could not be sent)" in answer["error"]
+    )
+    assert os.listdir(tmp_path / "inst-7") == ["3"]
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once_and_keeps_no_other_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"url": "s3://lab/run", "mode": "MOUNT_CACHED", "markers": []}
+    for name, store in (("1", "away"), ("2", "away"), ("3", "there")):
+        folder = tmp_path / "data/7" / name
+        (folder / "files").mkdir(parents=True)
+        (folder / "mount.json").write_text(json.dumps({**facts, "store": store}))
+    tried: list[str] = []
+
+    def send(folder: Any, store: object) -> RescuedData:
+        tried.append(os.path.basename(folder.path))
+        if folder.mount.store == "away":
+            raise ObjectStoreError(StoreTrouble.SILENT, "no answer")
+        folder.remove()
+        return RescuedData(1, 2)
+
+    monkeypatch.setattr(rescue, "rescue_folder", send)
+    stores = {name: StoreAccess(name, "http://127.0.0.1:9") for name in ("away", "there")}
+    with pytest.raises(ObjectStoreError, match="no answer"):
+        rescue_job(str(tmp_path), 7, stores)
+    assert tried == ["1", "3"]

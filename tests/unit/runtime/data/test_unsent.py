@@ -16,7 +16,15 @@ import pytest
 from overspan.bridge.runtime.data import rescue
 from overspan.bridge.runtime.data.folder_state import FolderState, SyncedFile
 from overspan.bridge.runtime.data.mounts import list_folders
-from overspan.bridge.runtime.data.unsent import list_unsent, look, main, pack_places, read_listing, remove_unsent
+from overspan.bridge.runtime.data.unsent import (
+    UnsentPlace,
+    list_unsent,
+    look,
+    main,
+    pack_places,
+    read_listing,
+    remove_unsent,
+)
 
 
 def leave(root: Path, mode: str = "MOUNT_CACHED", name: str = "0123") -> Path:
@@ -113,7 +121,7 @@ class TestRemoval:
         for pod in ("0/one", "1/two"):
             leave(tmp_path / "inst-7" / pod)
         (tmp_path / "inst-8/0/other").mkdir(parents=True)
-        listing = look("rm", [(7, f"{tmp_path}/inst-7/*/*")])
+        listing = look("rm", [UnsentPlace(7, f"{tmp_path}/inst-7/*/*")])
         assert [each.size for each in listing.found] == [7, 7] and listing.errors == ()
         assert os.listdir(tmp_path) == ["inst-8"]
 
@@ -121,7 +129,7 @@ class TestRemoval:
         for pod in ("0/one", "0/two"):
             leave(tmp_path / "inst-7" / pod)
         with rescue.hold_alone(str(tmp_path / "inst-7/0/one"), 7):
-            listing = look("rm", [(7, f"{tmp_path}/inst-7/*/*")])
+            listing = look("rm", [UnsentPlace(7, f"{tmp_path}/inst-7/*/*")])
         assert len(listing.found) == 1 and [job for job, _ in listing.errors] == [7]
         assert os.listdir(tmp_path / "inst-7/0") == ["one"]
 
@@ -150,7 +158,9 @@ def test_the_program_tells_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(pack_places([(7, str(tmp_path)), (8, str(tmp_path))]).decode()))
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO(pack_places(UnsentPlace(job, str(tmp_path)) for job in (7, 8)).decode())
+    )
     assert main(["ls"]) == 0
     listing = read_listing(json.loads(capsys.readouterr().out))
     assert list(listing.found) == list_unsent(str(tmp_path), 7)
@@ -160,7 +170,7 @@ def test_a_root_whose_name_has_a_star_stays(tmp_path: Path) -> None:
     root = tmp_path / "a*b" / "root"
     leave(root)
     (root / "runs").mkdir()
-    listing = look("rm", [(7, glob.escape(str(root)))])
+    listing = look("rm", [UnsentPlace(7, glob.escape(str(root)))])
     assert [each.files for each in listing.found] == [2] and not listing.errors
     assert (root / "runs").is_dir() and not (root / "data/7").exists()
 
@@ -172,3 +182,16 @@ def test_a_removal_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     inner.chmod(0o500)
     assert remove_unsent(str(tmp_path), 7) == []
     assert not (tmp_path / "data/7.removed").exists()
+
+
+def test_without_the_run_directory_nothing_is_concluded(tmp_path: Path) -> None:
+    root, run = tmp_path / "root", tmp_path / "root/runs/7"
+    place = UnsentPlace(7, glob.escape(str(root)), str(run))
+    for verb in ("ls", "rm"):
+        listing = look(verb, [place])
+        assert listing.found == ()
+        assert listing.errors == ((7, f"its run directory {run} is not there; is its file system mounted?"),)
+    leave(root)
+    assert [each.files for each in look("rm", [place]).found] == [2]
+    run.mkdir(parents=True)
+    assert look("rm", [place]) == ((), ())
