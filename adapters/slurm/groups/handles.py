@@ -9,7 +9,7 @@ Both texts are JSON with a format number. Those of the version before (`g.`, `m.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -240,17 +240,27 @@ class GroupCursor:
 
 
 def parse_group_cursor(handle: GroupHandle, text: str) -> GroupCursor:
-    """Read the cursor of a group; the beginning for one that neither this version nor the one before wrote."""
+    """Read the cursor of a group; the beginning for a text that is none. NotFound for one of a later version."""
     try:
         if text.startswith("g:"):
             cursor = _read_allocation_cursor(handle, text)
         else:
             document = json.loads(text)
-            cursor = _read_set_cursor(document) if isinstance(document, list) else decode(GroupCursor, document)
+            cursor = _read_set_cursor(document) if isinstance(document, list) else _read_cursor(handle, document)
     except (ValueError, TypeError):
         return handle.begin()
     same = [part.task for part in cursor.parts] == [part.task for part in handle.parts]
     return cursor if same else handle.begin()
+
+
+def _read_cursor(handle: GroupHandle, document: Mapping[str, Any]) -> GroupCursor:
+    """A cursor of this format. One of another would lose here what only its own version can read."""
+    if "format" in document and document["format"] != FORMAT:
+        found = document["format"]
+        raise NotFound(
+            f"the cursor of job {handle.job} has format {found}; this version reads {FORMAT} and those before"
+        )
+    return decode(GroupCursor, document)
 
 
 def _read_allocation_cursor(handle: GroupHandle, text: str) -> GroupCursor:
