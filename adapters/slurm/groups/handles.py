@@ -20,6 +20,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Start
+from overspan.bridge.runtime.slurm.part_folders import name_part
 
 FORMAT = 2
 _JSON, _ALLOCATION, _SET = "{", "g.", "m."
@@ -60,7 +61,9 @@ class NativeJob:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """The native job that a part began with, its task (empty: all tasks of the group), and the task's nodes."""
+    """The native job that a part began with, its task (empty: all tasks of the group), and the task's nodes.
+
+    Its cluster is the handle's own: a group across clusters has a handle from each."""
 
     native: int
     task: str = ""
@@ -101,11 +104,11 @@ class GroupHandle:
 
     def part_folder(self, part: GroupPart) -> str:
         """The folder that all native jobs of a part share."""
-        return f"{self.folder}/members/{part.task}" if part.task else self.folder
+        return f"{self.folder}/{name_part(part.task)}" if part.task else self.folder
 
     def native_job(self, part: PartCursor) -> NativeJob:
         """A native job of the group."""
-        folder = f"{self.folder}/members/{part.task}/{part.first}" if part.task else self.folder
+        folder = f"{self.folder}/{name_part(part.task, part.first)}" if part.task else self.folder
         return NativeJob(part.native, self.job, self.launch, folder)
 
     def list_jobs(self) -> list[NativeJob]:
