@@ -124,11 +124,11 @@ def line_of(word: str, file: Path, code: int, other: str = "") -> str:
 def group_of(word: str, file: Path, code: int, beside: bool) -> str:
     """A group of two tasks, of which the second one ends with the code: behind the first, or while both live."""
     first, second = f"{word}.a", f"{word}.b"
-    others = (second, first) if beside else ("", "")
+    others, execution = ((second, first), "parallel") if beside else (("", ""), "serial")
     return (
-        f"name: g{word}\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(first, file, 0, others[0])}\n"
+        f"name: g{word}\nexecution: {execution}\n"
+        f"---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(first, file, 0, others[0])}\n"
         f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(second, file, code, others[1])}\n"
-        + ("" if beside else "needs: [ok:a]\n")
     )
 
 
