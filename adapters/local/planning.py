@@ -11,10 +11,12 @@ from typing import Any
 from overspan.adapters.local.queue.admission import GPUS_UNKNOWN, find_refusal
 from overspan.adapters.local.queue.booking import BookedMember, list_variants
 from overspan.adapters.local.queue.capacity import Capacity
+from overspan.adapters.local.queue.partition_limits import list_limits
 from overspan.adapters.local.settings import Settings
 from overspan.bridge.model.durations import format_limit
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.names import member_host, member_name
+from overspan.bridge.model.records import replace
 from overspan.bridge.model.resources import MILLI
 from overspan.bridge.model.sizes import format_memory
 from overspan.bridge.model.spec import Form, TaskSpec
@@ -35,7 +37,9 @@ def render_plan(job: Job, settings: Settings, capacity: Capacity) -> str:
         lines += [f"# It would wait: {GPUS_UNKNOWN}"]
     elif refusal:
         lines += [f"# It would be refused: {line}" for line in refusal.splitlines()]
-    for task in job.spec.tasks:
+    limits = {event.task: event.time for _, event in list_limits(job, settings.partition(job.spec.partition), 0.0)}
+    for spec in job.spec.tasks:
+        task = replace(spec, time=limits.get(spec.name, spec.time))
         lines += ["", *render_task(job, task, [member for member in members if member.task == task.name])]
     return "\n".join(lines) + "\n"
 

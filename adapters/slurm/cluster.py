@@ -65,7 +65,7 @@ from overspan.adapters.slurm.groups.ordering import GroupOrderer
 from overspan.adapters.slurm.groups.other_members import tell_members
 from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
 from overspan.adapters.slurm.groups.submission import PartSubmitter
-from overspan.adapters.slurm.handles import is_handle, parse_any
+from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.observation.projection import BY_SLURM
 from overspan.adapters.slurm.observation.watch import Watch
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
@@ -264,8 +264,7 @@ class SlurmCluster:
         """
         self._check_open()
         deadline = time.monotonic() + timeout
-        # Handles of a later version are left alone until that version runs again.
-        since = {handle: cursor for handle, cursor in since.items() if self._can_tell(handle)}
+        since = self.watch.list_readable(since)
         self._watched = frozenset(since)
         self._part_submitter.note_watched(since)
         self._submitter.references.note_watched(since)
@@ -300,9 +299,6 @@ class SlurmCluster:
         if seconds:
             self._orders.move_clock(seconds)
             self.watch.move_clock(seconds)
-
-    def _can_tell(self, handle: str) -> bool:
-        return self.watch.knows(handle) or is_handle(handle)
 
     async def _end_overdue(self, since: Mapping[str, str]) -> None:
         """End launches that outlived their grace period, and jobs of sets that Slurm requeued. Raises Unreachable."""

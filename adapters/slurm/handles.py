@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
-from overspan.adapters.slurm.groups.handles import GroupHandle, is_group_handle, parse_group
+from overspan.adapters.slurm.groups.handles import GroupHandle, is_group_handle, parse_group, parse_group_cursor
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
@@ -76,6 +76,13 @@ def name_native(native: int, index: int | None) -> str:
 def parse_any(text: str) -> Handle | GroupHandle:
     """Read a handle of either form. NotFound for one that this version cannot read."""
     return parse_group(text) if is_group_handle(text) else parse_handle(text)
+
+
+def check_texts(handle: str, cursor: str) -> None:
+    """Raises NotFound where this version cannot read a handle, or its cursor."""
+    found = parse_any(handle)
+    if isinstance(found, GroupHandle):
+        parse_group_cursor(found, cursor)
 
 
 def is_handle(text: str) -> bool:

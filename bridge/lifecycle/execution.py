@@ -1,7 +1,9 @@
 """What an event makes of a task's attempts; the same for events of a supervisor and of the daemon. Pure.
 
-`reduce` uses these functions and adds the consequences: budgets, needs, the end of the job. `execute` is for a
-supervisor that carries out what the daemon decides: it has no consequences, and keeps the newest attempt of each task.
+`reduce` uses these functions and adds the consequences: budgets, needs, the end of the job. `execute` is no second
+version of it: it is for a supervisor that carries out what the daemon decides. That one knows the tasks of other native
+jobs by their places alone, and begins with any attempt, so every consequence that it drew would be wrong: it keeps the
+newest attempt of each task and draws none. What both do to an attempt is here once.
 """
 
 from __future__ import annotations

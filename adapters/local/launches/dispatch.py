@@ -23,6 +23,7 @@ from overspan.adapters.local.queue.admission import GPUS_UNKNOWN, NEVER_FITS, fi
 from overspan.adapters.local.queue.array_throttles import ThrottledQueue
 from overspan.adapters.local.queue.booking import Bookings, Variant
 from overspan.adapters.local.queue.capacity import Capacity
+from overspan.adapters.local.queue.partition_limits import list_limits
 from overspan.adapters.local.queue.preemption import RunningLaunch, choose_victims
 from overspan.adapters.local.queue.start_estimates import estimate_start
 from overspan.adapters.local.settings import OFF, REQUEUE, Settings
@@ -238,7 +239,11 @@ class Dispatch:
         names = self._settings.names
         limit = to_bytes(self._settings.data_cache_size)
         facts = GrantFacts(self._cluster, time.time(), self._node, names, self._boot_id, self._stores, limit)
-        failed = await asyncio.to_thread(_write_grants, chosen, facts)
+        for run in chosen:
+            assert run.launch is not None
+            job = run.launch.job
+            launches.limit(run, list_limits(job, self._settings.partition(job.spec.partition), facts.at))
+        failed = await asyncio.to_thread(launches.write_grants, chosen, facts)
         for run, error in failed:
             self._release(run)
             self.queue.remove(run.handle)
@@ -590,14 +595,3 @@ class Dispatch:
     def _note_host_end(self, name: str) -> None:
         self.ended_hosts.add(name)
         self.attention.set()
-
-
-def _write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tuple[LocalLaunch, OSError]]:
-    """Record grants; returns the launches for which that failed, with the errors."""
-    failed = []
-    for run in chosen:
-        try:
-            launches.write_grant(run, facts)
-        except OSError as error:
-            failed.append((run, error))
-    return failed

@@ -209,6 +209,17 @@ def write_grant(run: LocalLaunch, facts: GrantFacts) -> None:
     run.launch, run.kept = None, []
 
 
+def write_grants(chosen: Sequence[LocalLaunch], facts: GrantFacts) -> list[tuple[LocalLaunch, OSError]]:
+    """Record grants; returns the launches for which that failed, with the errors."""
+    failed = []
+    for run in chosen:
+        try:
+            write_grant(run, facts)
+        except OSError as error:
+            failed.append((run, error))
+    return failed
+
+
 def _write_files(run: LocalLaunch, facts: GrantFacts) -> None:
     assert run.booking is not None and run.launch is not None
     place = run.place
@@ -357,6 +368,15 @@ def note_event(run: LocalLaunch, event: Event) -> None:
         run.lasts = None
     elif isinstance(event, (Preempt, Requeue)) or (isinstance(event, Cancel) and is_end(run, event)):
         run.leaving = True
+
+
+def limit(run: LocalLaunch, limits: Sequence[tuple[str, SetTime]]) -> None:
+    """Give a waiting launch these time limits when it is granted, before what was ordered for it."""
+    known = {token for token, _ in run.kept}
+    run.kept[:0] = [pair for pair in limits if pair[0] not in known]
+    if limits and run.tasks == 1:
+        for event in [event for _, event in run.kept if isinstance(event, SetTime)]:
+            note_event(run, event)
 
 
 def is_end(run: LocalLaunch, event: Event) -> bool:

@@ -26,6 +26,7 @@ from overspan.adapters.slurm.transports.openssh import OpenSsh
 from overspan.adapters.slurm.transports.transport import Transport
 from overspan.bridge.model.errors import Conflict, InvalidRequest, Unreachable
 from overspan.bridge.model.slurm.hostlists import expand
+from overspan.bridge.runtime.slurm.part_folders import name_part
 from overspan.bridge.runtime.slurm.remote_shell import remote_shell_words
 
 _FORMAT, _SET_FORMAT = "%i|%T|%N|%Z", "%i|%T|%N|%k"
@@ -189,7 +190,7 @@ class Shells:
         found = await self._ask(f"--user={user}", f"--nodelist={request.host}", f"--format={_SET_FORMAT}")
         parts = list_parts(found, handle, request.task)
         allocation = choose_allocation([part for _, part in parts], request, f"of {request.task}")
-        return allocation, f"members/{request.task}/{next(first for first, part in parts if part is allocation)}"
+        return allocation, name_part(request.task, next(first for first, part in parts if part is allocation))
 
     async def _start(self, allocation: NativeAllocation, request: ShellRequest, program: Sequence[str]) -> list[str]:
         return step_words(allocation, request, program, (await self.queries.site()).version)

@@ -9,7 +9,7 @@ Both texts are JSON with a format number. Those of the version before (`g.`, `m.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Start
+from overspan.bridge.runtime.slurm.part_folders import name_part
 
 FORMAT = 2
 _JSON, _ALLOCATION, _SET = "{", "g.", "m."
@@ -60,7 +61,9 @@ class NativeJob:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """The native job that a part began with, its task (empty: all tasks of the group), and the task's nodes."""
+    """The native job that a part began with, its task (empty: all tasks of the group), and the task's nodes.
+
+    Its cluster is the handle's own: a group across clusters has a handle from each."""
 
     native: int
     task: str = ""
@@ -101,11 +104,11 @@ class GroupHandle:
 
     def part_folder(self, part: GroupPart) -> str:
         """The folder that all native jobs of a part share."""
-        return f"{self.folder}/members/{part.task}" if part.task else self.folder
+        return f"{self.folder}/{name_part(part.task)}" if part.task else self.folder
 
     def native_job(self, part: PartCursor) -> NativeJob:
         """A native job of the group."""
-        folder = f"{self.folder}/members/{part.task}/{part.first}" if part.task else self.folder
+        folder = f"{self.folder}/{name_part(part.task, part.first)}" if part.task else self.folder
         return NativeJob(part.native, self.job, self.launch, folder)
 
     def list_jobs(self) -> list[NativeJob]:
@@ -240,17 +243,27 @@ class GroupCursor:
 
 
 def parse_group_cursor(handle: GroupHandle, text: str) -> GroupCursor:
-    """Read the cursor of a group; the beginning for one that neither this version nor the one before wrote."""
+    """Read the cursor of a group; the beginning for a text that is none. NotFound for one of a later version."""
     try:
         if text.startswith("g:"):
             cursor = _read_allocation_cursor(handle, text)
         else:
             document = json.loads(text)
-            cursor = _read_set_cursor(document) if isinstance(document, list) else decode(GroupCursor, document)
+            cursor = _read_set_cursor(document) if isinstance(document, list) else _read_cursor(handle, document)
     except (ValueError, TypeError):
         return handle.begin()
     same = [part.task for part in cursor.parts] == [part.task for part in handle.parts]
     return cursor if same else handle.begin()
+
+
+def _read_cursor(handle: GroupHandle, document: Mapping[str, Any]) -> GroupCursor:
+    """A cursor of this format. One of another would lose here what only its own version can read."""
+    if "format" in document and document["format"] != FORMAT:
+        found = document["format"]
+        raise NotFound(
+            f"the cursor of job {handle.job} has format {found}; this version reads {FORMAT} and those before"
+        )
+    return decode(GroupCursor, document)
 
 
 def _read_allocation_cursor(handle: GroupHandle, text: str) -> GroupCursor:

@@ -62,7 +62,7 @@ _WAIT = "40"
 """Timeout of a withdrawal in seconds: it may ask the controller twice for each native job."""
 _TOGETHER = 100
 """Native jobs that one scontrol of a withdrawal names."""
-_WITHDRAW = """\
+_WITHDRAW_PARTS = """\
 mode=$1; shift; waiting= started=
 put() { LC_ALL=C scontrol update JobId="$1" StartTime="$2" 2>&1; }
 for jobs; do
@@ -86,6 +86,9 @@ fi
 [ -z "$waiting$started" ] || exec scancel $waiting $started
 """
 """Compare-and-set: withdraws a group of several native jobs only if it has not started.
+
+`withdraw_words` does so with one native job, and its answer is Slurm's own; here what Slurm says of one native job
+decides what happens to the others.
 
 The start times of waiting jobs are moved an hour ahead. The controller refuses that for a job that has started, and a
 job that was moved cannot start. One command moves many jobs; if it fails, they are moved one by one. A group that
@@ -278,12 +281,12 @@ def _withdraw(handle: GroupHandle, names: Sequence[str]) -> Words:
 
 
 def withdraw_parts_words(names: Sequence[str], together: bool) -> Words:
-    """Withdraw waiting parts: cancel all native jobs, or none if user code may have started (`_WITHDRAW`).
+    """Withdraw waiting parts: cancel all native jobs, or none if user code may have started (`_WITHDRAW_PARTS`).
 
     A group whose parts start `together` has started when its last native job has.
     """
     lists = [",".join(names[start : start + _TOGETHER]) for start in range(0, len(names), _TOGETHER)]
-    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW, "withdraw", "all" if together else "any", *lists)
+    return ("timeout", _WAIT, "/bin/sh", "-c", _WITHDRAW_PARTS, "withdraw", "all" if together else "any", *lists)
 
 
 def _queue_words(job: NativeJob, event: Event) -> Words:

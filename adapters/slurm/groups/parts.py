@@ -14,12 +14,13 @@ from overspan.adapters.slurm.rendering.images import without_images
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
+from overspan.bridge.runtime.slurm.part_folders import MEMBERS, name_part
 
 MARK = "/"
 """The separator in a native job's token: the launch's token, the task, the first attempt."""
 
-MEMBERS = "/members/"
-"""The separator in the path of a native job's files: the run directory, then task and first attempt."""
+IN_PART = f"/{MEMBERS}/"
+"""What is in the path of a part's files: in front of it the run directory, behind it task and first attempt."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class PartToken(NamedTuple):
     @property
     def folder(self) -> str:
         """The end of the path of its files."""
-        return f"{MEMBERS}{self.task}/{self.first}"
+        return f"/{name_part(self.task, self.first)}"
 
 
 def split_token(token: str) -> PartToken | None:

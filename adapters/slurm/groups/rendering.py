@@ -27,6 +27,7 @@ from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.events import event_to_document
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Dependency
+from overspan.bridge.runtime.slurm.part_folders import name_part
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
         # What the group waited for was met before its start.
         own = replace(own, begin=None, dependency=Dependency())
     decider = Decider.SUPERVISOR if part is None else Decider.DAEMON
-    number, path = job.launch, "" if part is None else f"members/{part.task}/{part.first}/"
+    number, path = job.launch, "" if part is None else f"{name_part(part.task, part.first)}/"
     setting = RenderContext(launch.token, name_needs(launch.needs), held=held or starts_together(launch))
     host = SupervisorHost(*_host_words(launch, settings, place), place_of_work, *default_options(job, settings))
     submission = render_group(own, plan, setting, host)
@@ -83,7 +84,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     if part is not None and part.order is not None:
         files[f"{path}orders.{number}.jsonl"] = render_first_order(part.order)
     elif part is not None:
-        kept[f"members/{part.task}/launch.{number}.json"] = render_launch_file(part)
+        kept[f"{name_part(part.task)}/launch.{number}.json"] = render_launch_file(part)
     return GroupFiles(submission, plan, files, kept)
 
 
@@ -93,7 +94,7 @@ def _host_words(launch: Launch, settings: Settings, place: GroupPlace) -> tuple[
     words = (place.folder, str(launch.job.launch), *part)
     if not settings.shared_root:
         return unshared_words(settings.python, *words), LOG
-    folder = "/".join([place.folder, "members", *part]) if part else place.folder
+    folder = f"{place.folder}/{name_part(*part)}" if part else place.folder
     entry = "member" if part else "slurm"
     return (*supervisor_words(settings, place.root), entry, *words), name_log(folder, launch.job.launch)
 
@@ -141,7 +142,7 @@ def read_launch_file(data: bytes) -> tuple[Job, dict[str, str], str]:
 
 def inline_path(task: str, launch: int) -> str:
     """The file in the run directory with the inline files of a task's native jobs."""
-    return f"members/{task}/inline.{launch}.tar.gz"
+    return f"{name_part(task)}/inline.{launch}.tar.gz"
 
 
 def render_first_order(order: Order) -> bytes:

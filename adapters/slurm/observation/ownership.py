@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from overspan.adapters.slurm.commands.sacct import AccountingRecord
 from overspan.adapters.slurm.groups.handles import NativeJob
-from overspan.adapters.slurm.groups.parts import MEMBERS, split_token
+from overspan.adapters.slurm.groups.parts import IN_PART, split_token
 from overspan.adapters.slurm.handles import Handle
 from overspan.adapters.slurm.rendering.script import list_tokens, names_another, names_launch
 
@@ -31,7 +31,7 @@ def _is_sibling(handle: NativeJob, text: str) -> bool:
     members = [member for member in map(split_token, list_tokens(text)) if member is not None]
     return (
         bool(members)
-        and MEMBERS in handle.folder
+        and IN_PART in handle.folder
         and not any(handle.folder.endswith(member.folder) for member in members)
     )
 

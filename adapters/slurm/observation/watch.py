@@ -17,7 +17,7 @@ from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.handles import GroupCursor, NativeJob, join_natives
 from overspan.adapters.slurm.groups.projection import PartView
 from overspan.adapters.slurm.groups.watch import Groups, KnownGroup
-from overspan.adapters.slurm.handles import Cursor, Handle, parse_cursor, parse_handle
+from overspan.adapters.slurm.handles import Cursor, Handle, check_texts, parse_cursor, parse_handle
 from overspan.adapters.slurm.observation.journal_watch import JournalReading, JournalWatch
 from overspan.adapters.slurm.observation.outcomes import Phase, queue_event
 from overspan.adapters.slurm.observation.poll_times import LaunchAge, QueryBudget
@@ -33,7 +33,7 @@ from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapshot, QueueSnapshot, take_view
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.submission.throttles import Throttles
-from overspan.bridge.model.errors import OverspanError
+from overspan.bridge.model.errors import NotFound, OverspanError
 from overspan.bridge.model.events import Event
 
 _log = logging.getLogger(__name__)
@@ -90,6 +90,8 @@ class Watch:
         self._orders = orders
         self._tick = tick
         self._launches: dict[str, WatchedJob] = {}
+        self._unreadable: set[str] = set()
+        """Handles of launches that a later version wrote."""
         self.next_ask = self.next_accounts = 0.0
         """When Slurm, and its accounting, may be asked again (monotonic time)."""
         self._looked = self._rested = 0.0
@@ -127,9 +129,21 @@ class Watch:
     def _has_groups(self) -> bool:
         return any(isinstance(watched.handle, NativeJob) for watched in self._launches.values())
 
-    def knows(self, handle: str) -> bool:
-        """Whether a handle was read before, so that it can be read."""
-        return handle in self._launches or self.groups.find(handle) is not None
+    def list_readable(self, since: Mapping[str, str]) -> dict[str, str]:
+        """The launches that this version can read. Each other one is left alone, which is said once."""
+        found, unreadable = {}, set()
+        for handle, cursor in since.items():
+            try:
+                # What was read before has been written by this version since.
+                if handle not in self._launches and self.groups.find(handle) is None:
+                    check_texts(handle, cursor)
+                found[handle] = cursor
+            except NotFound as error:
+                unreadable.add(handle)
+                if handle not in self._unreadable:
+                    _log.warning("a launch is left alone until the version that wrote it runs again: %s", error)
+        self._unreadable = unreadable
+        return found
 
     def _list_jobs(self, since: Mapping[str, str]) -> dict[str, Handle | NativeJob]:
         """The native jobs of these launches: the single ones by their handles, and the open parts of groups."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.files.application import InstalledApplication
 from overspan.adapters.slurm.groups.handles import NativeJob
-from overspan.adapters.slurm.groups.parts import MEMBERS
+from overspan.adapters.slurm.groups.parts import IN_PART
 from overspan.adapters.slurm.groups.rendering import supervisor_words
 from overspan.adapters.slurm.observation.single_flight import SingleFlight
 from overspan.adapters.slurm.rendering.renderer import resolve_root
@@ -42,7 +42,7 @@ def render_starts(handles: Collection[NativeJob], settings: Settings, root: str)
 
 def list_words(handle: NativeJob, settings: Settings, root: str) -> tuple[str, ...]:
     """Folder, end marker, lock and log of a group's relay, and its command."""
-    launch, (folder, mark, part) = handle.launch, handle.folder.partition(MEMBERS)
+    launch, (folder, mark, part) = handle.launch, handle.folder.partition(IN_PART)
     own = (f"{mark}{part}".lstrip("/"),) if part else ()
     words = ("relay", folder, str(launch), handle.name, settings.python, *own)
     command = (*supervisor_words(settings, root), *words)

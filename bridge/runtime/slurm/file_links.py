@@ -13,10 +13,12 @@ from typing import Any, Callable, Optional
 
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.file_parts import encode_part, is_log, write_part
+from overspan.bridge.runtime.slurm.member_locations import locations_path
+from overspan.bridge.runtime.slurm.part_folders import MEMBERS, name_part
 
 PART = 256 << 10
 """Bytes of one message."""
-_SEATS = re.compile(r"members/([^/.][^/]*)/seats\.(\d+)\.jsonl")
+_SEATS = re.compile(name_part(r"([^/.][^/]*)", r"seats\.(\d+)\.jsonl"))
 
 Say = Callable[[dict[str, Any]], None]
 """Sends a message to the other end."""
@@ -31,8 +33,8 @@ def list_names(directory: RunDirectory, node: bool) -> list[str]:
     fixed = _list_fixed(directory, node)
     if node:
         return [*(f"logs/{name}" for name in _list_folder(os.path.join(directory.path, "logs"))), *fixed]
-    tasks = _list_folder(os.path.join(directory.path, "members"))
-    seats = (f"members/{task}/seats.{directory.launch}.jsonl" for task in tasks)
+    tasks = _list_folder(os.path.join(directory.path, MEMBERS))
+    seats = (locations_path("", task, directory.launch) for task in tasks)
     return [*(name for name in seats if is_written(directory, name, node)), *fixed]
 
 
@@ -42,7 +44,7 @@ def is_written(directory: RunDirectory, name: str, node: bool) -> bool:
     if not match:
         return name in _list_fixed(directory, node) or (node and is_log(name))
     own = os.path.relpath(directory.own, directory.path).split("/")
-    return not node and own[0] == "members" and own[1] != match[1] and int(match[2]) == directory.launch
+    return not node and own[0] == MEMBERS and own[1] != match[1] and int(match[2]) == directory.launch
 
 
 def _list_fixed(directory: RunDirectory, node: bool) -> list[str]:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from overspan.bridge.model.job import Placement
+from overspan.bridge.runtime.slurm.part_folders import name_part
 
 
 def locations_path(run_dir: str, task: str, launch: int) -> str:
     """The file of a task."""
-    return os.path.join(run_dir, "members", task, f"seats.{launch}.jsonl")
+    return os.path.join(run_dir, name_part(task), f"seats.{launch}.jsonl")
 
 
 def render_locations(members: Sequence[Placement], native: str) -> bytes:

@@ -26,6 +26,7 @@ from overspan.bridge.runtime.slurm.member_locations import (
     read_locations,
     render_locations,
 )
+from overspan.bridge.runtime.slurm.part_folders import name_part
 from overspan.bridge.runtime.slurm.run_files import RunFiles, SharedFiles
 from overspan.bridge.runtime.slurm.supervisor import LOOK_SECONDS, Supervisor, log, run_supervisor
 
@@ -151,11 +152,6 @@ def exit_of(job: Job, task: str) -> int:
     nodes = () if attempt is None else attempt.nodes
     failed = sorted((node for node in nodes if node.exit_code or node.signal), key=lambda node: node.ended_at or 0.0)
     return (failed[0].exit_code or 128 + failed[0].signal) if failed else 0
-
-
-def name_part(task: str, first: str) -> str:
-    """The folder of the files of a task's native job in the run directory."""
-    return os.path.join("members", task, first)
 
 
 def main(words: Sequence[str]) -> int:

@@ -14,8 +14,9 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.slurm.bootstrap import take_documents
 from overspan.bridge.runtime.slurm.inline_files import read_inline
 from overspan.bridge.runtime.slurm.node_folders import make_folder, write_file
+from overspan.bridge.runtime.slurm.part_folders import name_part
 from overspan.bridge.runtime.slurm.relay_node import PLACES, mark_name
-from overspan.bridge.runtime.slurm.set_supervisor import SetSupervisor, name_part
+from overspan.bridge.runtime.slurm.set_supervisor import SetSupervisor
 from overspan.bridge.runtime.slurm.streamed_files import StreamedFiles
 from overspan.bridge.runtime.slurm.supervisor import Supervisor, log, run_supervisor
 

@@ -23,6 +23,7 @@ from tests.system.processes import find, is_daemon
 
 JOBS = 3 * KILLS
 GROUP_EVERY = 6
+"""Each sixth job is a group: in turn of tasks that follow each other, and of tasks that run beside each other."""
 CODES = (0, 0, 0, 3, 77)
 
 
@@ -74,17 +75,18 @@ class Load:
             for number in range(100 * JOBS):
                 if len(self.answered) >= JOBS and self.disturbed():
                     return
-                self._submit(f"{part}-{number}", chance.choice(CODES), number % GROUP_EVERY == 0)
+                group = number % GROUP_EVERY == 0
+                self._submit(f"{part}-{number}", chance.choice(CODES), group, number % (2 * GROUP_EVERY) == 0)
         except AssertionError as error:
             self.failure = str(error)
 
-    def _submit(self, word: str, code: int, group: bool) -> None:
+    def _submit(self, word: str, code: int, group: bool, beside: bool) -> None:
         words = (f"{word}.a", f"{word}.b") if group else (word,)
         with self.lock:
             self.tried += words
         if group:
             file = self.span.folder / f"{word}.yaml"
-            file.write_text(group_of(word, self.file, code))
+            file.write_text(group_of(word, self.file, code, beside))
             done = self.span.run("submit", str(file), "--parsable", check=False)
         else:
             done = self.span.run("sbatch", "--parsable", "--wrap", line_of(word, self.file, code), check=False)
@@ -113,16 +115,20 @@ class Load:
         assert all(len(task["attempts"]) == 1 for task in shown["tasks"]), told
 
 
-def line_of(word: str, file: Path, code: int) -> str:
-    """A command that says once that it ran, and ends with a code."""
-    return f"echo {word} >> {file}; sleep 0.0{len(word)}; exit {code}"
+def line_of(word: str, file: Path, code: int, other: str = "") -> str:
+    """A command that says once that it ran, and ends with a code, not before another one has said so too."""
+    met = f"touch {file}.{word}; until test -e {file}.{other}; do sleep 0.02; done; " if other else ""
+    return f"echo {word} >> {file}; {met}sleep 0.0{len(word)}; exit {code}"
 
 
-def group_of(word: str, file: Path, code: int) -> str:
-    """A group of two tasks; the second one ends with the code once the first has ended."""
+def group_of(word: str, file: Path, code: int, beside: bool) -> str:
+    """A group of two tasks, of which the second one ends with the code: behind the first, or while both live."""
+    first, second = f"{word}.a", f"{word}.b"
+    others, execution = ((second, first), "parallel") if beside else (("", ""), "serial")
     return (
-        f"name: g{word}\n---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.a', file, 0)}\n"
-        f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(word + '.b', file, code)}\nneeds: [ok:a]\n"
+        f"name: g{word}\nexecution: {execution}\n"
+        f"---\nname: a\nresources: {{cpus: 0.1}}\nrun: {line_of(first, file, 0, others[0])}\n"
+        f"---\nname: b\nresources: {{cpus: 0.1}}\nrun: {line_of(second, file, code, others[1])}\n"
     )
 
 
@@ -187,12 +193,12 @@ def test_the_daemon_is_killed_at_random_moments(span: Any) -> None:
 )
 def test_supervisors_killed_at_random_moments(span: Any, seed: int, kinds: tuple[Callable[[Path], bool], ...]) -> None:
     killer = Killer(span.state, seed, kinds)
-    load = Load(span, seed, lambda: killer.kills >= 3)
+    load = Load(span, seed, lambda: killer.kills >= KILLS)
     load.run()
     killer.run(lambda: load.busy, KILLS)
     settle(span, load)
     load.check()
-    assert killer.kills >= 3
+    assert killer.kills == KILLS
 
 
 def without_start(line: str) -> str:

@@ -231,6 +231,27 @@ def test_a_time_limit_set_while_waiting_holds_when_it_runs(root: Path) -> None:
     play(open_on(root), story)
 
 
+def test_a_partition_limits_what_names_no_time(root: Path) -> None:
+    """As Slurm's, which is told when the job has its nodes; what an order gives or takes away while it waits stays."""
+
+    async def story(cluster: LocalCluster) -> None:
+        sleeps = "exec sleep 300"
+        jobs = [make_job(root, 1, sleeps), make_job(root, 2, sleeps), make_job(root, 3), make_job(root, 4, time=2)]
+        follower = await submit(cluster, *jobs)
+        await follower.until_state("1.0", State.RUNNING)
+        assert [follower.jobs[f"{number}.0"].time_of("main") for number in (1, 2, 3, 4)] == [3, None, None, 2]
+        await cluster.order([order_of("t", "3.0", SetTime(time.time(), None))])
+        await follower.until_state("1.0", State.TIMEOUT)
+        await follower.until_state("2.0", State.TIMEOUT)
+        await follower.until_state("3.0", State.RUNNING)
+        assert follower.jobs["3.0"].time_of("main") is None
+        (root.parent / "go").touch()
+        await follower.until_state("4.0", State.FAILED)
+        assert follower.jobs["4.0"].time_of("main") == 2
+
+    play(open_on(root, partitions={"short": {"time": "3s"}}), story)
+
+
 def test_many_waiting_launches_are_light(root: Path) -> None:
     """No step may look at every waiting launch for each of them: a thousand cost about ten times a hundred."""
 

@@ -80,10 +80,12 @@ class Load:
         array = self.span.run(*words, self.line(name, 0)).stdout.partition(";")[0]
         self.answered += [Answered(f"{array}_{index}", (f"{word}-{index}",), 0) for index in range(count)]
 
-    def submit_group(self, word: str) -> None:
+    def submit_group(self, word: str, **header: str) -> None:
+        """Two tasks that run beside each other; with `restart: task` each has a native job of its own."""
         code, both = self.chance.choice(CODES), {"spread": True, "backoff": {"first": 0.1}}
         tasks = {name: {"run": self.line(f"{word}-{name}", end), **both} for name, end in (("a", 0), ("b", code))}
-        self.answered.append(Answered(str(start(self.span, group(tasks))), (f"{word}-a", f"{word}-b"), code))
+        job = start(self.span, group(tasks, **header))
+        self.answered.append(Answered(str(job), (f"{word}-a", f"{word}-b"), code))
 
     def check(self, lost: bool) -> None:
         """Each job has its true end, and ran once; a group whose supervisor was lost once for each launch."""

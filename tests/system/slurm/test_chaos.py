@@ -121,6 +121,7 @@ class Killer:
 def test_anything_is_killed_at_random_moments(remote: Span, site: Site, seed: int) -> None:
     load, killer = Load(remote, site, seed), Killer(remote, site)
     load.submit_group("g")
+    load.submit_group("p", restart="task")
     load.submit_array("e", 4)
     load.submit_single("s")
     kinds = ["supervisor", *load.chance.sample(KINDS, 3)]

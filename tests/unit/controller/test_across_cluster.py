@@ -315,6 +315,27 @@ def test_a_silent_cluster_is_told_beside_the_news_of_the_other() -> None:
     play(story)
 
 
+def test_what_a_later_version_wrote_is_left_alone_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        strange = {handle: '{"format":9}', '{"format":9}': "", '{"format": 9}': "torn"}
+        for _ in range(2):
+            assert (await scene.across.observe(strange, 0.01)).reports == ()
+        assert len(caplog.messages) == 3 and "has format 9; this version reads 1" in caplog.messages[0]
+        # Another launch goes on beside it.
+        other = handle.replace("leo-handle", "other-handle")
+        observing = asyncio.ensure_future(scene.across.observe({**strange, other: ""}, 5))
+        await asyncio.sleep(0.01)
+        waits = replace(
+            granted("leo", "a", "10.0.0.1"), handle="other-handle", events=(events.Queued(1.0, "Priority"),)
+        )
+        subscription = scene.clusters["leo"].open_subscription("leo+kube")
+        subscription.take([waits], subscription.list_cursors())
+        assert [report.handle for report in (await observing).reports] == [other]
+
+    play(story)
+
+
 def test_a_start_that_an_earlier_daemon_may_have_sent_is_in_doubt_until_the_members_are_known() -> None:
     """A refusal would say that nothing of it runs."""
 

@@ -25,6 +25,7 @@ from overspan.bridge.controller.features.elastic.elastic_tasks import ElasticTas
 from overspan.bridge.controller.features.evaluations.evaluations import Evaluations
 from overspan.bridge.controller.features.failover import Failover
 from overspan.bridge.controller.features.joined_jobs import JoinedJobs
+from overspan.bridge.controller.features.pools.pools import Pools
 from overspan.bridge.controller.features.reach.automatic import AutomaticTrials
 from overspan.bridge.controller.features.schedules import Schedules
 from overspan.bridge.model.job import Job
@@ -40,6 +41,7 @@ FOLLOWERS = (
     Schedules,
     Evaluations,
     ElasticTasks,
+    Pools,
     Dispatcher,
     LaunchReleases,
     AutomaticTrials,
@@ -92,6 +94,14 @@ def test_the_followers_of_a_change_act_in_one_order(monkeypatch: pytest.MonkeyPa
     # New, taken by its cluster, started, ended.
     changes = [(None, "PENDING"), ("PENDING", "PENDING"), ("PENDING", "RUNNING"), ("RUNNING", "COMPLETED")]
     assert acts.seen == [(kind.__name__, *change) for change in changes for kind in FOLLOWERS]
+
+
+def test_each_subscriber_is_one_of_the_followers() -> None:
+    async def scene(bench: Bench) -> None:
+        subscribers: Any = bench.controller.recorder.changes.committed
+        assert tuple(type(each.__self__) for each in subscribers._subscribers) == FOLLOWERS
+
+    play(scene)
 
 
 def test_a_new_daemon_tells_the_followers_of_each_job_before_anything_is_changed(

@@ -43,6 +43,11 @@ def test_the_launch_is_granted_with_its_last_part() -> None:
 def test_handles_and_cursors_are_read_as_they_were_written() -> None:
     assert parse_handle(str(HANDLE)) == HANDLE
     assert parse_cursor(str(granted())) == granted() and parse_cursor("") == LaunchCursor()
+    # The first cursors had no format.
+    assert parse_cursor(str(granted()).replace('"format":1,', "")) == granted()
+    for text in ('{"format":2,"parts":{}}', "[]", "null", '{"parts":7}', "torn"):
+        with pytest.raises(ValueError):
+            parse_cursor(text)
     assert set(list_handles(str(HANDLE))) == {"g1", "k1"}
 
 

@@ -95,6 +95,8 @@ class AcrossCluster:
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
+        self._unreadable: set[str] = set()
+        """Handles of launches that a later version wrote."""
         self._told: dict[tuple[str, str], object] = {}
         """Which members elsewhere a part was told of, by handle and cluster."""
         self._telling: asyncio.Task[None] | None = None
@@ -149,8 +151,7 @@ class AcrossCluster:
 
     async def observe(self, since: Mapping[str, str], timeout: float) -> Observation:
         """What the loops of the clusters hear of the parts."""
-        handles = {text: parse_handle(text) for text in since}
-        stored = {text: parse_cursor(cursor) for text, cursor in since.items()}
+        handles, stored = self._read(since)
         self._cursors = {text: self._cursors.get(text, cursor) for text, cursor in stored.items()}
         self._told = {key: told for key, told in self._told.items() if key[0] in since}
         self._begin_telling(handles)
@@ -183,6 +184,20 @@ class AcrossCluster:
                 for wait in waits:
                     wait.cancel()
                 await asyncio.gather(*waits, return_exceptions=True)
+
+    def _read(self, since: Mapping[str, str]) -> tuple[dict[str, LaunchHandle], dict[str, LaunchCursor]]:
+        """Handles and cursors of the launches that this version can read; each other one is left alone."""
+        handles, stored, unreadable = dict[str, LaunchHandle](), dict[str, LaunchCursor](), set[str]()
+        for text, cursor in since.items():
+            try:
+                handle, stored[text] = parse_handle(text), parse_cursor(cursor)
+                handles[text] = handle
+            except ValueError as error:
+                unreadable.add(text)
+                if text not in self._unreadable:
+                    _log.warning("a launch is left alone until the version that wrote it runs again: %s", error)
+        self._unreadable = unreadable
+        return handles, stored
 
     def _collect(self, handles: Mapping[str, LaunchHandle], stored: Mapping[str, LaunchCursor]) -> list[Report]:
         news = {

@@ -78,7 +78,7 @@ class LaunchCursor:
     over: bool = False
 
     def __str__(self) -> str:
-        return json.dumps(encode(self), separators=(",", ":"))
+        return json.dumps({"format": _FORMAT, **encode(self)}, separators=(",", ":"))
 
     def cursor_of(self, cluster: str) -> str:
         """The cursor of a part; empty before its first report."""
@@ -100,8 +100,13 @@ class LaunchCursor:
 
 
 def parse_cursor(text: str) -> LaunchCursor:
-    """The cursor that was written; the first one for an empty text."""
-    return decode(LaunchCursor, json.loads(text)) if text else LaunchCursor()
+    """The cursor that was written; the first one for an empty text. Raises ValueError for any other text."""
+    document = json.loads(text or "{}")
+    # The first ones had no format.
+    number = document.pop("format", _FORMAT) if isinstance(document, dict) else None
+    if number != _FORMAT:
+        raise ValueError(f"the cursor of a group across has format {number}; this version reads {_FORMAT}")
+    return decode(LaunchCursor, document)
 
 
 class JoinedReports(NamedTuple):

@@ -28,8 +28,11 @@ from overspan.adapters.local.queue.admission import (
     name_machine,
 )
 from overspan.adapters.local.queue.capacity import Capacity, parse_gpu_names, parse_meminfo, parse_quota
+from overspan.adapters.local.queue.partition_limits import list_limits
 from overspan.adapters.local.settings import Settings, read_settings
+from overspan.bridge.lifecycle.reduction import reduce
 from overspan.bridge.model.errors import InvalidRequest
+from overspan.bridge.model.events import SetTime
 from overspan.bridge.model.job import Job, new_job
 from overspan.bridge.model.resources import Gpus, Gres, Resources
 from overspan.bridge.model.slurm.words import BAD_GRES, BAD_NODE, BAD_PARTITION, BAD_RESERVATION, TOO_LONG
@@ -159,6 +162,23 @@ def test_what_never_fits_is_refused() -> None:
     short = settings(partitions={"short": {"time": "60s"}})
     assert find_refusal(job(TaskSpec("t", time=61)), short, MACHINE) == TOO_LONG
     assert find_refusal(job(TaskSpec("t", time=60)), short, MACHINE) == ""
+
+
+def test_a_partition_gives_its_limit_to_tasks_that_name_none() -> None:
+    short = settings(partitions={"short": {"time": "60s"}, "long": None})
+
+    def list_times(found: Job, name: str) -> list[tuple[str, int | None]]:
+        return [(event.task, event.time) for _, event in list_limits(found, short.partition(name), 5.0)]
+
+    pair = job(TaskSpec("a"), TaskSpec("b", time=30), TaskSpec("c", time=0))
+    assert list_times(pair, "") == list_times(pair, "short") == [("a", 60), ("c", 60)]
+    assert list_times(pair, "long") == list_times(pair, "gone") == []
+    # Somebody has taken the limit away, or the daemon keeps it.
+    assert list_times(reduce(pair, SetTime(1.0, None)), "short") == []
+    elsewhere = TaskSpec("b", cluster="leo")
+    assert list_times(job(TaskSpec("a", cluster="here"), elsewhere, group=True), "short") == []
+    plan = render_plan(pair, short, MACHINE)
+    assert "[a] primary, time limit 1:00," in plan and "[b] primary, time limit 0:30," in plan
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,13 @@ class TestHandles:
     def test_an_unknown_cursor_is_the_beginning(self, text: str) -> None:
         assert parse_group_cursor(HANDLE, text) == HANDLE.begin()
 
+    @pytest.mark.parametrize("number", [1, 3, '"x"', "null"])
+    def test_a_cursor_of_another_format_is_refused(self, number: object) -> None:
+        with pytest.raises(
+            NotFound, match=r"the cursor of job \d+ has format .*; this version reads 2 and those before"
+        ):
+            parse_group_cursor(HANDLE, f'{{"format":{number},"parts":[{{"native":1234}}]}}')
+
 
 class TestJournal:
     def test_the_journal_is_told_once(self) -> None:

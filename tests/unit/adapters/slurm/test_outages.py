@@ -69,6 +69,19 @@ def test_the_first_answer_after_a_trouble_is_told_although_nothing_has_happened(
     play(story())
 
 
+def test_a_launch_of_a_later_version_is_left_alone_and_said_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        handle = str(site.bench.handle)
+        for _ in range(2):
+            found = await site.cluster.observe({handle: '{"format":9,"parts":[]}', '{"format":9}': ""}, 0.0)
+            assert found.reports == ()
+        assert len(caplog.messages) == 2 and "has format 9; this version reads 2 and those before" in caplog.messages[0]
+        assert not site.bench.asked.asked
+        await site.cluster.close()
+
+    play(story())
+
+
 def test_a_wait_that_ends_without_an_answer_is_no_answer(site: Site) -> None:
     async def story() -> None:
         await site.settle()

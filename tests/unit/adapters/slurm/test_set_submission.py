@@ -19,7 +19,7 @@ from overspan.bridge.model.errors import OverspanError, TimedOut, Unreachable
 from overspan.bridge.model.events import Launch as LaunchEvent
 from overspan.bridge.runtime.core.job_access import ACCESS, give_access
 from overspan.bridge.runtime.core.run_directory import RunDirectory
-from overspan.bridge.runtime.slurm.set_supervisor import name_part
+from overspan.bridge.runtime.slurm.part_folders import name_part
 
 __all__ = ["bench"]
 
