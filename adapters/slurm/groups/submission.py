@@ -1,4 +1,7 @@
-"""Submits sets: every native job held, once for its own token; then all are released, unless the job is held."""
+"""Submits sets: native jobs held, each once for its own token; then all are released, unless the job is held.
+
+The native job of a deferred task is submitted by the order that launches the task, as a replacement is.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.stages import list_deferred
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
@@ -82,19 +86,26 @@ class PartSubmitter:
         if launch.wanted and not launch.job.held:
             await self._submitter.release(natives)
         nodes = {task.name: task.num_nodes for task in launch.job.spec.tasks}
+        submitted = dict(zip([member.task for member in members], natives, strict=True))
+        deferred = list_deferred(launch.job)
         parts = [
-            GroupPart(native, member.task, nodes[member.task]) for member, native in zip(members, natives, strict=True)
+            GroupPart(submitted.get(name, 0), name, count)
+            for name, count in nodes.items()
+            if name in submitted or name in deferred
         ]
         folder = await self._submitter.folder(members[0])
         handle = make_group_handle(launch.job, folder, parts, Decider.DAEMON, launch.token)
         return Accepted(launch.token, str(handle), join_natives(natives))
 
     async def replace(self, handle: GroupHandle, order: Order, event: LaunchEvent) -> int | Refusal:
-        """Submit a new native job for an attempt, or find the one that was submitted; returns its id.
+        """Submit a native job for an attempt that has none, or find the one that was submitted; returns its id.
 
         Raises OverspanError if that cannot be done now.
         """
-        path = f"{handle.part_folder(handle.part(event.task))}/launch.{handle.launch}.json"
+        # Each part that the launch began with has this file, with the whole job in it.
+        part = handle.part(event.task)
+        kept = next(one for one in handle.parts if not one.deferred) if part.deferred else part
+        path = f"{handle.part_folder(kept)}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
         try:
             job, environment, access = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
