@@ -26,7 +26,8 @@ MEMBERS = "/members/"
 @dataclass(frozen=True)
 class PartLaunch(Launch):
     """A native job of a set: its task and its first attempt. If it is submitted later than the set, as a replacement
-    or because its task is deferred, `order` is the one that launches this attempt.
+    or because its task is deferred, `order` is the one that launches this attempt, and `kept` the task of the set's
+    beginning in whose folder is what it is made of.
 
     `job` is the whole group; `token` is the native job's own, `whole` the launch's.
     """
@@ -35,6 +36,7 @@ class PartLaunch(Launch):
     first: int = 0
     whole: str = ""
     order: Order | None = None
+    kept: str = ""
 
 
 def is_set(job: Job) -> bool:
@@ -68,7 +70,7 @@ def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
         return False
 
 
-def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None) -> PartLaunch:
+def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None, kept: str = "") -> PartLaunch:
     """One native job of a set's launch."""
     token = MARK.join([launch.token, task, str(first)])
     # The set's dependencies were met before its start, so what is submitted later has none.
@@ -82,6 +84,7 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
         first,
         launch.token,
         order,
+        kept or task,
         needs=needs,
         wanted=launch.wanted,
         access=launch.access,

@@ -86,13 +86,10 @@ class PartSubmitter:
         if launch.wanted and not launch.job.held:
             await self._submitter.release(natives)
         nodes = {task.name: task.num_nodes for task in launch.job.spec.tasks}
-        submitted = dict(zip([member.task for member in members], natives, strict=True))
-        deferred = list_deferred(launch.job)
         parts = [
-            GroupPart(submitted.get(name, 0), name, count)
-            for name, count in nodes.items()
-            if name in submitted or name in deferred
+            GroupPart(native, member.task, nodes[member.task]) for member, native in zip(members, natives, strict=True)
         ]
+        parts += [GroupPart(0, name, nodes[name]) for name in list_deferred(launch.job)]
         folder = await self._submitter.folder(members[0])
         handle = make_group_handle(launch.job, folder, parts, Decider.DAEMON, launch.token)
         return Accepted(launch.token, str(handle), join_natives(natives))
@@ -102,9 +99,8 @@ class PartSubmitter:
 
         Raises OverspanError if that cannot be done now.
         """
-        # Each part that the launch began with has this file, with the whole job in it.
         part = handle.part(event.task)
-        kept = next(one for one in handle.parts if not one.deferred) if part.deferred else part
+        kept = handle.parts[0] if part.deferred else part
         path = f"{handle.part_folder(kept)}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
         try:
@@ -115,7 +111,7 @@ class PartSubmitter:
             job = reduce(job, limit)
         # The time of the order is the earliest one at which the accounting may have this job.
         launch = Launch(handle.token, replace(job, submitted_at=event.at), environment, access=access)
-        member = member_of(launch, event.task, event.attempt, order)
+        member = member_of(launch, event.task, event.attempt, order, kept.task)
         answer = (await self._submitter.submit([member])).get(member.token)
         if answer is None:
             raise TimedOut(self._submitter.in_doubt)

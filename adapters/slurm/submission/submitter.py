@@ -453,7 +453,7 @@ class Submitter:
         """The inline files with which a set was submitted, where it had any."""
         if self._renderer.settings.shared_root:
             return None
-        path = f"{self._renderer.folder(launch, site)}/{inline_path(launch.task, launch.job.launch)}"
+        path = f"{self._renderer.folder(launch, site)}/{inline_path(launch.kept, launch.job.launch)}"
         try:
             return InlineFiles((await self._queries.transport.read(path, 0, _LARGEST)).data)
         except NotFound:

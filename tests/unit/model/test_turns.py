@@ -115,6 +115,8 @@ def test_who_surely_starts_after_the_end_of_another(text: str, late: str) -> Non
     assert list_late_starters(read(text)) == tuple(late.split())
 
 
-def test_the_members_of_an_elastic_task_are_asked_for_at_once() -> None:
-    tasks = read("a s b:ok=a")
-    assert list_late_starters((*tasks[:2], replace(tasks[2], elastic=Elastic(1, 1, 2)))) == ()
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_job_with_an_elastic_task_is_asked_for_at_once(place: int) -> None:
+    tasks = [*read("a s b:ok=a")]
+    tasks[place] = replace(tasks[place], elastic=Elastic(1, 2, 1))
+    assert list_late_starters(tuple(tasks)) == ()
