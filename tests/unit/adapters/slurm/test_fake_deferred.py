@@ -156,6 +156,26 @@ def test_a_submission_in_doubt_doubles_nothing(world: SlurmWorld, trouble: Troub
     world.play(story())
 
 
+@pytest.mark.parametrize("life", [0.3, 0.7, 1.1, 2.3])
+def test_daemons_that_die_all_through_the_turn_lose_and_double_nothing(world: SlurmWorld, life: float) -> None:
+    async def story() -> None:
+        async with world.daemon() as daemon:
+            number = await daemon.submit(GROUP)
+            await until_task(daemon, number, "train", State.RUNNING)
+            await asyncio.sleep(57)
+            daemon.killed = True
+        for _ in range(20):
+            async with world.daemon() as daemon:
+                await asyncio.sleep(life)
+                daemon.killed = True
+        async with world.daemon() as daemon:
+            job = await daemon.until(number, State.COMPLETED)
+        assert list_tasks(world) == ["server", "train", "judge"]
+        assert [len(task.attempts) for task in job.tasks] == [1, 1, 1] and job.launch == 0
+
+    world.play(story())
+
+
 def test_a_cancel_while_the_native_job_waits_leaves_nothing(world: SlurmWorld) -> None:
     async def story() -> None:
         async with world.daemon() as daemon:
