@@ -80,3 +80,34 @@ def test_what_waits_too_long_gives_back_what_the_server_holds(remote: Span, site
     shown = remote.until(job, "COMPLETED")
     assert [len(task["attempts"]) for task in shown["tasks"]] == [2, 1, 2]
     until_nothing_left(remote, site, job)
+
+
+def test_where_nothing_is_shared_files_and_names_reach_it_too(unshared: Span, unshared_site: Site) -> None:
+    source = unshared.folder / "data"
+    source.mkdir()
+    (source / "name").write_text("mine\n")
+    find = "until getent hosts judge-0.g; do sleep 0.2; done; echo found"
+    stop = "until rm /tmp/go 2>/dev/null; do sleep 0.1; done"
+    job = start(
+        unshared,
+        make_set(
+            {
+                "judge": {
+                    "needs": ["ok:train"],
+                    "run": f"getent hosts server-0.g || exit 9; cat data/name; {stop}",
+                    "file_mounts": {"data": str(source)},
+                },
+                "server": {"run": f"{find}; {SERVE}"},
+                "train": {"run": "sleep 1"},
+            },
+            primary_tasks=["train", "judge"],
+        ),
+    )
+    unshared.until(job, "RUNNING", task="judge")
+    until_said(unshared, job, "server", "found")
+    node = unshared.task(job, "judge")["node_list"]
+    assert unshared_site.rig.run(["touch", "/tmp/go"], on=node).rc == 0
+    shown = unshared.until(job, "COMPLETED")
+    assert [len(task["attempts"]) for task in shown["tasks"]] == [1, 1, 1]
+    assert "mine" in unshared.log(job, "judge")
+    until_nothing_left(unshared, unshared_site, job)
