@@ -63,7 +63,7 @@ from overspan.adapters.slurm.files.volumes import SlurmVolumes
 from overspan.adapters.slurm.groups.handles import GroupHandle, find_decider, parse_group
 from overspan.adapters.slurm.groups.ordering import GroupOrderer
 from overspan.adapters.slurm.groups.other_members import tell_members
-from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_members, may_be_set, needs_hetjob
+from overspan.adapters.slurm.groups.parts import find_obstacle, is_set, list_parts, may_be_set, needs_hetjob
 from overspan.adapters.slurm.groups.submission import PartSubmitter
 from overspan.adapters.slurm.handles import parse_any
 from overspan.adapters.slurm.observation.projection import BY_SLURM
@@ -480,7 +480,7 @@ class SlurmCluster:
         site = await self._queries.site()
         facts = ClusterFacts(site, await self._queries.nodes() if needs_nodes(job) else ())
         launch = Launch(_TRIAL, job)
-        parts: Sequence[Launch] = list_members(launch) if await self._becomes_set(job) else [launch]
+        parts: Sequence[Launch] = list_parts(launch) if await self._becomes_set(job) else [launch]
         calls = [self._renderer.render(part, facts, test_only=True).call for part in parts]
         if self._trials.passed(calls):
             return None

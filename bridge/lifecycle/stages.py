@@ -14,6 +14,7 @@ from overspan.bridge.lifecycle.suspension import end_suspension
 from overspan.bridge.model.job import EndedStage, Job, Stage, Task, list_stages
 from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, Start, TaskSpec
+from overspan.bridge.model.stages import list_late_starters
 from overspan.bridge.model.states import State, move
 
 _NEVER_MET = (NeedKind.OK, NeedKind.STARTED, NeedKind.READY)
@@ -68,12 +69,31 @@ def carry(job: Job) -> Job:
             stage,
             followed=any(spec.primary for spec in later),
             later=tuple(TaskSpec(spec.name, primary=spec.primary, needs=_keep_needs(spec, known)) for spec in later),
+            deferred=list_deferred(job),
         ),
         placements=tuple(place for place in job.placements if place.task in stage.tasks),
         racers=() if is_under_way(job) else job.racers,
         unstarted=job.unstarted + stage.restarts,
         ended_stages=(),
     )
+
+
+def list_deferred(job: Job) -> tuple[str, ...]:
+    """The tasks that a launch which begins with these facts carries, but asks resources for at their own turn.
+
+    They wait for the end of others of the same launch. Where clusters compete for the job or each has a part of it,
+    all is asked for from the start.
+    """
+    spec = job.spec
+    if job.racers or spec.race or spec.across:
+        return ()
+    if job.stage is not None and job.stage.deferred:
+        return tuple(name for name in job.stage.deferred if not job.task(name).over)
+    if spec.start is Start.TOGETHER:
+        return ()
+    left = tuple(task for task in spec.tasks if is_carried(job, task.name) and not job.task(task.name).over)
+    known = {task.name for task in left}
+    return list_late_starters(tuple(replace(task, needs=_keep_needs(task, known)) for task in left))
 
 
 def _keep_needs(spec: TaskSpec, known: Container[str]) -> tuple[Need, ...]:

@@ -285,7 +285,8 @@ class Stage:
     `launch` is the number of the first launch that carried them, `restarts` how often the job had been put back before.
     The others are set where a launch is carried alone. `followed`: primary tasks follow in a later stage, so the
     success of its own does not end the job, and it ends when all its tasks have. `later`: the names, kinds and needs of
-    the tasks of later stages, by which the ends of its own decide the job's.
+    the tasks of later stages, by which the ends of its own decide the job's. `deferred`: those of its own tasks that
+    start after the end of others of them.
     """
 
     tasks: tuple[str, ...]
@@ -293,6 +294,7 @@ class Stage:
     restarts: int = 0
     followed: bool = False
     later: tuple[TaskSpec, ...] = ()
+    deferred: tuple[str, ...] = ()
 
 
 class EndedStage(NamedTuple):

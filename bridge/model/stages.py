@@ -28,6 +28,19 @@ def list_turns(tasks: tuple[TaskSpec, ...], start: Start) -> tuple[tuple[str, ..
     return tuple(stages) if starts else ()
 
 
+def list_late_starters(tasks: tuple[TaskSpec, ...]) -> tuple[str, ...]:
+    """The names of the tasks that surely start after the end of another, and can get resources of their own then.
+
+    Tasks that share nodes have them together. A job with elastic tasks has none: its members are told of each other as
+    they are when it starts.
+    """
+    if any(task.elastic is not None for task in tasks):
+        return ()
+    shared = {task.share for task in tasks if task.share} | {task.name for task in tasks if task.share}
+    over = _list_over(tasks)
+    return tuple(task.name for task in tasks if over[task.name] and task.name not in shared)
+
+
 def _list_over(tasks: tuple[TaskSpec, ...]) -> Mapping[str, frozenset[str]]:
     """For each task the tasks that are surely over when it starts."""
     specs = {task.name: task for task in tasks}

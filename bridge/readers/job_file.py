@@ -13,7 +13,7 @@ from overspan.bridge.model.errors import InvalidRequest, Place
 from overspan.bridge.model.ids import ArraySpec
 from overspan.bridge.model.names import ID_FIELD, dns_label
 from overspan.bridge.model.spec import Dependency, JobSpec, Need, NeedKind, Start, TaskSpec
-from overspan.bridge.model.stages import list_turns
+from overspan.bridge.model.stages import list_late_starters, list_turns
 from overspan.bridge.readers.candidates import differ, list_candidates
 from overspan.bridge.readers.dependencies import join_dependencies
 from overspan.bridge.readers.elastic import read_elastic_tasks
@@ -98,7 +98,7 @@ def read_job_tables(tables: list[Table], file: str, context: ReadContext) -> Job
     placed = tuple(replace(task, cluster=own.cluster) for task, own in zip(specs, spec.tasks, strict=True))
     placed = tuple(name_markers(task, spec.on_checkpoint) for task in placed)
     # Without turns the two mean the same, and builds before this one read the other.
-    together = spec.start is Start.TURNS and not list_turns(placed, Start.TURNS)
+    together = spec.start is Start.TURNS and not (list_turns(placed, Start.TURNS) or list_late_starters(placed))
     return replace(
         replace(spec, tasks=placed, start=Start.TOGETHER if together else spec.start).take(spec.candidates[0]),
         name=job_name,

@@ -12,6 +12,7 @@ from tests.fakes.slurm_commands import AWAY, COMMANDS, Answer, Asked, refuse_ste
 from tests.fakes.slurm_controller import FakeSlurm
 from tests.fakes.slurm_formats import output_paths
 from tests.fakes.slurm_jobs import Behaviour, NativeJob
+from tests.fakes.slurm_set_supervisor import FakeSetSupervisor, is_set_supervisor
 from tests.fakes.slurm_shell import RealShell
 from tests.fakes.slurm_supervisor import FakeSupervisor, Key, Programs, is_supervisor
 
@@ -69,7 +70,7 @@ class FakeTransport:
         self._took = 0.0
         self._late: list[Call] = []
         slurm.on_start = self._start
-        slurm.behave = lambda job: SUPERVISOR if is_supervisor(job) else self.behave(job)
+        slurm.behave = lambda job: SUPERVISOR if is_supervisor(job) or is_set_supervisor(job) else self.behave(job)
         self.behave: Callable[[NativeJob], Behaviour] = lambda job: Behaviour()
         self.programs: Programs = lambda task: Behaviour()
         self.on_program: Callable[[FakeSupervisor, Key], None] = lambda supervisor, key: None
@@ -201,6 +202,9 @@ class FakeTransport:
     def _start(self, job: NativeJob) -> None:
         if is_supervisor(job):
             FakeSupervisor(self.slurm, job, self.programs, self.on_program)
+            return
+        if is_set_supervisor(job):
+            FakeSetSupervisor(self.slurm, job, self.programs)
             return
         output, _ = output_paths(job)
         if output.startswith(str(self.home)):

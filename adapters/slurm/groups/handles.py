@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from overspan.adapters.contract import Decider
+from overspan.adapters.slurm.groups.lifetimes import find_patience
 from overspan.bridge.model.documents import decode, encode
 from overspan.bridge.model.errors import NotFound
 from overspan.bridge.model.job import Job
@@ -23,6 +24,8 @@ from overspan.bridge.model.spec import Start
 from overspan.bridge.runtime.slurm.part_folders import name_part
 
 FORMAT = 2
+NEVER = -1
+"""The first attempt of a part that has had no native job yet."""
 _JSON, _ALLOCATION, _SET = "{", "g.", "m."
 """How handles of this format begin, and those of the two forms of the version before."""
 
@@ -63,18 +66,26 @@ class NativeJob:
 class GroupPart:
     """The native job that a part began with, its task (empty: all tasks of the group), and the task's nodes.
 
-    Its cluster is the handle's own: a group across clusters has a handle from each."""
+    Its cluster is the handle's own: a group across clusters has a handle from each. A `native` of 0: the task is
+    deferred. Its native job is submitted when the task is launched.
+    """
 
     native: int
     task: str = ""
     nodes: int = 0
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the launch began without a native job for it."""
+        return not self.native
 
 
 @dataclass(frozen=True)
 class GroupHandle:
     """One launch of a group. `grace` is the longest of its tasks in seconds, `folder` the run directory.
 
-    `together` says that no task starts before all native jobs run. The token of a part is `token` with its task and
+    `together` says that no task starts before all native jobs run. `patience` is how long the native job of a deferred
+    task may wait in the queue, in seconds. The token of a part is `token` with its task and
     first attempt behind it; empty if the supervisor decides.
     """
 
@@ -86,6 +97,7 @@ class GroupHandle:
     decider: Decider = Decider.SUPERVISOR
     together: bool = False
     token: str = ""
+    patience: int = 0
 
     def __str__(self) -> str:
         return json.dumps({"format": FORMAT, **encode(self)}, separators=(",", ":"))
@@ -113,11 +125,13 @@ class GroupHandle:
 
     def list_jobs(self) -> list[NativeJob]:
         """The native jobs that the launch began with."""
-        return [self.native_job(part) for part in self.begin().parts]
+        return [self.native_job(part) for part in self.begin().parts if part.submitted]
 
     def begin(self) -> GroupCursor:
         """The cursor before anything was reported."""
-        return GroupCursor(tuple(PartCursor(part.native, part.task) for part in self.parts))
+        return GroupCursor(
+            tuple(PartCursor(part.native, part.task, NEVER if part.deferred else 0) for part in self.parts)
+        )
 
 
 def make_group_handle(
@@ -126,7 +140,7 @@ def make_group_handle(
     """The handle of a group's current launch."""
     grace = max(0, *(task.grace_period for task in job.spec.tasks))
     together = decider is Decider.DAEMON and job.spec.start is not Start.INDEPENDENT
-    return GroupHandle(job.id, job.launch, grace, folder, tuple(parts), decider, together, token)
+    return GroupHandle(job.id, job.launch, grace, folder, tuple(parts), decider, together, token, find_patience(job))
 
 
 def join_natives(natives: Iterable[int]) -> str:
@@ -190,9 +204,10 @@ def _read_set(text: str) -> GroupHandle:
 class PartCursor:
     """What has been reported of a part's newest native job.
 
-    `first` is the first attempt that it runs. Its journal was read up to `offset`, where `order` is the last order's
-    number. Where the daemon decides, `attempt` is the newest one launched in it (-1: none), `open` its node runs that
-    have not ended (node, run), and `over` says that nothing can be launched in it any more.
+    `first` is the first attempt that it runs, NEVER for a part that was not submitted. Its journal was read up to
+    `offset`, where `order` is the last order's number. `since` is when it was submitted, where that was after the set's
+    start (seconds since the epoch). Where the daemon decides, `attempt` is the newest one launched in it (-1: none),
+    `open` its node runs that have not ended (node, run), and `over` says that nothing can be launched in it any more.
     """
 
     native: int
@@ -203,6 +218,12 @@ class PartCursor:
     attempt: int = -1
     open: tuple[tuple[int, int], ...] = ()
     over: bool = False
+    since: float = 0.0
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the part has had a native job."""
+        return bool(self.native)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from overspan.adapters.contract import Order
+from overspan.adapters.contract import Decider, Order
 from overspan.adapters.slurm.groups.files import append_words
 from overspan.adapters.slurm.groups.handles import GroupHandle, NativeJob
-from overspan.adapters.slurm.groups.lifetimes import MARGIN, latest_ends
+from overspan.adapters.slurm.groups.lifetimes import MARGIN, find_waits, latest_ends
 from overspan.adapters.slurm.observation.journals import JournalChunk, read_orders
 from overspan.adapters.slurm.orders.command_lines import OrderSteps, Words
 from overspan.adapters.slurm.rendering.script import render_limit
@@ -82,12 +82,14 @@ def list_limits(plan: bytes, placement: bytes, orders: Iterable[Event]) -> list[
     The first component runs the batch script, so it lasts as long as the longest. Raises ValueError for a damaged
     document.
     """
-    job = decode(Job, json.loads(plan)["job"])
+    planned: dict[str, Any] = json.loads(plan)
+    job = decode(Job, planned["job"])
+    waits = find_waits(job) if planned.get("decider") == Decider.DAEMON.value else {}
     for event in orders:
         if isinstance(event, SetTime):
             job = reduce(job, event)
     document: dict[str, Any] = json.loads(placement)
-    ends = latest_ends(job)
+    ends = latest_ends(job, waits)
     tasks: list[set[str]] = [set() for _ in document["components"]]
     for step in document["steps"]:
         tasks[step["component"]].add(step["task"])

@@ -132,7 +132,7 @@ class GroupOrderer:
         if known is None or not isinstance(order.event, events.Launch):
             return known is not None
         part = known.now.part(order.event.task)
-        if known.is_over(part) or order.event.attempt <= max(part.first, part.attempt):
+        if not part.submitted or known.is_over(part) or order.event.attempt <= max(part.first, part.attempt):
             return True
         return self._watch.view_of(str(known.handle.native_job(part))) is not None
 
@@ -165,6 +165,8 @@ class GroupOrderer:
         """The native jobs of a task, or of all tasks, that can still run something."""
         found = []
         for part in (known.now.part(task),) if task else known.now.parts:
+            if not part.submitted:
+                continue
             job = known.handle.native_job(part)
             # A native id that is another job's now must not get orders.
             if not (known.is_over(part) or self._watch.is_taken(str(job))):
@@ -178,7 +180,9 @@ class GroupOrderer:
         job = known.handle.native_job(part)
         if event.attempt < part.first or event.attempt <= known.cursor.part(event.task).attempt:
             return OrderSteps(())
-        if event.attempt == part.first and not event.attempt:
+        if not part.submitted:
+            return await self._replace(known, order, event)
+        if event.attempt == part.first and not event.attempt and not known.handle.part(event.task).deferred:
             if known.is_over(part):
                 return self._report_lost_attempt(known, order, event)
             return add_order(LivePart(job, part.first, self._watch.journals.has_begun(job), None), order)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overspan.adapters.contract import Launch, Node, Order
-from overspan.adapters.slurm.groups.lifetimes import latest_ends
+from overspan.adapters.slurm.groups.lifetimes import find_waits, latest_ends
 from overspan.adapters.slurm.groups.placement import plan_on_nodes
 from overspan.adapters.slurm.rendering.forms import is_group
 from overspan.adapters.slurm.rendering.images import without_images
+from overspan.bridge.lifecycle.stages import list_deferred
 from overspan.bridge.model.errors import InvalidRequest, OverspanError
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, RestartScope, TaskSpec
@@ -25,7 +26,9 @@ IN_PART = f"/{MEMBERS}/"
 
 @dataclass(frozen=True)
 class PartLaunch(Launch):
-    """A native job of a set: its task, its first attempt, and for a replacement the order that launches this attempt.
+    """A native job of a set: its task and its first attempt. If it is submitted later than the set, as a replacement
+    or because its task is deferred, `order` is the one that launches this attempt, and `kept` the task of the set's
+    beginning in whose folder is what it is made of.
 
     `job` is the whole group; `token` is the native job's own, `whole` the launch's.
     """
@@ -34,6 +37,7 @@ class PartLaunch(Launch):
     first: int = 0
     whole: str = ""
     order: Order | None = None
+    kept: str = ""
 
 
 def is_set(job: Job) -> bool:
@@ -67,11 +71,11 @@ def needs_hetjob(job: Job, nodes: Sequence[Node], partition: str) -> bool:
         return False
 
 
-def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None) -> PartLaunch:
+def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = None, kept: str = "") -> PartLaunch:
     """One native job of a set's launch."""
     token = MARK.join([launch.token, task, str(first)])
-    # The set's dependencies were met before its start, so a replacement has none.
-    needs = () if first else launch.needs
+    # The set's dependencies were met before its start, so what is submitted later has none.
+    needs = () if order is not None else launch.needs
     return PartLaunch(
         token,
         launch.job,
@@ -81,6 +85,7 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
         first,
         launch.token,
         order,
+        kept or task,
         needs=needs,
         wanted=launch.wanted,
         access=launch.access,
@@ -89,6 +94,12 @@ def member_of(launch: Launch, task: str, first: int = 0, order: Order | None = N
 
 def list_members(launch: Launch) -> list[PartLaunch]:
     """The native jobs that a set begins with. Raises InvalidRequest for a group that has to be one allocation."""
+    deferred = list_deferred(launch.job)
+    return [part for part in list_parts(launch) if part.task not in deferred]
+
+
+def list_parts(launch: Launch) -> list[PartLaunch]:
+    """As `list_members`, and those of deferred tasks."""
     for task in launch.job.spec.tasks:
         if task.storage:
             raise InvalidRequest(
@@ -106,7 +117,7 @@ def list_members(launch: Launch) -> list[PartLaunch]:
 
 def starts_together(launch: Launch) -> bool:
     """Whether the launch is one of a set's first native jobs, which are released together."""
-    return isinstance(launch, PartLaunch) and not launch.first
+    return isinstance(launch, PartLaunch) and launch.order is None
 
 
 class PartToken(NamedTuple):
@@ -134,7 +145,13 @@ def narrow(job: Job, name: str) -> Job:
     """The job with a single task, for the placement and limits of its native job."""
     task = job.spec_of(name)
     only: TaskSpec = replace(
-        task, primary=True, time=latest_ends(job)[name], needs=(), spread=False, termination_delay=0, grace_period=0
+        task,
+        primary=True,
+        time=latest_ends(job, find_waits(job))[name],
+        needs=(),
+        spread=False,
+        termination_delay=0,
+        grace_period=0,
     )
     tasks: Sequence[TaskSpec] = (only,)
     facts = tuple(replace(one, time=None) for one in job.tasks if one.name == name)

@@ -299,6 +299,9 @@ def _project_reports(handle: GroupHandle, observed: GroupView, cursor: GroupCurs
         cursor = grant.cursor
     if not cursor.granted or cursor.over:
         return GroupProjection(tuple(events), cursor)
+    impatient = _judge_patience(handle, observed, cursor)
+    if impatient is not None:
+        return GroupProjection((*events, impatient), replace(cursor, over=True))
     for part in handle.parts:
         place, reports = _project_part(part, observed.parts.get(part.task), cursor.part(part.task))
         events += reports
@@ -312,7 +315,7 @@ def _project_reports(handle: GroupHandle, observed: GroupView, cursor: GroupCurs
 
 
 def _project_grant(handle: GroupHandle, observed: GroupView, cursor: GroupCursor) -> GroupProjection:
-    """The grant, when every native job waits at its start gate, or the loss of the launch."""
+    """The grant, when every native job of the beginning waits at its start gate, or the loss of the launch."""
     at_gate: dict[str, JournalLine] = {}
     for part in handle.parts:
         part_view = observed.parts.get(part.task)
@@ -324,7 +327,7 @@ def _project_grant(handle: GroupHandle, observed: GroupView, cursor: GroupCursor
         lost = _judge_early(handle, part.task, part_view)
         if lost is not None:
             return GroupProjection((lost,), replace(cursor, over=True))
-    if not at_gate or (handle.together and len(at_gate) < len(handle.parts)):
+    if not at_gate or (handle.together and len(at_gate) < sum(not part.deferred for part in handle.parts)):
         return GroupProjection((), cursor)
     granted = [line.event for line in at_gate.values() if isinstance(line.event, Granted)]
     members = tuple(member for event in granted for member in event.members)
@@ -353,6 +356,26 @@ def _judge_early(handle: GroupHandle, task: str, part_view: PartView) -> LaunchL
     cause = (Cause.NODE if end.outcome.signal else Cause.LAUNCH) if cause in _BY_JOURNAL else cause
     detail = end.outcome.detail or f"Slurm ended the job of the task {task} before the set had started"
     return LaunchLost(end.at, handle.launch, cause.value, detail)
+
+
+def _judge_patience(handle: GroupHandle, observed: GroupView, cursor: GroupCursor) -> LaunchLost | None:
+    """The loss of a launch whose deferred task has waited too long for nodes, while others hold theirs.
+
+    What is left of the group is submitted again, and then it asks for everything at once.
+    """
+    for part in handle.parts:
+        place, part_view = cursor.part(part.task), observed.parts.get(part.task)
+        if not part.deferred or place.over or part_view is None or part_view.list_lines(-1):
+            continue
+        view = part_view.view
+        if view is None or view.outcome.phase is not Phase.QUEUED or view.asked < place.since + handle.patience:
+            continue
+        text = (
+            f"the job of {part.task} has waited for nodes for {handle.patience} s ({view.reason}) while the others "
+            "held theirs: these are given back, and all that is left is submitted again together"
+        )
+        return LaunchLost(view.asked, handle.launch, Cause.NEVER_STARTED.value, text)
+    return None
 
 
 def _project_part(part: GroupPart, part_view: PartView | None, place: PartCursor) -> tuple[PartCursor, list[Event]]:

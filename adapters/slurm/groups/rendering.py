@@ -68,7 +68,7 @@ def render_launch(launch: Launch, settings: Settings, place: GroupPlace, held: b
     job, own = (bound_gpu_defaults(without_images(one), sizes) for one in (job, own))
     plan = plan_on_nodes(own, nodes, settings.partition)
     plan = replace(plan, steps=tuple(replace(step, image=words[step.task]) for step in plan.steps))
-    if part is not None and part.first:
+    if part is not None and part.order is not None:
         # What the group waited for was met before its start.
         own = replace(own, begin=None, dependency=Dependency())
     decider = Decider.SUPERVISOR if part is None else Decider.DAEMON

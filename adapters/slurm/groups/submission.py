@@ -1,4 +1,7 @@
-"""Submits sets: every native job held, once for its own token; then all are released, unless the job is held."""
+"""Submits sets: native jobs held, each once for its own token; then all are released, unless the job is held.
+
+The native job of a deferred task is submitted by the order that launches the task, as a replacement is.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from overspan.adapters.slurm.rendering.script import find_token
 from overspan.adapters.slurm.submission.in_doubt import SubmissionAnswer
 from overspan.adapters.slurm.submission.submitter import Submitter
 from overspan.bridge.lifecycle.reduction import reduce
+from overspan.bridge.lifecycle.stages import list_deferred
 from overspan.bridge.model.errors import InvalidRequest, NotFound, OverspanError, TimedOut
 from overspan.bridge.model.events import Launch as LaunchEvent
 
@@ -85,16 +89,19 @@ class PartSubmitter:
         parts = [
             GroupPart(native, member.task, nodes[member.task]) for member, native in zip(members, natives, strict=True)
         ]
+        parts += [GroupPart(0, name, nodes[name]) for name in list_deferred(launch.job)]
         folder = await self._submitter.folder(members[0])
         handle = make_group_handle(launch.job, folder, parts, Decider.DAEMON, launch.token)
         return Accepted(launch.token, str(handle), join_natives(natives))
 
     async def replace(self, handle: GroupHandle, order: Order, event: LaunchEvent) -> int | Refusal:
-        """Submit a new native job for an attempt, or find the one that was submitted; returns its id.
+        """Submit a native job for an attempt that has none, or find the one that was submitted; returns its id.
 
         Raises OverspanError if that cannot be done now.
         """
-        path = f"{handle.part_folder(handle.part(event.task))}/launch.{handle.launch}.json"
+        part = handle.part(event.task)
+        kept = handle.parts[0] if part.deferred else part
+        path = f"{handle.part_folder(kept)}/launch.{handle.launch}.json"
         transport = self._submitter.queries.transport
         try:
             job, environment, access = read_launch_file((await transport.read(path, 0, _WHOLE)).data)
@@ -104,7 +111,7 @@ class PartSubmitter:
             job = reduce(job, limit)
         # The time of the order is the earliest one at which the accounting may have this job.
         launch = Launch(handle.token, replace(job, submitted_at=event.at), environment, access=access)
-        member = member_of(launch, event.task, event.attempt, order)
+        member = member_of(launch, event.task, event.attempt, order, kept.task)
         answer = (await self._submitter.submit([member])).get(member.token)
         if answer is None:
             raise TimedOut(self._submitter.in_doubt)

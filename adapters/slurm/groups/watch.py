@@ -89,14 +89,16 @@ class KnownGroup:
         ]
 
     def list_jobs(self) -> list[NativeJob]:
-        """The newest native job of each part."""
-        return [self.handle.native_job(part) for part in self.now.parts]
+        """The newest native job of each part that has had one."""
+        return [self.handle.native_job(part) for part in self.now.parts if part.submitted]
 
     def list_open(self) -> list[tuple[NativeJob, int]]:
         """The native jobs that have not been reported completely, each with the offset in its journal."""
         if self.cursor.over:
             return []
-        return [(self.handle.native_job(part), part.offset) for part in self.now.parts if not part.over]
+        return [
+            (self.handle.native_job(part), part.offset) for part in self.now.parts if part.submitted and not part.over
+        ]
 
     def is_over(self, member: PartCursor) -> bool:
         """Whether nothing can be launched any more in a task's newest native job, by the latest projection."""
@@ -157,8 +159,8 @@ class Groups:
         """Note a native job that was submitted for a task's next attempts."""
         known = self._known.get(text)
         if known is not None:
-            known.fresh[task] = PartCursor(native, task, first)
             known.moved_at[task] = time.time()
+            known.fresh[task] = PartCursor(native, task, first, since=known.moved_at[task])
 
     def note_lost_attempt(self, text: str, task: str, lost: LostAttempt) -> None:
         """Note an attempt that cannot start, because its native job has ended."""
@@ -202,7 +204,7 @@ class Groups:
         """Project a group from its cursor on."""
         cursor, parts = known.now, dict[str, PartView]()
         for part in cursor.parts:
-            if not part.over:
+            if part.submitted and not part.over:
                 parts[part.task] = view_part(known.handle.native_job(part), part.offset)
         if known.handle.decider is Decider.SUPERVISOR:
             return project_group(known.handle, GroupView(parts, orders), cursor)

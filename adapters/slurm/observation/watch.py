@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from overspan.adapters.contract import Report
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.handles import GroupCursor, NativeJob, join_natives
+from overspan.adapters.slurm.groups.handles import GroupCursor, NativeJob, PartCursor, join_natives
 from overspan.adapters.slurm.groups.projection import PartView
 from overspan.adapters.slurm.groups.watch import Groups, KnownGroup
 from overspan.adapters.slurm.handles import Cursor, Handle, check_texts, parse_cursor, parse_handle
@@ -34,7 +34,7 @@ from overspan.adapters.slurm.observation.snapshot import OVER, AccountingSnapsho
 from overspan.adapters.slurm.orders.delivered import DeliveredOrders
 from overspan.adapters.slurm.submission.throttles import Throttles
 from overspan.bridge.model.errors import NotFound, OverspanError
-from overspan.bridge.model.events import Event
+from overspan.bridge.model.events import Event, Queued
 
 _log = logging.getLogger(__name__)
 
@@ -416,13 +416,29 @@ class Watch:
         cursor, jobs = projected.cursor, known.list_jobs()
         queued = [job for job in jobs if (view := self.view_of(str(job))) and view.outcome.phase is Phase.QUEUED]
         waiting = self._launches.get(str((queued or jobs)[0]))
-        events = (*projected.events, *(self._waiting(waiting, cursor) if waiting is not None else ()))
+        parts = [part for part in cursor.parts if part.submitted]
+        if cursor.granted and not cursor.over:
+            waits = tuple(self._list_waits(zip(jobs, parts, strict=True)))
+        else:
+            waits = self._waiting(waiting, cursor) if waiting is not None else ()
+        events = (*projected.events, *waits)
         if not events and cursor == known.cursor:
             return None
-        places = zip(jobs, cursor.parts, strict=True)
+        places = zip(jobs, parts, strict=True)
         gone = cursor.over and any(self._is_gone(job, place.offset) for job, place in places)
         natives = join_natives(job.native for job in jobs)
         return Report(text, events, str(cursor), gone=gone, native_id=natives)
+
+    def _list_waits(self, places: Iterable[tuple[NativeJob, PartCursor]]) -> Iterator[Event]:
+        """Why native jobs wait that were submitted after the set's start, where that has changed."""
+        for job, part in places:
+            watched = self._launches.get(str(job))
+            if watched is None or watched.view is None or not part.since or part.over:
+                continue
+            words, view = (watched.view.reason, watched.view.partition), watched.view
+            if view.outcome.phase is Phase.QUEUED and (watched.reported is None or watched.reported[0] != words):
+                watched.reported = (words, 0.0)
+                yield Queued(view.asked, view.reason, task=part.task)
 
     def _view_part(self, job: NativeJob, offset: int) -> PartView:
         """The view of one native job of a group."""

@@ -13,7 +13,7 @@ from overspan.adapters.gpu_defaults import bound_gpu_defaults
 from overspan.adapters.slurm.access.allocations import check_terminal
 from overspan.adapters.slurm.commands.queries import Site
 from overspan.adapters.slurm.files.logs import expect_paths
-from overspan.adapters.slurm.groups.parts import PartLaunch, list_members
+from overspan.adapters.slurm.groups.parts import PartLaunch, list_parts
 from overspan.adapters.slurm.groups.placement import list_kinds
 from overspan.adapters.slurm.groups.rendering import (
     GroupPlace,
@@ -35,6 +35,7 @@ from overspan.adapters.slurm.unshared.groups import FOLDER, carry_group
 from overspan.adapters.slurm.unshared.inline_files import SECRETS, InlineFiles, check_size
 from overspan.adapters.slurm.unshared.jobs import refuse_unshared
 from overspan.adapters.slurm.unshared.relocation import relocate_single
+from overspan.bridge.lifecycle.stages import list_deferred
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.errors import OverspanError, Rejected
 from overspan.bridge.model.job import Job
@@ -179,7 +180,7 @@ class Renderer:
             umask=launch.job.spec.origin.umask,
         )
         files = {} if test_only else {**found.files, **found.kept}
-        if isinstance(launch, PartLaunch) and not (test_only or launch.first or facts.inline is None):
+        if isinstance(launch, PartLaunch) and not (test_only or launch.order is not None or facts.inline is None):
             files[inline_path(launch.task, launch.job.launch)] = facts.inline.data
         return Rendered(call, tuple(File(f"{folder}/{name}", data) for name, data in files.items()))
 
@@ -224,13 +225,16 @@ class Renderer:
         place = GroupPlace(self.cluster, root, f"{root}/runs/N", nodes)
         agent = agent_words(self.settings, root)
         unknown = "" if nodes else "# the cluster was not asked for its nodes: each member has one of its own here\n"
-        parts: Sequence[Launch] = list_members(launch) if as_set else [launch]
-        texts = [unknown]
+        parts: Sequence[Launch] = list_parts(launch) if as_set else [launch]
+        texts, deferred = [unknown], list_deferred(job)
         if as_set:
-            texts.append(f"# {job.spec.name}: a set of {len(parts)} jobs, submitted held and released together\n")
+            first = len(parts) - len(deferred)
+            texts.append(f"# {job.spec.name}: a set of {first} jobs, submitted held and released together\n")
         for part in parts:
             found = render_launch(part, self.settings, place, False)
-            texts += [f"\n# task {part.task}:\n"] if isinstance(part, PartLaunch) else []
+            if isinstance(part, PartLaunch):
+                turn = ", submitted at its turn" if part.task in deferred else ""
+                texts.append(f"\n# task {part.task}{turn}:\n")
             texts += [render_placement(found.plan, agent), render_submission(found.submission)]
         return "".join(texts)
 

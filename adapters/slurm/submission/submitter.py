@@ -444,7 +444,7 @@ class Submitter:
 
     async def _stage(self, launch: Launch, site: Site) -> tuple[Launch, InlineFiles | None]:
         """The launch with the paths of its staged files, and the files that travel inline."""
-        if isinstance(launch, PartLaunch) and launch.first:
+        if isinstance(launch, PartLaunch) and launch.order is not None:
             # The files were staged when the set was submitted.
             return launch, await self._read_inline(launch, site)
         return await self._files.bring(launch, resolve_root(self._renderer.root, site.home), name_run(launch))
@@ -453,7 +453,7 @@ class Submitter:
         """The inline files with which a set was submitted, where it had any."""
         if self._renderer.settings.shared_root:
             return None
-        path = f"{self._renderer.folder(launch, site)}/{inline_path(launch.task, launch.job.launch)}"
+        path = f"{self._renderer.folder(launch, site)}/{inline_path(launch.kept, launch.job.launch)}"
         try:
             return InlineFiles((await self._queries.transport.read(path, 0, _LARGEST)).data)
         except NotFound:

@@ -30,7 +30,7 @@ from overspan.bridge.controller.submission.storage_checks import check_storage, 
 from overspan.bridge.controller.submission.verdicts import await_verdict
 from overspan.bridge.controller.views.plans import describe_conditions, render_plan
 from overspan.bridge.lifecycle.eligibility import judge
-from overspan.bridge.lifecycle.stages import carry, split_stages
+from overspan.bridge.lifecycle.stages import carry, list_deferred, split_stages
 from overspan.bridge.model.errors import (
     Conflict,
     InvalidRequest,
@@ -389,7 +389,7 @@ class Submitter:
         if cluster.stale_since is not None and not job.spec.choice:
             return False
         full = cluster.slots is not None and len(self.recorder.registry.watched(cluster.name)) >= cluster.slots
-        in_parts = job.spec.array is not None or job.stage is not None
+        in_parts = job.spec.array is not None or job.stage is not None or bool(list_deferred(job))
         return full or in_parts or not judge(job, self.recorder.clock()).now
 
     async def _read(self, submission: Submission) -> ParsedSubmission:

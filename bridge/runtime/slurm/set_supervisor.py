@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from overspan.bridge.lifecycle.execution import place_members
+from overspan.bridge.lifecycle.stages import list_deferred
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.events import Granted
 from overspan.bridge.model.job import Job, Placement
@@ -108,7 +109,13 @@ class SetSupervisor(Supervisor):
     def _find_start_deadline(self, job: Job) -> float | None:
         """Until when to wait for the first launch; None for ever: tasks start alone, or this one needs others."""
         placed = {(place.task, place.index) for place in job.placements}
-        members = {(task.name, index) for task in job.spec.tasks for index in range(task.num_nodes)}
+        deferred = list_deferred(job)
+        members = {
+            (task.name, index)
+            for task in job.spec.tasks
+            for index in range(task.num_nodes)
+            if task.name not in deferred and not job.task(task.name).over
+        }
         if job.spec.start is Start.INDEPENDENT or (job.spec_of(self._task).needs and placed >= members):
             return None
         return self._began + (START_SECONDS if job.spec.start_timeout is None else job.spec.start_timeout)

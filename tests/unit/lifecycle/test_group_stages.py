@@ -13,10 +13,10 @@ from tests.unit.lifecycle.world import StageWorld, World, auxiliary, kinds, lost
 from overspan.bridge.lifecycle.failover import list_next
 from overspan.bridge.lifecycle.order_effects import is_fatal
 from overspan.bridge.lifecycle.readiness import describe_wait, reason_of
-from overspan.bridge.lifecycle.stages import carry, split_stages
+from overspan.bridge.lifecycle.stages import carry, list_deferred, split_stages
 from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
-from overspan.bridge.model.job import Job, list_stages
+from overspan.bridge.model.job import Job, list_stages, new_job
 from overspan.bridge.model.spec import JobSpec, Need, NeedKind, OnFailure, RetryPolicy, Start, TaskSpec
 from overspan.bridge.model.states import State
 
@@ -371,3 +371,39 @@ def plain(job: Job) -> object:
     """How all of it ended."""
     tasks = [(task.name, task.state, task.reason, len(task.attempts), task.ended_at) for task in job.tasks]
     return job.state, job.reason, job.exit_code, job.ended_at, tasks
+
+
+SERVER = auxiliary("server")
+TRAIN, JUDGE = primary("train"), primary("judge", needs=after("train"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "deferred"),
+    [
+        ({}, ("judge",)),
+        ({"start": Start.INDEPENDENT}, ("judge",)),
+        ({"start": Start.TOGETHER}, ()),
+        ({"race": True}, ()),
+    ],
+)
+def test_a_task_that_waits_for_an_end_is_deferred(fields: dict[str, object], deferred: tuple[str, ...]) -> None:
+    assert list_deferred(new_job(1, group(SERVER, TRAIN, JUDGE, **fields), 0.0)) == deferred
+
+
+def test_a_task_is_deferred_within_its_stage_too() -> None:
+    prepare = primary("prepare")
+    later = (replace(SERVER, needs=after("prepare")), replace(TRAIN, needs=after("prepare")), JUDGE)
+    first, second = split_stages(new_job(1, group(prepare, *later), 0.0))
+    assert list_deferred(first) == () and list_deferred(second) == ("judge",)
+    assert [task.name for task in second.spec.tasks] == ["server", "train", "judge"]
+
+
+def test_what_is_left_of_a_lost_launch_is_asked_for_at_once() -> None:
+    """The trainer is done, so nothing defers the judge any more."""
+    world = World(group(SERVER, TRAIN, JUDGE))
+    world.grant()
+    world.begin()
+    world.end("train")
+    world.apply(lost(world, Cause.NEVER_STARTED))
+    assert world.job.state is State.PENDING and world.job.task("train").state is State.COMPLETED
+    assert list_deferred(world.job) == ()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overspan.bridge.model.elastic import Elastic
 from overspan.bridge.model.spec import Need, NeedKind, Start, TaskSpec
-from overspan.bridge.model.stages import list_turns
+from overspan.bridge.model.stages import list_late_starters, list_turns
 
 ENDS = (NeedKind.OK, NeedKind.NOT_OK, NeedKind.ENDED)
 
@@ -93,3 +95,28 @@ def waits_for(tasks: tuple[TaskSpec, ...], task: TaskSpec, name: str) -> bool:
     return any(
         (need.task == name and need.kind in ENDS) or waits_for(tasks, known[need.task], name) for need in task.needs
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "late"),
+    [
+        ("server train judge:ok=train", "judge"),
+        ("a s b:ok=a c:ok=b", "b c"),
+        # Who waits for one that waits for an end starts after that end too.
+        ("a s b:ended=a c:started=b", "b c"),
+        ("a s b:not_ok=a", "b"),
+        ("a b:ready=a", ""),
+        # What shares nodes has them together.
+        ("a s b@s:ok=a", ""),
+        ("a s b:ok=a c@b", ""),
+    ],
+)
+def test_who_surely_starts_after_the_end_of_another(text: str, late: str) -> None:
+    assert list_late_starters(read(text)) == tuple(late.split())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_job_with_an_elastic_task_is_asked_for_at_once(place: int) -> None:
+    tasks = [*read("a s b:ok=a")]
+    tasks[place] = replace(tasks[place], elastic=Elastic(1, 2, 1))
+    assert list_late_starters(tuple(tasks)) == ()

@@ -145,3 +145,13 @@ def test_nodes_of_another_job_cannot_be_shared() -> None:
     text = "name: g\nexecution: parallel\nrestart: task\n---\nname: a\nrun: x\n---\nname: b\nshare: a\nrun: y\n"
     with pytest.raises(InvalidRequest, match="shares the nodes of 'a'"):
         list_members(Launch("t", read_file(text)))
+
+
+def test_the_plan_says_which_jobs_come_at_their_turn() -> None:
+    job = read_file(
+        "name: g\nexecution: parallel\nrestart: task\nprimary_tasks: [train, judge]\n---\nname: server\nrun: s\n---\n"
+        "name: train\nrun: t\n---\nname: judge\nneeds: [ok:train]\nrun: j\n"
+    )
+    text = RENDERER.plan(job, as_set=True)
+    assert "a set of 2 jobs, submitted held and released together\n" in text
+    assert "# task train:\n" in text and "# task judge, submitted at its turn:\n" in text

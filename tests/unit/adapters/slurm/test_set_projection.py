@@ -217,3 +217,31 @@ class TestTexts:
     @pytest.mark.parametrize("text", ["", "g:1:2:3::0", "[]", '["g",0,[["x",0,1,0,0,-1,[],false]]]'])
     def test_other_texts_are_the_beginning(self, text: str) -> None:
         assert parse_group_cursor(HANDLE, text) == START
+
+
+DEFERRED = replace(HANDLE, parts=(*PARTS, GroupPart(0, "c", 1)), patience=600)
+
+
+def test_the_grant_needs_no_native_job_of_a_deferred_task() -> None:
+    seen = {task: observed(STANDS[task]) for task in ("a", "b")}
+    told = project_group(DEFERRED, GroupView(seen), DEFERRED.begin())
+    assert [type(event) for event in told.events] == [Granted] and told.cursor.granted
+    assert not told.cursor.part("c").submitted
+    assert DEFERRED.list_jobs() == [HANDLE.native_job(part) for part in START.parts]
+
+
+@pytest.mark.parametrize(("waited", "lost"), [(599.0, False), (600.0, True)])
+def test_a_deferred_task_waits_for_nodes_as_long_as_the_others_have_time(waited: float, lost: bool) -> None:
+    seen = view("PENDING")
+    cursor = replace(RUNS, parts=(*RUNS.parts, PartCursor(103, "c", since=seen.asked - waited)))
+    told = project_group(DEFERRED, GroupView({"c": PartView(seen, page((), False, AFTER))}), cursor)
+    assert told.cursor.over is lost
+    assert [(type(event), getattr(event, "cause", "")) for event in told.events] == [
+        (LaunchLost, Cause.NEVER_STARTED.value)
+    ] * lost
+
+
+def test_a_native_job_that_has_started_is_not_impatient() -> None:
+    stands = PartView(view("PENDING"), page((Granted(NOW, (("c", 0, "n1", "10.0.0.3", ()),)),), False, AFTER))
+    cursor = replace(RUNS, parts=(*RUNS.parts, PartCursor(103, "c", since=1.0)))
+    assert not project_group(DEFERRED, GroupView({"c": stands}), cursor).cursor.over

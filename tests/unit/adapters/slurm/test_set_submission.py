@@ -202,6 +202,29 @@ def test_a_replacement_is_submitted_once(sets: Sets) -> None:
     sets.play(story())
 
 
+def test_a_deferred_task_is_submitted_by_the_order_that_launches_it(sets: Sets) -> None:
+    """It is made of what the set's first part keeps, though the file names it first."""
+    head, late = "name: g\nexecution: parallel\nrestart: task\n", "name: late\nneeds: [ok:a]\nrun: z\n"
+    job = read_file("---\n".join([head, late, "name: a\nrun: x\n", "name: b\nrun: y\n"]), 1)
+
+    async def story() -> None:
+        launch = Launch("inst-1-0", replace(job, submitted_at=NOW))
+        (answer,) = (await sets.sets.submit([launch])).values()
+        assert isinstance(answer, Accepted) and answer.native_id == "1,2"
+        handle = parse_group(answer.handle)
+        assert [(part.task, part.deferred) for part in handle.parts] == [("a", False), ("b", False), ("late", True)]
+        event = LaunchEvent(NOW, "late", 0)
+        order = Order("tok", answer.handle, event)
+        native = await sets.sets.replace(handle, order, event)
+        assert isinstance(native, int) and await sets.sets.replace(handle, order, event) == native
+        assert (sets.tokens()[native], sets.states()[native]) == ("inst-1-0/late/0", "PENDING")
+        assert not sets.slurm.jobs[native].request.hold
+        orders = sets.root / "runs" / "inst-1" / "members" / "late" / "0" / "orders.0.jsonl"
+        assert '"launch"' in orders.read_text().lower()
+
+    sets.play(story())
+
+
 def test_a_replacement_is_refused_in_slurms_words(sets: Sets) -> None:
     sets.transport.fail("sbatch", UNKNOWN_QOS, 1, after=2)
 

@@ -21,10 +21,10 @@ from tests.unit.adapters.slurm.links import SITE
 from tests.unit.adapters.slurm.samples import read_file, read_script
 from tests.waiting import wait_until
 
-from overspan.adapters.contract import Accepted, ClusterConfig, Decider, Launch, Node
+from overspan.adapters.contract import Accepted, ClusterConfig, Decider, Launch, Node, Order
 from overspan.adapters.slurm.commands.queries import Queries
 from overspan.adapters.slurm.groups.handles import GroupCursor, GroupHandle, GroupPart, PartCursor
-from overspan.adapters.slurm.groups.parts import list_members
+from overspan.adapters.slurm.groups.parts import list_members, member_of
 from overspan.adapters.slurm.groups.projection import GroupView, PartView, project_group
 from overspan.adapters.slurm.observation.journals import JournalPage
 from overspan.adapters.slurm.observation.outcomes import NativeOutcome, Phase
@@ -39,6 +39,7 @@ from overspan.adapters.slurm.unshared.inline_files import InlineFiles, encode_in
 from overspan.adapters.slurm.unshared.jobs import read_there, refuse_unshared
 from overspan.adapters.slurm.unshared.relays import render_starts
 from overspan.adapters.slurm.unshared.staging import InlinePacker
+from overspan.bridge.model import events
 from overspan.bridge.model.causes import Cause
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, Rejected, Unreachable
 from overspan.bridge.model.events import LaunchLost, NodeEnded
@@ -259,6 +260,10 @@ def test_a_native_job_of_a_set_carries_what_it_needs_and_no_more() -> None:
     # A replacement is made of what stays on the login node.
     kept = {file.path.removeprefix("/r/runs/i-7/"): file.data for file in rendered.files}
     assert kept["members/a/inline.0.tar.gz"] == b"packed" and "members/a/launch.0.json" in kept
+    order = Order("tok", "", events.Launch(1.0, "b", 0))
+    later = member_of(Launch("i-7-0", first.job), "b", 0, order, first.task)
+    again = RENDERER.render(later, ClusterFacts(SITE, inline=inline))
+    assert later.kept == "a" and not any("inline" in file.path for file in again.files)
 
 
 HANDLE = GroupHandle(7, 0, 30, "/r/runs/i-7", (GroupPart(42),))

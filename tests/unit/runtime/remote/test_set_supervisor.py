@@ -16,7 +16,7 @@ from overspan.bridge.model import events
 from overspan.bridge.model.documents import encode
 from overspan.bridge.model.events import Event, Launch, event_to_document
 from overspan.bridge.model.job import Job, Placement, new_job
-from overspan.bridge.model.spec import JobSpec, Need, RetryPolicy, Start, TaskSpec
+from overspan.bridge.model.spec import JobSpec, Need, NeedKind, RetryPolicy, Start, TaskSpec
 from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.core.supervised_launch import Services, SupervisedLaunch
 from overspan.bridge.runtime.slurm.member_locations import (
@@ -110,6 +110,15 @@ def test_who_starts_by_himself_waits_for_nobody(tmp_path: Path) -> None:
 def test_who_waits_for_another_task_is_patient_once_all_stand(tmp_path: Path) -> None:
     tasks = (replace(SPEC.tasks[0], needs=(Need("b"),)), SPEC.tasks[1])
     bench = Bench(tmp_path, tasks=tasks)
+    bench.seat_peer()
+    bench.turn(1e6)
+    assert not bench.run.done
+
+
+def test_nobody_waits_at_the_start_gate_for_a_deferred_task(tmp_path: Path) -> None:
+    late = TaskSpec(name="c", run="z", needs=(Need("b", NeedKind.OK),))
+    tasks = (replace(SPEC.tasks[0], needs=(Need("b", NeedKind.READY),)), SPEC.tasks[1], late)
+    bench = Bench(tmp_path, tasks=tasks, start=Start.TURNS)
     bench.seat_peer()
     bench.turn(1e6)
     assert not bench.run.done
