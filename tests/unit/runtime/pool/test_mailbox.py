@@ -46,6 +46,11 @@ def leave(folder: Path, lane: str, own: str, status: int, document: object) -> d
     return visit({"boxes": {"0": {"folder": str(folder), "seen": {}, "answers": answers}}, "wait": 0.0, "start": ""})
 
 
+def list_troubles(told: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """What a visit could not do, by mailbox and part."""
+    return {(each["key"], each["part"]): each["text"] for each in told["troubles"]}
+
+
 class Asker:
     """Posts one message in a thread."""
 
@@ -142,7 +147,7 @@ def test_links_pipes_and_folders_that_others_may_write_to_are_not_used(folder: P
     secret.write_text('{"id":"a.1","path":"/p","size":2}\n{}')
     (folder / "tell.request").symlink_to(secret)
     told = look(folder)
-    assert not told["found"] and "mailbox" in told["troubles"]["0"]
+    assert not told["found"] and "mailbox" in list_troubles(told)["0", "read"]
     (folder / "tell.request").unlink()
     os.mkfifo(folder / "tell.request")
     assert not look(folder)["found"]
@@ -153,7 +158,8 @@ def test_links_pipes_and_folders_that_others_may_write_to_are_not_used(folder: P
     (folder / "ask.request").write_text('{"id":"b.1","path":"/p","size":2}\n{}')
     told = look(linked, wide, folder)
     assert [each["key"] for each in told["found"]] == ["2"], "one mailbox in trouble hides another"
-    assert set(told["troubles"]) == {"0", "1"} and "not this user's own" in told["troubles"]["1"]
+    troubles = list_troubles(told)
+    assert set(troubles) == {("0", "read"), ("1", "read")} and "not this user's own" in troubles["1", "read"]
 
 
 def test_an_answer_follows_no_link(folder: Path, tmp_path: Path) -> None:
@@ -182,8 +188,20 @@ def test_the_program_comes_from_the_library_or_with_the_visit_and_before_its_com
 
 
 def test_a_mailbox_that_is_not_there_yet_is_no_trouble(tmp_path: Path) -> None:
-    assert look(tmp_path / "none") == {"found": [], "wants": [], "troubles": {}}
-    assert not leave(tmp_path / "none", "ask", "a.1", 200, {})["troubles"]
+    told = look(tmp_path / "none")
+    assert not told["found"] and not told["wants"] and not told["troubles"]
+    told = leave(tmp_path / "none", "ask", "a.1", 200, {})
+    assert not told["troubles"] and not told["left"], "an answer that nobody has is not told as left"
+
+
+def test_what_could_not_be_left_is_told_apart_from_what_could_not_be_read(folder: Path) -> None:
+    (folder / "ask.answer").mkdir()
+    told = leave(folder, "ask", "a.1", 200, {})
+    assert list(list_troubles(told)) == [("0", "leave")] and not told["left"]
+    (folder / "ask.answer").rmdir()
+    (folder / "ask.request").symlink_to(folder / "start")
+    told = leave(folder, "ask", "a.1", 200, {})
+    assert list(list_troubles(told)) == [("0", "read")] and told["left"] == ["0"]
 
 
 def test_a_visit_takes_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
