@@ -127,6 +127,8 @@ class ByMailbox:
 
     async def serve(self, bench: Bench) -> None:
         self._folder.mkdir(0o700, exist_ok=True)
+        # As the job of a worker does before it waits for its program.
+        (self._folder / "python").write_text(f"{PYTHON}\n")
         await until(lambda: (self._folder / "start").exists())
 
     async def end(self) -> None:
