@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.pool import mailbox, mailbox_visit
 from overspan.bridge.runtime.pool.connection import Dismissed, WorkerConnection
-from overspan.bridge.runtime.pool.mailbox import MailboxAddress, MailboxConnection
+from overspan.bridge.runtime.pool.mailbox import FolderWatch, MailboxAddress, MailboxConnection
 from overspan.bridge.runtime.pool.mailbox_visit import visit
 
 MESSAGE = {"job": 1, "word": "w", "held": {}, "journals": {}, "wait": 0.0}
@@ -126,6 +127,7 @@ def test_refusals_are_told_apart(folder: Path, wait_until: WaitUntil) -> None:
     ],
 )
 def test_an_answer_that_is_cut_or_of_another_request_is_none(folder: Path, text: str) -> None:
+    (folder / "ask.request").write_text("mine")
     (folder / "ask.answer").write_text(text)
     assert MailboxConnection(str(folder), "ask", "w")._read("w.1") is None
     (folder / "ask.answer").write_text('{"id":"w.1","status":200,"size":2}\n{}')
@@ -225,3 +227,38 @@ def test_a_visit_takes_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.M
         }
     )
     assert [each["id"] for each in rest["found"]] == ["a.2"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_request_that_somebody_removes_is_left_anew_at_once(
+    folder: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(mailbox, "LIST_SECONDS", 0.0)
+    connection = MailboxAddress(str(folder)).open("ask")
+    first = Asker(connection, wait=1e6)
+    lost = find_request(folder, wait_until)
+    shutil.rmtree(folder) if whole else (folder / "ask.request").unlink()
+    assert isinstance(first.result(), OSError)
+    second = Asker(connection, wait=1e6)
+    found = find_request(folder, wait_until)
+    assert found["id"] != lost["id"]
+    leave(folder, "ask", found["id"], 200, {"a": 1})
+    assert second.result() == {"a": 1}
+
+
+def test_a_folder_where_nothing_changes_is_seldom_listed(folder: Path) -> None:
+    """Each look opens it; all else would be further questions to the server of a shared file system."""
+    watch = FolderWatch(str(folder))
+    listed = [now / 4 for now in range(400) if watch.is_stale(1000.0 + now / 4)]
+    assert listed[:9] == [now / 4 for now in range(9)], "a time may be rounded"
+    assert len(listed) <= 9 + 100 / mailbox.LIST_SECONDS
+    (folder / "ask.answer").write_text("x")
+    assert watch.is_stale(1100.25) and watch.is_stale(1100.5)
+    assert not watch.is_stale(1102.75)
+    (folder / "ask.answer").unlink()
+    assert watch.is_stale(1103.0)
+
+
+def test_a_folder_that_is_gone_is_listed_so_that_this_is_said(tmp_path: Path) -> None:
+    watch = FolderWatch(str(tmp_path / "none"))
+    assert all(watch.is_stale(1000.0 + now) for now in range(20))
