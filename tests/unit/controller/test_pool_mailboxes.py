@@ -38,6 +38,8 @@ class PlayedMailboxes:
         self.folder = folder
         self.trouble = ""
         self.visits = 0
+        self.waited = -1.0
+        """How long the last visit might wait for something new."""
 
     def find_folder(self, handle: str) -> str:
         return str(self.folder / handle)
@@ -50,8 +52,10 @@ class PlayedMailboxes:
         await asyncio.sleep(0.001)
         if self.trouble:
             raise Unreachable(self.trouble)
-        _, _, order = zlib.decompress(base64.b64decode(line)).decode().partition("\0")
-        return "welcome\n" + base64.b64encode(zlib.compress(json.dumps(visit(json.loads(order))).encode())).decode()
+        _, _, text = zlib.decompress(base64.b64decode(line)).decode().partition("\0")
+        order = json.loads(text)
+        self.waited = order["wait"]
+        return "welcome\n" + base64.b64encode(zlib.compress(json.dumps(visit(order)).encode())).decode()
 
 
 class FarCluster(FakeCluster):
@@ -273,6 +277,33 @@ def test_one_mailbox_in_trouble_says_so_alone(scene: Play, monkeypatch: pytest.M
         assert workers[2]["reason"] == ""
 
     scene(story)
+
+
+def test_workers_that_hold_nothing_are_looked_at_once_a_visit_but_waited_for_behind_an_answer(
+    scene: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlayedMailboxes, "wait", 0.001)
+
+    async def story(each: MailScene) -> None:
+        await each.open()
+        await each.greet()
+        await until(lambda: each.mailboxes.waited == 0.001)
+        each.ask("1.0", "a.1", wait=20.0)
+        await until(lambda: each.mailboxes.waited == 0.0)
+        before = each.mailboxes.visits
+        await until(lambda: each.mailboxes.visits > before + 3)
+        assert each.mailboxes.waited == 0.0
+        each.bench.controller.end_waits()
+        await each.hear("1.0", "a.1")
+        await until(lambda: each.mailboxes.waited == 0.001)
+
+    scene(story)
+
+
+def test_a_question_that_does_not_come_is_waited_for_no_longer() -> None:
+    box = routes.WorkerMailbox(1, "1.0", answers={"ask": {}}, busy=False)
+    box.note_left(dict(box.answers), 100.0)
+    assert not box.is_quiet(100.0 + routes.EXPECT_SECONDS - 0.1) and box.is_quiet(100.0 + routes.EXPECT_SECONDS)
 
 
 def test_what_a_dead_worker_has_left_is_no_sign_of_life(scene: Play) -> None:
