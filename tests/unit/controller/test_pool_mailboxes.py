@@ -36,7 +36,8 @@ class PlayedMailboxes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.trouble = ""
+        self.trouble = self.trouble_of_answers = ""
+        """Why no visit succeeds, or none that has an answer to leave."""
         self.visits = 0
         self.waited = -1.0
         """How long the last visit might wait for something new."""
@@ -55,6 +56,8 @@ class PlayedMailboxes:
         _, _, text = zlib.decompress(base64.b64decode(line)).decode().partition("\0")
         order = json.loads(text)
         self.waited = order["wait"]
+        if self.trouble_of_answers and any(box["answers"] for box in order["boxes"].values()):
+            raise Unreachable(self.trouble_of_answers)
         return "welcome\n" + base64.b64encode(zlib.compress(json.dumps(visit(order)).encode())).decode()
 
 
@@ -259,6 +262,19 @@ def test_what_cannot_be_left_is_tried_less_and_less_often(monkeypatch: pytest.Mo
     assert not box.is_due(routes.VisitKind.BRING, 129.0) and box.is_due(routes.VisitKind.BRING, 130.0)
     box.note_left({}, 130.0)
     assert box.note_refused(130.0) == 1
+
+
+def test_a_failure_to_bring_what_nobody_waits_for_any_more_is_told_no_longer(scene: Play) -> None:
+    async def story(each: MailScene) -> None:
+        await each.open()
+        await each.greet()
+        each.mailboxes.trouble_of_answers = "the connection was cut"
+        each.ask("1.0", "a.1")
+        await until(lambda: each.show()["reason"] == "the connection was cut")
+        each.ask("1.0", "a.2", wait=20.0)
+        await until(lambda: not each.show()["reason"])
+
+    scene(story)
 
 
 def test_one_mailbox_in_trouble_says_so_alone(scene: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,8 +252,12 @@ class WorkerMailboxes:
     async def _visit(self, route: MailboxRoute, kind: VisitKind, mailboxes: Mailboxes | None, wait: float) -> bool:
         """One visit; False where it failed, which is noted."""
         boxes = route.find_due(kind)
-        if mailboxes is None or not boxes:
-            return mailboxes is not None
+        if mailboxes is None:
+            return False
+        if not boxes:
+            # What could not be brought is not asked for any more.
+            route.troubles.pop(kind, None)
+            return True
         bring = kind is VisitKind.BRING
         made = Visit(kind, boxes, {key: dict(box.answers) if bring else {} for key, box in boxes.items()}, wait)
         where = f"cluster {route.cluster}: the mailboxes of workers"
