@@ -10,14 +10,15 @@ import base64
 import json
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.runtime.pool import mailbox_visit
+from overspan.bridge.runtime.pool.mailbox_visit import LANES, MOST_LETTERS, PROGRAM
 
 LOADER = """\
 import base64, json, sys, zlib
@@ -35,14 +36,21 @@ Its exit code is 127 where Python is too old, which is that of a shell without p
 WORKER_START = """\
 umask 077
 d=$OVERSPAN_RUN_DIR/mailbox
-mkdir -p "$d" && rm -f "$d"/*.request "$d"/*.answer || exit 1
+mkdir -p "$d" && rm -f "$d"/*.request "$d"/*.answer "$d/start" "$d/python" || exit 1
+command -v python3 >"$d/python.new"
+mv -f "$d/python.new" "$d/python" || exit 1
 while (ls "$d") >/dev/null 2>&1; [ ! -s "$d/start" ]; do
   sleep 0.2 2>/dev/null || sleep 1 || exit 1
 done
 exec /bin/sh "$d/start" "$d"
 """
 """What the job of such a worker runs: it waits until a visit has brought the program. What a process before it has
-left there must not be taken for its own words. `ls` has NFS look anew; not every `sleep` knows parts of seconds."""
+left there must not be taken for its own words. `python` has the python3 that it finds after its set-up; empty for none.
+`ls` has NFS look anew; not every `sleep` knows parts of seconds."""
+MOST_REPORT = 64 << 20
+"""Bytes of what a visit tells: several times those of the requests that it may take along."""
+NOTHING = base64.b64encode(zlib.compress(b'{"found":[],"wants":[],"left":[],"troubles":[]}')).decode()
+"""What a visit tells that has found and left nothing."""
 
 
 class Mailboxes(Protocol):
@@ -89,12 +97,28 @@ class MailboxRequest(NamedTuple):
     body: str
 
 
+class VisitTrouble(NamedTuple):
+    """What a visit could not do in a mailbox: `part` is `leave` (answers, the program) or `read` (requests)."""
+
+    key: str
+    part: str
+    text: str
+
+
+_Record = TypeVar("_Record", MailboxRequest, VisitTrouble)
+
+
 class VisitReport(NamedTuple):
-    """What a visit has found: requests, mailboxes that need the program, and what is wrong with others."""
+    """What a visit has found: requests, mailboxes that need the program, those with their answers, and troubles."""
 
     found: Sequence[MailboxRequest] = ()
     wants: Sequence[str] = ()
-    troubles: Mapping[str, str] = {}
+    left: Collection[str] = frozenset()
+    troubles: Sequence[VisitTrouble] = ()
+
+    def find_trouble(self, key: str, *parts: str) -> str:
+        """What could not be done in a mailbox, of these parts; empty for nothing."""
+        return next((each.text for each in self.troubles if each.key == key and each.part in parts), "")
 
 
 def pack_visit(boxes: Mapping[str, MailboxOrder], wait: float, python: str, library: str, program: bytes) -> bytes:
@@ -102,7 +126,7 @@ def pack_visit(boxes: Mapping[str, MailboxOrder], wait: float, python: str, libr
     words = (python, "-I", "-S")
     order: dict[str, Any] = {
         "wait": wait,
-        "start": f'exec {shlex.join(words)} "$1/{mailbox_visit.PROGRAM}" worker mailbox "$1"\n',
+        "start": f'exec {shlex.join(words)} "$1/{PROGRAM}" worker mailbox "$1"\n',
         "boxes": {key: {"folder": box.folder, "seen": box.seen, "answers": box.answers} for key, box in boxes.items()},
     }
     order |= {"library": library} if library else {}
@@ -111,14 +135,51 @@ def pack_visit(boxes: Mapping[str, MailboxOrder], wait: float, python: str, libr
 
 
 def read_report(text: str) -> VisitReport:
-    """What a visit tells, which is the last line: a login shell may have written some before. Raises Unreachable."""
-    last = text.strip().rpartition("\n")[2]
+    """What a visit tells, which is the last line: a login shell may have written some before. Raises Unreachable.
+
+    It may be some MiB: not for the event loop.
+    """
+    last = text.rstrip()
+    last = last[last.rfind("\n") + 1 :].strip()
     try:
-        told = json.loads(zlib.decompress(base64.b64decode(last, validate=True)))
-        found = [MailboxRequest(**{name: str(each[name]) for name in MailboxRequest._fields}) for each in told["found"]]
-        return VisitReport(found, [str(key) for key in told["wants"]], dict(told["troubles"]))
-    except (ValueError, LookupError, TypeError, zlib.error) as error:
-        raise Unreachable(f"a visit of mailboxes has told nothing that can be read: {last[-200:]!r}") from error
+        told = json.loads(_unpack(last))
+        found = [_read_record(MailboxRequest, each) for each in told["found"]]
+        troubles = [_read_record(VisitTrouble, each) for each in told["troubles"]]
+        wants, left = (_read_keys(told[name]) for name in ("wants", "left"))
+        if any(request.lane not in LANES for request in found):
+            raise ValueError("a request of an unknown lane")
+        return VisitReport(found, wants, frozenset(left), troubles)
+    except (ValueError, LookupError, TypeError, RecursionError, zlib.error) as error:
+        raise Unreachable(
+            f"a visit of mailboxes has told nothing that can be read ({error}): {last[-200:]!r}"
+        ) from error
+
+
+def _unpack(line: str) -> bytes:
+    """The bytes of a line. Raises ValueError and zlib.error for none, or too many."""
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(base64.b64decode(line, validate=True), MOST_REPORT)
+    if not unpacking.eof:
+        raise ValueError(f"it is cut, or longer than {MOST_REPORT >> 20} MiB")
+    return data
+
+
+def _read_record(kind: type[_Record], document: Any) -> _Record:
+    """A record of texts. Raises ValueError, LookupError and TypeError for anything else."""
+    most = {"body": MOST_REPORT}
+    return kind(**{name: _read_text(document[name], most.get(name, MOST_LETTERS)) for name in kind._fields})
+
+
+def _read_keys(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.40} is no list of mailboxes")
+    return [_read_text(key) for key in value]
+
+
+def _read_text(value: Any, most: int = MOST_LETTERS) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"no text of at most {most} letters")
+    return value
 
 
 @cache

@@ -76,6 +76,10 @@ class Way(Protocol):
     def tear(self) -> None:
         """Send half of a message, and none of its rest."""
 
+    def is_torn_answered(self) -> bool:
+        """Whether the daemon has taken it for a message."""
+        ...
+
 
 class ByConnection:
     """HTTP over a socket."""
@@ -89,6 +93,7 @@ class ByConnection:
         self._server: UnixServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
+        self._torn = b""
 
     def prepare(self, bench: Bench) -> None:
         return
@@ -110,6 +115,12 @@ class ByConnection:
         with socket.socket(socket.AF_UNIX) as half:
             half.connect(self._path)
             half.sendall(b'POST /v1/pool/exchange HTTP/1.1\r\nHost: span\r\nContent-Length: 100\r\n\r\n{"job":1,')
+            half.shutdown(socket.SHUT_WR)
+            half.settimeout(60)
+            self._torn = half.recv(65536)
+
+    def is_torn_answered(self) -> bool:
+        return b" 200 " in self._torn
 
 
 class ByMailbox:
@@ -127,6 +138,8 @@ class ByMailbox:
 
     async def serve(self, bench: Bench) -> None:
         self._folder.mkdir(0o700, exist_ok=True)
+        # As the job of a worker does before it waits for its program.
+        (self._folder / "python").write_text(f"{PYTHON}\n")
         await until(lambda: (self._folder / "start").exists())
 
     async def end(self) -> None:
@@ -135,6 +148,9 @@ class ByMailbox:
     def tear(self) -> None:
         head = json.dumps({"id": "torn.1", "path": "/v1/pool/exchange", "size": 100})
         (self._folder / "tell.request").write_text(f'{head}\n{{"job":1,')
+
+    def is_torn_answered(self) -> bool:
+        return (self._folder / "tell.answer").exists()
 
 
 class LoginNode(SlurmMailboxes):
@@ -304,6 +320,20 @@ class WayScene:
         await until(lambda: self.find_handle(job) != "")
         return job
 
+    async def lease(self) -> tuple[int, str]:
+        """Submit a job that the worker has a lease of: its number, and the handle."""
+        await self.worker.ask()
+        job = await self.send()
+        return job, await self.worker.take_lease()
+
+    async def run(self) -> tuple[int, str, str, str]:
+        """Submit a job whose start the worker has told: its number, the handle, and the two parts of its journal."""
+        job, handle = await self.lease()
+        start, end = self.journal(job)
+        await self.worker.tell(handle, 0, start)
+        await self.until_state(job, "RUNNING")
+        return job, handle, start, end
+
     def find_handle(self, job: int) -> str:
         entry = self.bench.controller.recorder.registry.get(job)
         return "" if entry is None else entry.handle
@@ -402,12 +432,7 @@ def test_a_group_is_leased(scene: Play) -> None:
 
 def test_start_output_and_end_of_a_job_arrive(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
-        start, end = each.journal(job)
-        await each.worker.tell(handle, 0, start)
-        await each.until_state(job, "RUNNING")
+        job, handle, start, end = await each.run()
         assert await each.worker.print(handle, 0, b"one\n") == {"format": 1, "taken": True}
         assert (await each.worker.print(handle, 4, b"two\n"))["taken"]
         await each.worker.tell(handle, len(start), end)
@@ -421,32 +446,21 @@ def test_start_output_and_end_of_a_job_arrive(scene: Play) -> None:
 
 def test_a_worker_whose_job_is_over_is_dismissed_and_its_words_count_no_more(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
-        start, _ = each.journal(job)
-        await each.worker.tell(handle, 0, start)
-        await each.until_state(job, "RUNNING")
-        if each.way.name != "socket":
-            # Nobody visits the mailbox of a job that is over, so its last words are read at most by chance.
-            each.way.cluster.lose("1.0")
-            await until(lambda: each.bench.job(1).over)
-            await until(lambda: each.bench.job(job).granted_at is None)
-            return
+        job, *_ = await each.run()
         each.way.cluster.lose("1.0")
         await until(lambda: each.bench.job(1).over)
-        with pytest.raises(Dismissed):
-            await each.worker.ask()
-        assert each.bench.job(job).granted_at is None
+        if each.way.name == "socket":
+            # Nobody visits the mailbox of a job that is over, so its last words are read at most by chance.
+            with pytest.raises(Dismissed):
+                await each.worker.ask()
+        await until(lambda: each.bench.job(job).granted_at is None)
 
     scene(story)
 
 
 def test_a_process_that_another_has_replaced_is_dismissed(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         later = PlayedWorker(each.way, "def")
         await later.ask()
         later.close()
@@ -459,9 +473,7 @@ def test_a_process_that_another_has_replaced_is_dismissed(scene: Play) -> None:
 
 def test_a_worker_that_was_away_keeps_its_lease(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         each.bench.clock.advance(100)
         assert each.show()["state"] == "SILENT"
         start, end = each.journal(job)
@@ -474,9 +486,7 @@ def test_a_worker_that_was_away_keeps_its_lease(scene: Play) -> None:
 
 def test_what_is_told_twice_counts_once(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         start, end = each.journal(job)
         for _ in range(2):
             await each.worker.tell(handle, 0, start)
@@ -493,9 +503,7 @@ def test_what_is_told_twice_counts_once(scene: Play) -> None:
 
 def test_what_comes_in_another_order_is_asked_for_again(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         start, end = each.journal(job)
         each.worker.held[handle]["sent"] = len(start + end)
         answer = await each.worker.tell(handle, len(start), end)
@@ -509,12 +517,8 @@ def test_what_comes_in_another_order_is_asked_for_again(scene: Play) -> None:
 
 def test_an_order_reaches_the_worker_until_it_has_it(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
-        await each.worker.tell(handle, 0, each.journal(job)[0])
-        await each.until_state(job, "RUNNING")
-        each.worker.held[handle]["sent"] = len(each.journal(job)[0])
+        job, handle, start, _ = await each.run()
+        each.worker.held[handle]["sent"] = len(start)
         waiting = asyncio.ensure_future(each.worker.ask(20.0))
         await each.bench.controller.orders.cancel(CancelRequest((str(job),)))
         (first,) = (await waiting)["orders"][handle]
@@ -528,12 +532,7 @@ def test_an_order_reaches_the_worker_until_it_has_it(scene: Play) -> None:
 
 def test_a_new_daemon_goes_on_with_the_lease(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
-        start, end = each.journal(job)
-        await each.worker.tell(handle, 0, start)
-        await each.until_state(job, "RUNNING")
+        job, handle, start, end = await each.run()
         await each.restart()
         answer = await each.worker.ask()
         assert not answer["leases"] and not answer["drop"]
@@ -546,14 +545,16 @@ def test_a_new_daemon_goes_on_with_the_lease(scene: Play) -> None:
 
 def test_half_a_message_does_no_harm(scene: Play, way: Way) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         await asyncio.to_thread(way.tear)
         await each.worker.ask()
+        assert not way.is_torn_answered()
+        assert (each.show()["state"], each.show()["jobs"], each.bench.state(job)) == ("READY", [job], "CONFIGURING")
         start, end = each.journal(job)
         await each.worker.tell(handle, 0, start + end)
         await each.until_state(job, "COMPLETED")
+        (task,) = each.bench.job(job).tasks
+        assert (len(task.attempts), each.bench.job(job).launch) == (1, 0)
 
     scene(story)
 
@@ -576,9 +577,7 @@ def test_what_is_no_message_is_refused_and_the_next_one_counts(scene: Play) -> N
 
 def test_a_drained_worker_gets_no_more_and_finishes_what_it_holds(scene: Play) -> None:
     async def story(each: WayScene) -> None:
-        await each.worker.ask()
-        job = await each.send()
-        handle = await each.worker.take_lease()
+        job, handle = await each.lease()
         await each.bench.controller.pools.drain("p", [1])
         await each.send()
         assert not (await each.worker.ask())["leases"] and each.bench.job(1).ending is None

@@ -17,19 +17,32 @@ from overspan.adapters.kubernetes.api.executing import ExecCommand
 from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
 from overspan.adapters.kubernetes.observation.records import MAIN
-from overspan.adapters.mailboxes import LOADER
+from overspan.adapters.mailboxes import LOADER, NOTHING
 from overspan.bridge.model.errors import Conflict, Unreachable
 from overspan.bridge.runtime.pool.mailbox import MAILBOX
 
 _FOLDER = f"{RUN_DIR}/{MAILBOX}"
 _NO_PYTHON = "this image has no python3 (3.9 or newer), which a worker of a pool needs"
+_NOT_YET = 75
 _SHELL = f"""\
-python3 -I -S -c "$1"
+d={_FOLDER} n=0
+while [ ! -e $d/python ] && [ ! -e $d/start ]; do
+  n=$((n + 1))
+  [ $n -le 20 ] && {{ sleep 0.5 2>/dev/null || sleep 1; }} || exit {_NOT_YET}
+done
+python=python3
+[ ! -e $d/python ] || read -r python <$d/python
+[ -n "$python" ] && "$python" -I -S -c "$1"
 code=$?
-[ $code = 127 ] && [ -d {_FOLDER} ] && printf '%s\\n' 'echo "span: error: {_NO_PYTHON}" >&2; exit 127' >{_FOLDER}/start
+[ -n "$python" ] || code=127
+if [ $code = 127 ] && [ -e $d/python ]; then
+  printf '%s\\n' 'echo "span: error: {_NO_PYTHON}" >&2; exit 127' >$d/none && mv -f $d/none $d/start
+fi
 exit $code
 """
-"""Where there is no python3, the worker's job says so in its log and ends, instead of waiting for its program."""
+"""Waits until the worker's set-up has ended, which may bring python3, and takes the one that the worker finds then.
+
+Where there is none, the worker's job says so in its log and ends, instead of waiting for its program."""
 _MOST_ANSWER = 64 << 20
 T = TypeVar("T")
 
@@ -65,6 +78,8 @@ class PodMailboxes:
         words = ("/bin/sh", "-c", _SHELL, "overspan", LOADER)
         command = ExecCommand(pod.namespace, pod.name, MAIN, words, line, _MOST_ANSWER)
         code, said = await run_apart(lambda: self._connection.execute(command, seconds))
+        if code == _NOT_YET:
+            return NOTHING
         if code:
             raise Unreachable(_NO_PYTHON if code == 127 else f"a visit ended with {code}: {said.strip()[-200:]}")
         return said

@@ -21,6 +21,8 @@ FEATURES = (GROUPS,)
 """What this worker can do that those of earlier versions cannot."""
 END_LINE = b'{"end":true}\n'
 """The last line of a journal."""
+MOST_BYTES = 2 << 20
+"""Bytes of journals in one message: the daemon reads 8 MiB of JSON, and a worker may have been away for long."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 Growth = tuple[int, bytes]
@@ -109,7 +111,7 @@ class Exchanges:
                 self._lock.wait_for(lambda: self._over or self._has_end(), timeout=GATHER_SECONDS)
                 if self._over:
                     return
-                journals, self._journals = self._journals, {}
+                journals, self._journals = split_journals(self._journals, MOST_BYTES)
                 message = self._make_message(journals, 0.0)
             try:
                 answer = connection.exchange(message)
@@ -169,3 +171,21 @@ def _join(known: Optional[Growth], more: Growth) -> Growth:
     if known is None or known[0] + len(known[1]) != more[0]:
         return more
     return known[0], known[1] + more[1]
+
+
+def split_journals(journals: Mapping[str, Growth], most: int) -> tuple[dict[str, Growth], dict[str, Growth]]:
+    """Whole lines of journals, up to so many bytes but at least one line, and what is left for later messages."""
+    taken: dict[str, Growth] = {}
+    left: dict[str, Growth] = {}
+    for handle, (offset, data) in journals.items():
+        size = len(data) if len(data) <= most else data.rfind(b"\n", 0, max(most, 0)) + 1
+        if not size and not taken:
+            size = data.find(b"\n") + 1 or len(data)
+        if size:
+            taken[handle] = offset, data[:size]
+            most -= size
+        if size < len(data):
+            left[handle] = offset + size, data[size:]
+            # What follows is told behind it.
+            most = 0
+    return taken, left

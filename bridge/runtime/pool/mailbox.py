@@ -16,7 +16,11 @@ from overspan.bridge.runtime.pool.connection import EXCHANGE, MARGIN_SECONDS, Wo
 
 MAILBOX = "mailbox"
 """The way's name, and that of the folder in a worker's run directory."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+SETTLE_SECONDS = 2.0
+"""How long after a change its folder is listed with each look: a time there may be rounded to so many seconds."""
+LIST_SECONDS = 5.0
+"""After which it is listed in any case: not all file systems note a change."""
 
 
 class MailboxAddress:
@@ -29,6 +33,41 @@ class MailboxAddress:
     def open(self, name: str) -> WorkerConnection:
         """The connection of one thread: `NAME.request` and `NAME.answer`."""
         return MailboxConnection(self._folder, name, self._word)
+
+
+class FolderWatch:
+    """Tells whether a folder may have got something new, by one question to the server of its file system.
+
+    NFS makes a client look at a folder anew when it is opened.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._mark: Optional[tuple[int, ...]] = None
+        self._changed_at = self._listed_at = 0.0
+
+    def is_stale(self, now: float) -> bool:
+        """Whether the folder is to be listed, at that time of the monotonic clock."""
+        mark = self._read_mark()
+        if mark is None or mark != self._mark:
+            self._mark, self._changed_at = mark, now
+        if now - self._changed_at > SETTLE_SECONDS and now - self._listed_at < LIST_SECONDS:
+            return False
+        self._listed_at = now
+        return True
+
+    def _read_mark(self) -> Optional[tuple[int, ...]]:
+        try:
+            fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(fd)
+            return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
 
 
 class MailboxConnection:
@@ -63,9 +102,9 @@ class MailboxConnection:
 
     def _await(self, own: str, deadline: float) -> dict[str, Any]:
         """The answer of that name. Raises OSError where none has come by then, Dismissed."""
-        pause = _FIRST_PAUSE
+        pause, watch = _FIRST_PAUSE, FolderWatch(self._folder)
         while True:
-            found = self._read(own)
+            found = self._read(own) if watch.is_stale(time.monotonic()) else None
             if found is not None:
                 status, body = found
                 try:
@@ -78,10 +117,17 @@ class MailboxConnection:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def _read(self, own: str) -> Optional[tuple[int, bytes]]:
-        """Status and body of the answer of that name; None while it is not there, or not whole."""
+        """Status and body of the answer of that name; None while it is not there, or not whole.
+
+        Raises OSError where the request is gone: somebody has removed it, and it is to be left anew.
+        """
         try:
-            # NFS makes a client look at a folder anew when it is opened; then the file's name is looked up again too.
-            os.listdir(self._folder)
+            names = os.listdir(self._folder)
+        except OSError as error:
+            raise OSError(f"the mailbox cannot be read: {error}") from error
+        if os.path.basename(self._request) not in names:
+            raise OSError("the mailbox has lost a request")
+        try:
             with open(self._answer, "rb") as file:
                 head, body = json.loads(file.readline()), file.read()
         except (OSError, ValueError):

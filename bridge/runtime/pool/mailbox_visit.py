@@ -16,11 +16,15 @@ LANES = ("ask", "tell", "output")
 PROGRAM, START = "worker.pyz", "start"
 MOST_BYTES = 8 << 20
 """Bytes of requests that one visit takes along; the rest is for the next one."""
-LARGEST = 64 << 20
-"""Bytes of a request; a longer one is none."""
+LARGEST = 8 << 20
+"""Bytes of a request; a longer one is none. By HTTP the daemon reads as much."""
+LEAVE, READ = "leave", "read"
+"""What of a visit met trouble: to leave answers or the program, or to read requests."""
 LOOK_SECONDS = 0.05
 """Seconds between two looks of a visit that waits; at least REST times as long as a look takes."""
 REST = 5.0
+MOST_LETTERS = 500
+"""Of a request's name and path, and of the words for a trouble."""
 _HEAD = 4096
 
 
@@ -29,49 +33,59 @@ def visit(order: "dict[str, Any]") -> "dict[str, Any]":
 
     The order has mailboxes by key: `folder`, the names of requests that are `seen` by lane, `answers` by lane. The
     program is copied from the path `library` or is the text `program`; mailboxes that need it and get neither are told
-    as `wants`. `found` has requests, `troubles` what cannot be used, by key.
+    as `wants`. `found` has requests, `left` the keys of mailboxes that have their answers, `troubles` what could not be
+    done: a key, `leave` or `read`, and why.
     """
-    told: dict[str, Any] = {"found": [], "wants": [], "troubles": {}}
+    told: dict[str, Any] = {"found": [], "wants": [], "left": [], "troubles": []}
     for key, box in order["boxes"].items():
         try:
             _deliver(box)
+            told["left"].append(key)
         except FileNotFoundError:
             # Its worker has not begun, or has ended.
             continue
         except OSError as error:
-            told["troubles"][key] = f"{box['folder']}: {error.strerror or error}"
+            _complain(told, key, LEAVE, box, error)
     until = time.monotonic() + float(order["wait"])
     while True:
         begun, left = time.monotonic(), MOST_BYTES
         for key, box in order["boxes"].items():
-            if key not in told["troubles"] and left > 0:
-                left -= _look(key, box, order, told)
+            if left > 0 and not any(trouble["key"] == key for trouble in told["troubles"]):
+                left -= _look(key, box, order, told, left)
         now = time.monotonic()
         if told["found"] or told["wants"] or now >= until:
             return told
         time.sleep(min(max(LOOK_SECONDS, REST * (now - begun)), until - now))
 
 
-def _look(key: str, box: "dict[str, Any]", order: "dict[str, Any]", told: "dict[str, Any]") -> int:
-    """What is new in one mailbox: how many bytes."""
-    taken = 0
+def _complain(told: "dict[str, Any]", key: str, part: str, box: "dict[str, Any]", error: OSError) -> None:
+    text = f"{box['folder']}: {error.strerror or error}"
+    told["troubles"].append({"key": key, "part": part, "text": text[-MOST_LETTERS:]})
+
+
+def _look(key: str, box: "dict[str, Any]", order: "dict[str, Any]", told: "dict[str, Any]", most: int) -> int:
+    """What is new in one mailbox: how many bytes. No request is read after `most` bytes of others."""
+    taken, part = 0, READ
     try:
         folder = _open_folder(box["folder"])
     except FileNotFoundError:
         return 0
     except OSError as error:
-        told["troubles"][key] = f"{box['folder']}: {error.strerror or error}"
+        _complain(told, key, READ, box, error)
         return 0
     try:
-        if not _has(folder, START) and not _bring_program(folder, order):
-            told["wants"].append(key)
+        if not _has(folder, START):
+            part = LEAVE
+            if not _bring_program(folder, order):
+                told["wants"].append(key)
+            part = READ
         for lane in LANES:
-            found = _read_request(folder, lane, box["seen"].get(lane))
+            found = _read_request(folder, lane, box["seen"].get(lane)) if taken < most else None
             if found is not None:
                 told["found"].append({"key": key, "lane": lane, **found})
                 taken += len(found["body"])
     except OSError as error:
-        told["troubles"][key] = f"{box['folder']}: {error.strerror or error}"
+        _complain(told, key, part, box, error)
     finally:
         os.close(folder)
     return taken
@@ -140,7 +154,7 @@ def _read_request(folder: int, lane: str, seen: Optional[str]) -> "Optional[dict
         try:
             head = json.loads(file.readline(_HEAD))
             own, path, size = str(head["id"]), str(head["path"]), int(head["size"])
-            if own == seen:
+            if own == seen or max(len(own), len(path)) > MOST_LETTERS:
                 return None
             body = file.read()
             text = body.decode()

@@ -102,3 +102,30 @@ def test_an_image_without_python_says_so(apart: Lab) -> None:
     file.write_text("pool: {workers: 1}\ncluster: kube\nresources: {cpus: 1, image_id: 'docker:rig/sh:1'}\n")
     apart.run("pool", "apply", "-p", "warm", str(file))
     apart.wait_until(lambda: "no python3" in apart.look("pool", "logs", "warm", check=False), 120, "the reason")
+
+
+def test_a_mailbox_that_others_remove_or_lock_in_the_midst_of_a_job_costs_no_job(apart: Lab) -> None:
+    """What the worker has said or was told there is lost with it, and so is the program that it runs."""
+    apply(apart, 1, "cluster: leo\nresources: {cpus: 1}")
+    (worker,) = list_ready(apart)
+    go, runs = f"{FOLDER}/go", f"{FOLDER}/mailbox-runs"
+    apart.site.rig.run(["rm", "-f", go, runs])
+    first = send(apart, f"echo $SLURM_JOB_ID >>{runs}; until [ -e {go} ]; do sleep 0.2; done; echo first")
+    second = send(apart, f"echo $SLURM_JOB_ID >>{runs}; echo second")
+    apart.until(first, "RUNNING", timeout=60)
+    newest = f"find {FOLDER} -type d -name mailbox -printf '%T@ %p\\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-"
+    mailbox = apart.site.rig.run(["sh", "-c", newest]).stdout.strip()
+    assert mailbox
+    apart.site.rig.run(["rm", "-rf", mailbox])
+    apart.site.rig.run(["touch", go])
+    apart.until(first, "COMPLETED", timeout=120)
+    apart.until(second, "COMPLETED", timeout=120)
+    apart.site.rig.run(["chmod", "777", mailbox])
+    apart.wait_until(lambda: "not this user's own" in apart.look("pool", "show", "warm"), 60, "the trouble")
+    third = send(apart, f"echo $SLURM_JOB_ID >>{runs}; echo third")
+    apart.site.rig.run(["chmod", "700", mailbox])
+    apart.until(third, "COMPLETED", timeout=120)
+    told = apart.site.rig.run(["cat", runs]).stdout.split()
+    assert told == [str(job) for job in (first, second, third)]
+    assert [apart.log(job) for job in (first, second, third)] == ["first\n", "second\n", "third\n"]
+    assert [each["name"] for each in list_ready(apart)] == [worker["name"]], "the worker went on"

@@ -28,13 +28,26 @@ def needs_mailbox(clusters: Clusters, places: Sequence[Cluster]) -> bool:
                 remedy="give the pool a class of its own for each of them: `pool: {classes: [...]}`",
             )
         if each.open().traits.mailboxes is None:
-            raise InvalidRequest(
-                f"the workers of a pool on {each.name} could not reach this daemon: the cluster has no "
-                "`daemon_address`, and its nodes share no folder in which workers could leave messages",
-                remedy=f"set clusters.{each.name}.daemon_address to a name or address of this machine "
-                "that the cluster's nodes reach",
-            )
+            raise _refuse_place(each, closed)
     return True
+
+
+def _refuse_place(place: Cluster, closed: Sequence[Cluster]) -> InvalidRequest:
+    """Why workers on a place without mailboxes would have no way, where the closed ones have no address."""
+    address = "to a name or address of this machine that the cluster's nodes reach"
+    if place in closed:
+        return InvalidRequest(
+            f"the workers of a pool on {place.name} could not reach this daemon: the cluster has no "
+            "`daemon_address`, and its nodes share no folder in which workers could leave messages",
+            remedy=f"set clusters.{place.name}.daemon_address {address}",
+        )
+    other = closed[0].name
+    return InvalidRequest(
+        f"a worker that may be on {place.name} or on {other} would have two ways to this daemon: {other} has no "
+        f"`daemon_address`, and the nodes of {place.name} share no folder in which workers could leave messages",
+        remedy=f"set clusters.{other}.daemon_address {address}, or give the pool a class of its own for each of them: "
+        "`pool: {classes: [...]}`",
+    )
 
 
 def render_worker(places: Sequence[Cluster], *, mailbox: bool) -> str:

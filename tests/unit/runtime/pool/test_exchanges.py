@@ -91,3 +91,20 @@ def test_growths_that_do_not_meet_are_not_joined() -> None:
     assert exchanges._join((0, b"ab"), (2, b"cd")) == (0, b"abcd")
     assert exchanges._join((0, b"ab"), (3, b"d")) == (3, b"d")
     assert exchanges._join(None, (3, b"d")) == (3, b"d")
+
+
+def test_what_a_worker_has_gathered_while_the_daemon_was_away_is_told_in_parts(
+    daemon: Daemon, worker: Exchanges, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanges, "MOST_BYTES", 10)
+    worker.give({}, {"1.0": (0, b"one\ntwo\nthree\n"), "2.0": (7, b"a line of its own\n"), "3.0": (0, b"x\n")})
+    worker.start()
+    wait_until(lambda: len(daemon.told) == 4)
+    assert daemon.told == [
+        {"1.0": {"offset": 0, "text": "one\ntwo\n"}},
+        {"1.0": {"offset": 8, "text": "three\n"}},
+        {"2.0": {"offset": 7, "text": "a line of its own\n"}},
+        {"3.0": {"offset": 0, "text": "x\n"}},
+    ]
+    worker.stop()
+    daemon.gate.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.waiting import WaitUntil
 
 from overspan.bridge.runtime.pool import mailbox, mailbox_visit
 from overspan.bridge.runtime.pool.connection import Dismissed, WorkerConnection
-from overspan.bridge.runtime.pool.mailbox import MailboxAddress, MailboxConnection
+from overspan.bridge.runtime.pool.mailbox import FolderWatch, MailboxAddress, MailboxConnection
 from overspan.bridge.runtime.pool.mailbox_visit import visit
 
 MESSAGE = {"job": 1, "word": "w", "held": {}, "journals": {}, "wait": 0.0}
@@ -44,6 +45,11 @@ def leave(folder: Path, lane: str, own: str, status: int, document: object) -> d
     """A visit that leaves an answer."""
     answers = {lane: {"id": own, "status": status, "body": json.dumps(document)}}
     return visit({"boxes": {"0": {"folder": str(folder), "seen": {}, "answers": answers}}, "wait": 0.0, "start": ""})
+
+
+def list_troubles(told: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """What a visit could not do, by mailbox and part."""
+    return {(each["key"], each["part"]): each["text"] for each in told["troubles"]}
 
 
 class Asker:
@@ -121,6 +127,7 @@ def test_refusals_are_told_apart(folder: Path, wait_until: WaitUntil) -> None:
     ],
 )
 def test_an_answer_that_is_cut_or_of_another_request_is_none(folder: Path, text: str) -> None:
+    (folder / "ask.request").write_text("mine")
     (folder / "ask.answer").write_text(text)
     assert MailboxConnection(str(folder), "ask", "w")._read("w.1") is None
     (folder / "ask.answer").write_text('{"id":"w.1","status":200,"size":2}\n{}')
@@ -142,7 +149,7 @@ def test_links_pipes_and_folders_that_others_may_write_to_are_not_used(folder: P
     secret.write_text('{"id":"a.1","path":"/p","size":2}\n{}')
     (folder / "tell.request").symlink_to(secret)
     told = look(folder)
-    assert not told["found"] and "mailbox" in told["troubles"]["0"]
+    assert not told["found"] and "mailbox" in list_troubles(told)["0", "read"]
     (folder / "tell.request").unlink()
     os.mkfifo(folder / "tell.request")
     assert not look(folder)["found"]
@@ -153,7 +160,8 @@ def test_links_pipes_and_folders_that_others_may_write_to_are_not_used(folder: P
     (folder / "ask.request").write_text('{"id":"b.1","path":"/p","size":2}\n{}')
     told = look(linked, wide, folder)
     assert [each["key"] for each in told["found"]] == ["2"], "one mailbox in trouble hides another"
-    assert set(told["troubles"]) == {"0", "1"} and "not this user's own" in told["troubles"]["1"]
+    troubles = list_troubles(told)
+    assert set(troubles) == {("0", "read"), ("1", "read")} and "not this user's own" in troubles["1", "read"]
 
 
 def test_an_answer_follows_no_link(folder: Path, tmp_path: Path) -> None:
@@ -182,8 +190,20 @@ def test_the_program_comes_from_the_library_or_with_the_visit_and_before_its_com
 
 
 def test_a_mailbox_that_is_not_there_yet_is_no_trouble(tmp_path: Path) -> None:
-    assert look(tmp_path / "none") == {"found": [], "wants": [], "troubles": {}}
-    assert not leave(tmp_path / "none", "ask", "a.1", 200, {})["troubles"]
+    told = look(tmp_path / "none")
+    assert not told["found"] and not told["wants"] and not told["troubles"]
+    told = leave(tmp_path / "none", "ask", "a.1", 200, {})
+    assert not told["troubles"] and not told["left"], "an answer that nobody has is not told as left"
+
+
+def test_what_could_not_be_left_is_told_apart_from_what_could_not_be_read(folder: Path) -> None:
+    (folder / "ask.answer").mkdir()
+    told = leave(folder, "ask", "a.1", 200, {})
+    assert list(list_troubles(told)) == [("0", "leave")] and not told["left"]
+    (folder / "ask.answer").rmdir()
+    (folder / "ask.request").symlink_to(folder / "start")
+    told = leave(folder, "ask", "a.1", 200, {})
+    assert list(list_troubles(told)) == [("0", "read")] and told["left"] == ["0"]
 
 
 def test_a_visit_takes_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,3 +227,38 @@ def test_a_visit_takes_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.M
         }
     )
     assert [each["id"] for each in rest["found"]] == ["a.2"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_request_that_somebody_removes_is_left_anew_at_once(
+    folder: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(mailbox, "LIST_SECONDS", 0.0)
+    connection = MailboxAddress(str(folder)).open("ask")
+    first = Asker(connection, wait=1e6)
+    lost = find_request(folder, wait_until)
+    shutil.rmtree(folder) if whole else (folder / "ask.request").unlink()
+    assert isinstance(first.result(), OSError)
+    second = Asker(connection, wait=1e6)
+    found = find_request(folder, wait_until)
+    assert found["id"] != lost["id"]
+    leave(folder, "ask", found["id"], 200, {"a": 1})
+    assert second.result() == {"a": 1}
+
+
+def test_a_folder_where_nothing_changes_is_seldom_listed(folder: Path) -> None:
+    """Each look opens it; all else would be further questions to the server of a shared file system."""
+    watch = FolderWatch(str(folder))
+    listed = [now / 4 for now in range(400) if watch.is_stale(1000.0 + now / 4)]
+    assert listed[:9] == [now / 4 for now in range(9)], "a time may be rounded"
+    assert len(listed) <= 9 + 100 / mailbox.LIST_SECONDS
+    (folder / "ask.answer").write_text("x")
+    assert watch.is_stale(1100.25) and watch.is_stale(1100.5)
+    assert not watch.is_stale(1102.75)
+    (folder / "ask.answer").unlink()
+    assert watch.is_stale(1103.0)
+
+
+def test_a_folder_that_is_gone_is_listed_so_that_this_is_said(tmp_path: Path) -> None:
+    watch = FolderWatch(str(tmp_path / "none"))
+    assert all(watch.is_stale(1000.0 + now) for now in range(20))
