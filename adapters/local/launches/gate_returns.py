@@ -1,4 +1,4 @@
-"""Gives back what launches have booked that wait at their start gates: a hold makes them wait in the queue's memory again.
+"""Gives back what launches have booked that wait at their start gates: a hold makes them wait in memory again.
 
 A granted launch has a supervisor and files. The supervisor ends first, then the files go, and the launch is submitted
 anew from its plan. Nothing of it has run, so it is the same launch. The plan goes last: after a crash anywhere the

@@ -28,7 +28,7 @@ from overspan.bridge.model.errors import OverspanError
 _log = logging.getLogger(__name__)
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between tries where a cluster does not answer, or asks for another one; after the last the next question sends it anew."""
+"""Seconds between tries where a cluster does not answer, or asks for another one; then the next question sends anew."""
 
 
 class GateOrders:
