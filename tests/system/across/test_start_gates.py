@@ -71,7 +71,7 @@ def test_pods_give_their_nodes_back_while_slurm_is_full_and_have_them_again_when
         # The next command starts the next one.
         lab.job(job)
     lab.wait_until(lambda: not lab.pods(), 60, "the pod to be given back")
-    assert "given back meanwhile: kube" in lab.run("squeue", "-h", "-j", str(job), "-O", "ReasonList:200").stdout
+    assert "given back meanwhile: kube" in lab.run("show", str(job)).stdout
     lab.site.slurm("scancel", busy)
     check_end(lab, job)
 
