@@ -21,6 +21,7 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.traits import Traits
+from overspan.bridge.controller.core.across import gate_orders
 from overspan.bridge.controller.core.across.cluster import AcrossCluster
 from overspan.bridge.controller.core.across.projection import Stage, parse_cursor, parse_handle
 from overspan.bridge.controller.core.clusters import Cluster
@@ -75,6 +76,9 @@ class Part:
 
     def find_obstacle(self, job: Job) -> str:
         return ""
+
+    def plan(self, job: Job) -> str:
+        return "\n".join(f"starts {task.name}" for task in job.tasks if not task.over)
 
 
 class Scene:
@@ -373,7 +377,9 @@ def test_a_part_at_its_gate_is_held_while_the_other_queues_and_released_when_tha
     play(story)
 
 
-def test_a_cluster_that_does_not_answer_a_hold_is_told_again() -> None:
+def test_a_cluster_that_does_not_answer_a_hold_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_orders, "PAUSES", (0.001,) * 5)
+
     async def story(scene: Scene) -> None:
         handle = await scene.submit()
         cursor, _ = await scene.hear(handle, "", kube=granted("kube", "b", "10.9.0.1"))
@@ -387,5 +393,12 @@ def test_a_cluster_that_does_not_answer_a_hold_is_told_again() -> None:
         for _ in range(3):
             cursor, _ = await scene.hear(handle, cursor)
         assert [word for _, word in scene.parts["kube"].said[1:]] == ["Hold", "Release"]
+
+    play(story)
+
+
+def test_a_plan_shows_every_part() -> None:
+    async def story(scene: Scene) -> None:
+        assert scene.across.plan(JOB) == "# --- on leo ---\nstarts a\n# --- on kube ---\nstarts b"
 
     play(story)

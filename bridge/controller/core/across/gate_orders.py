@@ -27,7 +27,7 @@ from overspan.bridge.model.errors import OverspanError
 
 _log = logging.getLogger(__name__)
 
-_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries where a cluster does not answer, or asks for another one; then the next question sends anew."""
 
 
@@ -91,7 +91,7 @@ class GateOrders:
 
     async def _send(self, text: str, name: str, handle: str, part: PartProgress) -> None:
         event = events.Hold(time.time()) if part.stage is Stage.AWAY else events.Release(time.time())
-        for pause in (*_PAUSES, 0.0):
+        for pause in (*PAUSES, 0.0):
             # Each try has a token of its own: a cluster may have carried out an earlier one before it was due.
             order = Order(f"gate-{handle}-{time.time_ns()}-{next(self._count)}", handle, event)
             try:
