@@ -24,7 +24,7 @@ from tests.contract.checkpoint_sources import (
 )
 from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, make_writer
 from tests.unit.adapters.kubernetes.samples import configure
-from tests.unit.controller.test_bucket_folders import Bucket
+from tests.unit.controller.buckets import Bucket
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local.checkpoints import source

@@ -23,7 +23,7 @@ from overspan.adapters.contract import (
 from overspan.adapters.traits import Traits
 from overspan.bridge.controller.core.across import gate_orders
 from overspan.bridge.controller.core.across.cluster import AcrossCluster
-from overspan.bridge.controller.core.across.projection import Stage, parse_cursor, parse_handle
+from overspan.bridge.controller.core.across.projection import GateStage, parse_cursor, parse_handle
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.shared_paths import SharedPaths
 from overspan.bridge.model import events
@@ -388,7 +388,7 @@ def test_a_cluster_that_does_not_answer_a_hold_is_told_again(monkeypatch: pytest
         scene.parts["kube"].silent = True
         cursor, _ = await scene.hear(handle, cursor, leo=granted("leo", "a", "10.0.0.1"))
         # It may hold its nodes still: it is not asked for again before it has answered.
-        assert parse_cursor(cursor).parts["kube"].stage is Stage.AWAY
+        assert parse_cursor(cursor).parts["kube"].stage is GateStage.AWAY
         scene.parts["kube"].silent = False
         for _ in range(3):
             cursor, _ = await scene.hear(handle, cursor)

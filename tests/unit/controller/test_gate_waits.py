@@ -9,9 +9,9 @@ import pytest
 from overspan.adapters.contract import Report
 from overspan.bridge.controller.core.across.gate_waits import LIMIT_SECONDS, find_dearest, find_limit, judge_waits
 from overspan.bridge.controller.core.across.projection import (
+    GateStage,
     LaunchCursor,
     LaunchHandle,
-    Stage,
     parse_cursor,
     project,
 )
@@ -53,18 +53,18 @@ class Gates:
         self.now += seconds
         return self.hear()
 
-    def list_stages(self) -> dict[str, Stage]:
+    def list_stages(self) -> dict[str, GateStage]:
         return {name: part.stage for name, part in self.cursor.parts.items()}
 
     def return_once(self) -> float:
         """How long the part waits that is granted next and given back again, while the other asks."""
         self.hear("kube", grant("kube"))
         seconds = 0
-        while self.list_stages()["kube"] is not Stage.AWAY:
+        while self.list_stages()["kube"] is not GateStage.AWAY:
             self.wait(1)
             seconds += 1
         self.settled = ("kube",)
-        parts = {**self.cursor.parts, "kube": replace(self.cursor.parts["kube"], stage=Stage.ASKS)}
+        parts = {**self.cursor.parts, "kube": replace(self.cursor.parts["kube"], stage=GateStage.ASKS)}
         self.stored = str(replace(self.cursor, parts=parts))
         return seconds
 
@@ -73,11 +73,11 @@ def test_a_part_that_waits_for_its_limit_gives_back_what_it_has_and_says_so() ->
     gates = Gates()
     gates.hear("leo", Queued(1.0, "Priority"))
     gates.hear("kube", grant("kube"))
-    assert gates.wait(59) == [] and gates.list_stages()["kube"] is Stage.ASKS
+    assert gates.wait(59) == [] and gates.list_stages()["kube"] is GateStage.ASKS
     (said,) = gates.wait(1)
     assert said == Queued(1060.0, "Priority: leo: given back meanwhile: kube")
     part = gates.cursor.parts["kube"]
-    assert (part.cursor, part.members, part.stage, part.returns) == ("", (), Stage.AWAY, 1)
+    assert (part.cursor, part.members, part.stage, part.returns) == ("", (), GateStage.AWAY, 1)
     # What the other side says of its queue meanwhile names it too.
     (more,) = gates.hear("leo", Queued(2.0, "Resources: 3 nodes"))
     assert more == Queued(2.0, "Resources: leo: 3 nodes; given back meanwhile: kube")
@@ -88,17 +88,17 @@ def test_it_is_asked_for_again_once_the_other_side_can_start_and_not_before_it_i
     gates.hear("kube", grant("kube"))
     gates.wait(60)
     gates.settled = ("kube",)
-    assert gates.wait(5000) == [] and gates.list_stages()["kube"] is Stage.AWAY
+    assert gates.wait(5000) == [] and gates.list_stages()["kube"] is GateStage.AWAY
     gates.settled = ()
     gates.hear("leo", grant("leo"))
-    assert gates.list_stages()["kube"] is Stage.AWAY, "its cluster may still be taking it back"
+    assert gates.list_stages()["kube"] is GateStage.AWAY, "its cluster may still be taking it back"
     gates.settled = ("kube",)
     assert gates.wait(1) == [Queued(gates.now, "Resources: kube")]
-    assert gates.list_stages()["kube"] is Stage.RETURNS
+    assert gates.list_stages()["kube"] is GateStage.RETURNS
     gates.settled = ()
     assert gates.wait(1) == []
     gates.settled = ("kube",)
-    assert gates.wait(1) == [] and gates.list_stages()["kube"] is Stage.ASKS
+    assert gates.wait(1) == [] and gates.list_stages()["kube"] is GateStage.ASKS
     (started,) = gates.hear("kube", grant("kube"))
     assert isinstance(started, Granted) and {member[0] for member in started.members} == {"a", "b"}
     assert gates.wait(5000) == [] and gates.cursor.granted
@@ -147,13 +147,13 @@ def test_of_three_sides_the_one_that_asks_keeps_its_place_and_the_others_return_
     gates.hear("leo", grant("leo"))
     gates.wait(60)
     stages = gates.list_stages()
-    assert stages == {"kube": Stage.AWAY, "leo": Stage.AWAY}
+    assert stages == {"kube": GateStage.AWAY, "leo": GateStage.AWAY}
     gates.settled = ("kube", "leo")
     gates.hear("far", Granted(1.0, (("c", 0, "n", "10.0.0.1", ()),)))
-    assert gates.list_stages() == {"kube": Stage.RETURNS, "leo": Stage.RETURNS, "far": Stage.ASKS}
+    assert gates.list_stages() == {"kube": GateStage.RETURNS, "leo": GateStage.RETURNS, "far": GateStage.ASKS}
     # It waits now, and the others ask: only who waits gives back.
     gates.wait(60)
-    assert gates.list_stages()["far"] is Stage.AWAY and gates.list_stages()["kube"] is Stage.ASKS
+    assert gates.list_stages()["far"] is GateStage.AWAY and gates.list_stages()["kube"] is GateStage.ASKS
 
 
 def test_the_cheaper_side_waits_twice_as_long_each_time_and_the_dearest_never_longer() -> None:

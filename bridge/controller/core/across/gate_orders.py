@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from overspan.adapters.contract import Order, Report
 from overspan.bridge.controller.core.across.projection import (
+    GateStage,
     LaunchCursor,
     LaunchHandle,
     PartProgress,
-    Stage,
     is_away,
 )
 from overspan.bridge.controller.core.clusters import Cluster
@@ -36,7 +36,7 @@ class GateOrders:
 
     def __init__(self, clusters: Mapping[str, Cluster]) -> None:
         self._clusters = clusters
-        self._settled: dict[tuple[str, str], tuple[Stage, int]] = {}
+        self._settled: dict[tuple[str, str], tuple[GateStage, int]] = {}
         """Of which stage and return a part's cluster has answered the order, by handle and cluster."""
         self._count = itertools.count()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -75,22 +75,22 @@ class GateOrders:
     @staticmethod
     def may_order(cursor: LaunchCursor) -> bool:
         """Whether a user's hold or release is not overtaken by one of these orders."""
-        return cursor.granted or all(part.stage is not Stage.RETURNS for part in cursor.parts.values())
+        return cursor.granted or all(part.stage is not GateStage.RETURNS for part in cursor.parts.values())
 
     @staticmethod
     def is_passed_over(cursor: LaunchCursor, name: str) -> bool:
         """Whether a user's hold or release is not for a part: it is away, or waits at its gate for its limit."""
         part = cursor.parts.get(name)
-        return part is not None and (part.stage is Stage.AWAY or bool(part.members))
+        return part is not None and (part.stage is GateStage.AWAY or bool(part.members))
 
     def _is_owed(self, text: str, cursor: LaunchCursor, name: str) -> bool:
         part = cursor.parts.get(name)
-        if part is None or part.stage is Stage.ASKS:
+        if part is None or part.stage is GateStage.ASKS:
             return False
         return self._settled.get((text, name)) != (part.stage, part.returns)
 
     async def _send(self, text: str, name: str, handle: str, part: PartProgress) -> None:
-        event = events.Hold(time.time()) if part.stage is Stage.AWAY else events.Release(time.time())
+        event = events.Hold(time.time()) if part.stage is GateStage.AWAY else events.Release(time.time())
         for pause in (*PAUSES, 0.0):
             # Each try has a token of its own: a cluster may have carried out an earlier one before it was due.
             order = Order(f"gate-{handle}-{time.time_ns()}-{next(self._count)}", handle, event)

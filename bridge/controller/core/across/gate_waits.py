@@ -20,11 +20,11 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from overspan.bridge.controller.core.across.projection import (
+    GateStage,
     JoinedReports,
     LaunchCursor,
     LaunchHandle,
     PartProgress,
-    Stage,
     word_wait,
 )
 from overspan.bridge.model.events import Queued
@@ -67,16 +67,16 @@ def judge_waits(handle: LaunchHandle, cursor: LaunchCursor, settled: Collection[
     asking = _list_asking(handle, cursor)
     changed = dict[str, PartProgress]()
     for name, part in parts.items():
-        if part.stage is Stage.RETURNS and name in settled:
-            changed[name] = replace(part, stage=Stage.ASKS)
-        elif part.stage is Stage.AWAY and not asking and name in settled:
-            changed[name] = replace(part, stage=Stage.RETURNS)
+        if part.stage is GateStage.RETURNS and name in settled:
+            changed[name] = replace(part, stage=GateStage.ASKS)
+        elif part.stage is GateStage.AWAY and not asking and name in settled:
+            changed[name] = replace(part, stage=GateStage.RETURNS)
         elif part.members and asking and now - part.since >= _find_patience(handle, name, part):
-            changed[name] = replace(part, cursor="", members=(), stage=Stage.AWAY, returns=part.returns + 1)
+            changed[name] = replace(part, cursor="", members=(), stage=GateStage.AWAY, returns=part.returns + 1)
     if not changed:
         return JoinedReports((), cursor)
     after = replace(cursor, parts={**cursor.parts, **changed})
-    if all(part.stage is Stage.ASKS for part in changed.values()):
+    if all(part.stage is GateStage.ASKS for part in changed.values()):
         return JoinedReports((), after)
     waits = asking[0] if asking else next(iter(changed))
     return JoinedReports((Queued(now, word_wait(after, waits, parts[waits].reason or "Resources")),), after)
@@ -85,7 +85,7 @@ def judge_waits(handle: LaunchHandle, cursor: LaunchCursor, settled: Collection[
 def _list_asking(handle: LaunchHandle, cursor: LaunchCursor) -> list[str]:
     """The parts that wait for nodes."""
     parts = ((name, cursor.parts.get(name, PartProgress())) for name in handle.parts)
-    return [name for name, part in parts if not part.members and part.stage is not Stage.AWAY]
+    return [name for name, part in parts if not part.members and part.stage is not GateStage.AWAY]
 
 
 def _find_patience(handle: LaunchHandle, name: str, part: PartProgress) -> float:

@@ -66,7 +66,7 @@ def find_handle(text: str, cluster: str) -> str:
         return text
 
 
-class Stage(Enum):
+class GateStage(Enum):
     """Whether a part asks for its nodes, or has them; was taken back; or is to ask anew."""
 
     ASKS = "asks"
@@ -87,7 +87,7 @@ class PartProgress:
     members: tuple[tuple[str, int, str, str, tuple[int, ...]], ...] = ()
     native_id: str = ""
     since: float = 0.0
-    stage: Stage = Stage.ASKS
+    stage: GateStage = GateStage.ASKS
     returns: int = 0
     reason: str = ""
 
@@ -196,7 +196,7 @@ def _note_grant(handle: LaunchHandle, cursor: LaunchCursor, at: float) -> tuple[
 def is_away(cursor: LaunchCursor, cluster: str) -> bool:
     """Whether a part was taken back from its start gate."""
     part = cursor.parts.get(cluster)
-    return part is not None and part.stage is Stage.AWAY
+    return part is not None and part.stage is GateStage.AWAY
 
 
 def word_wait(cursor: LaunchCursor, cluster: str, reason: str) -> str:
