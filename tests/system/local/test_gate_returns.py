@@ -12,6 +12,7 @@ from tests.contract.conformance import Follower
 from tests.system.local.stories import list_pids, make_job, make_launches, open_on, order_of, play, submit
 
 from overspan.adapters.local import LocalCluster
+from overspan.adapters.local.files.launch_files import LaunchFiles, remove
 from overspan.adapters.local.launches import gate_returns
 from overspan.bridge.model import events
 from overspan.bridge.model.events import Event
@@ -112,9 +113,9 @@ def test_a_daemon_that_dies_anywhere_in_it_goes_on(root: Path, cut: str | int, m
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         if isinstance(cut, int):
-            place = gate_returns.LaunchFiles(str(root), 1, 0)
+            place = LaunchFiles(str(root), 1, 0)
             for path in gate_returns.list_files(place)[:cut]:
-                gate_returns.remove(path)
+                remove(path)
 
     async def go_on(cluster: LocalCluster) -> None:
         follower = Follower(cluster, {"1.0": part})
