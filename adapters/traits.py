@@ -85,6 +85,11 @@ class Traits:
 
     Elsewhere a launch is withdrawn for failover only if it waits behind a start gate (`StartGates`).
     """
+    returns_grants: bool = False
+    """A `Hold` gives back what a launch at its start gate has, also after its grant was told; a `Release` asks anew.
+
+    The launch is watched from its first cursor then, and its next grant is told again.
+    """
     requeued_by: str = ""
     """The `by` of a `Requeue` that the cluster itself made: the same native job is the next launch. Empty: never."""
     own_queue: bool = False

@@ -134,6 +134,7 @@ class KubernetesCluster:
         """Those of this daemon, as seen in its calls."""
         self.traits = Traits(
             decider=Decider.DAEMON,
+            returns_grants=True,
             captures_logs=True,
             warns_of_preemption=True,
             failover_timeout=self.failover_timeout,

@@ -31,6 +31,7 @@ from overspan.adapters.local.files.launch_files import LaunchFiles, find_last_jo
 from overspan.adapters.local.files.logs import read_log
 from overspan.adapters.local.files.steps import list_steps
 from overspan.adapters.local.launches.dispatch import Dispatch
+from overspan.adapters.local.launches.gate_returns import give_back
 from overspan.adapters.local.launches.gated_launches import find_obstacle
 from overspan.adapters.local.launches.launches import make_root
 from overspan.adapters.local.planning import render_launch, render_plan
@@ -85,6 +86,7 @@ class LocalCluster:
         self.traits = Traits(
             this_machine=True,
             gives_back=True,
+            returns_grants=True,
             mount_modes=choose_modes(self._settings.data_fuse),
             data_cache=LocalCache(self._root, self._settings),
             unsent=LocalUnsent(self._root, self._settings.data_keep),
@@ -155,9 +157,11 @@ class LocalCluster:
 
     async def _order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         async with self._lock:
-            answers = await self._dispatch.order(orders)
+            later = await give_back(self._dispatch, self._root, orders)
+            done = [order for order in orders if order.token not in later]
+            answers = dict(zip((order.token for order in done), await self._dispatch.order(done), strict=True))
             await self._dispatch.schedule()
-        return answers
+        return [later.get(order.token) or answers[order.token] for order in orders]
 
     async def set_throttle(self, array: int, limit: int | None) -> None:
         """Limit how many elements of the array run at once; the next daemon's launches come with the new limit."""

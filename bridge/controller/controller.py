@@ -219,6 +219,7 @@ class Controller:
             self.releases.remains.describe,
             self.automatic_trials.hinder,
             self._list_further,
+            self.recorder.clock,
         )
 
     def _list_further(self, cluster: str, handle: str) -> tuple[Placement, ...]:

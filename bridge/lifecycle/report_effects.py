@@ -113,6 +113,8 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
     for name in cancelled:
         job = end_task(job, job.task(name), Cause.CANCEL, event.at)
     ending = job.ending
+    if ending is None and cause is Cause.NEVER_STARTED and job.spec.across and job.granted_at is None:
+        return _ask_again(job)
     if ending is None:
         recovered = _recover(job, payer, cause, event.at)
         if recovered is not None:
@@ -138,6 +140,16 @@ def _find_payer(job: Job) -> TaskSpec:
     ran = [spec for spec in carried if job.task(spec.name).live]
     primaries = [spec for spec in carried if spec.primary]
     return next((spec for spec in ran if spec.primary), (ran or primaries or carried)[0])
+
+
+def _ask_again(job: Job) -> Job:
+    """Queue a group across again, one of whose parts gave its nodes back at its start gate.
+
+    Nothing has begun, so no budget pays, and the launch is no restart.
+    """
+    again = reset(replace(job, unstarted=job.unstarted + 1))
+    tasks = tuple(old if old.over else new for old, new in zip(job.tasks, again.tasks))
+    return replace(again, tasks=tasks, held=job.held, reason=job.reason if job.held else "None")
 
 
 def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:

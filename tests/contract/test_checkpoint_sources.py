@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.checkpoint_sources import (
+    JOB,
     FolderRig,
     SourceConformance,
+    SourceRig,
     look,
     names,
     request,
@@ -22,15 +25,18 @@ from tests.contract.checkpoint_sources import (
 )
 from tests.unit.adapters.kubernetes.checkpoint_pods import HANDLE, PodCluster, make_writer
 from tests.unit.adapters.kubernetes.samples import configure
+from tests.unit.controller.buckets import Bucket
 
 from overspan.adapters.checkpoint_sources import WatchedFolder
 from overspan.adapters.local.checkpoints import source
 from overspan.adapters.local.checkpoints.source import LocalCheckpoints
 from overspan.adapters.slurm.files.checkpoints import SlurmCheckpoints
 from overspan.adapters.slurm.transports.local import LocalTransport
+from overspan.bridge.controller.features.evaluations.bucket_folders import list_folder
 from overspan.bridge.model.checkpoints.listings import FolderListing, ListingRequest, decode_listings, encode_requests
 from overspan.bridge.model.checkpoints.readiness import SETTLE, judge, sight
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
+from overspan.bridge.model.storage import parse_object_url
 from overspan.bridge.runtime.checkpoints import scan
 
 
@@ -74,6 +80,55 @@ class PodRig(FolderRig):
 
     def folder(self, request: ListingRequest) -> WatchedFolder:
         return WatchedFolder(request, self.job, "trainer", HANDLE)
+
+
+class BucketRig:
+    """A folder of an object store in memory. An object whose name ends in `/` stands for an empty folder."""
+
+    path = "s3://lab/run"
+
+    def __init__(self) -> None:
+        self.bucket: Any = Bucket()
+        self.bucket.objects = {}
+
+    def list(self, folders: Sequence[WatchedFolder]) -> list[FolderListing]:
+        url = parse_object_url(self.path)
+        return [list_folder(self.bucket, url, folder.request) for folder in folders]
+
+    def write(self, name: str, data: bytes = b"x") -> None:
+        self.bucket.objects[f"run/{name}"] = b"" if name.endswith("/") else data
+
+    def remove(self, name: str) -> None:
+        for key in [key for key in self.bucket.objects if f"{key}/".startswith(f"run/{name}/")]:
+            del self.bucket.objects[key]
+
+    def read(self, name: str) -> bytes | None:
+        found: bytes | None = self.bucket.objects.get(f"run/{name}")
+        return found
+
+    def folder(self, request: ListingRequest) -> WatchedFolder:
+        return WatchedFolder(request, JOB, "trainer")
+
+
+class TestBucketFolders(SourceConformance):
+    """Two things differ by design: an object appears whole, and no lease files are kept in a store."""
+
+    @pytest.fixture
+    def rig(self) -> Iterator[BucketRig]:
+        yield BucketRig()
+
+    def test_formats_that_tell_whether_they_are_whole(self, rig: SourceRig) -> None:
+        rig.write("step_1/model-1-of-1.safetensors", write_safetensors(64))
+        rig.write("step_1/model.safetensors.index.json", b'{"weight_map": {"w": "model-1-of-1.safetensors"}}')
+        rig.write("step_2/model.safetensors.index.json", b'{"weight_map": {"w"')
+        one, two = look(rig).found
+        assert (one.shards, two.shards) == (("model-1-of-1.safetensors",), None)
+        assert [file.whole for file in one.files] == [True, None]
+
+    def test_what_is_read_has_a_lease_and_only_that(self, rig: SourceRig) -> None:
+        rig.write("step_1/w")
+        assert look(rig, pins=("step_1",), owner="7.1").unpinned == ""
+        assert rig.read(".step_1.overspan-lease") is None
 
 
 class TestLocalFolders(SourceConformance):

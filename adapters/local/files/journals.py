@@ -125,6 +125,13 @@ def is_whole(place: LaunchFiles) -> bool:
     return bool(events) and begun <= ended
 
 
+def has_launched(place: LaunchFiles) -> bool:
+    """Whether a launch has left its start gate, or was ordered to, by its journal and its orders. Raises OSError."""
+    ordered = [line.get("event") for line in read_lines(place.orders)]
+    told = [*read_events(read_lines(place.journal)), *read_events(ordered)]
+    return any(isinstance(event, Launch) for event in told)
+
+
 def has_started(place: LaunchFiles) -> bool:
     """Whether user code of a launch has started, by its journal or by the record of a node run.
 

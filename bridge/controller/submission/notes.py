@@ -46,7 +46,7 @@ def list_notes(job: Job, clusters: Clusters, cluster: Cluster) -> tuple[str, ...
             notes.append("failover_after has no effect on an array: its cluster is chosen at the submission")
         else:
             notes += _note_keepers(spec.clusters, clusters)
-    if spec.start_timeout is not None and cluster.traits.this_machine:
+    if spec.start_timeout is not None and cluster.traits.this_machine and not spec.across:
         notes.append("start_timeout has no effect on this machine, which gives a job all it needs at once")
     if any(task.on_preemption for task in spec.tasks) and not cluster.traits.warns_of_preemption:
         notes.append(f"on_preemption has no effect on {cluster.name}: what is preempted there is told by TERM")

@@ -117,6 +117,11 @@ class World:
                 for node in range(launch.job.spec_of(task.name).num_nodes):
                     self.add(found, Key(launch.job.id, task.name, len(task.attempts), node, 0))
 
+        self.place_later(found)
+
+    def place_later(self, found: Objects) -> None:
+        """Give a launch its nodes after a while."""
+
         def place() -> None:
             found.placed = True
 

@@ -21,8 +21,9 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.traits import Traits
+from overspan.bridge.controller.core.across import gate_orders
 from overspan.bridge.controller.core.across.cluster import AcrossCluster
-from overspan.bridge.controller.core.across.projection import parse_handle
+from overspan.bridge.controller.core.across.projection import GateStage, parse_cursor, parse_handle
 from overspan.bridge.controller.core.clusters import Cluster
 from overspan.bridge.controller.core.shared_paths import SharedPaths
 from overspan.bridge.model import events
@@ -40,7 +41,8 @@ class Part:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.traits = Traits(keeps_limits=lambda handle: name == "leo")
+        self.traits = Traits(keeps_limits=lambda handle: name == "leo", returns_grants=name == "kube")
+        self.limits: list[int | None] = []
         self.said: list[Any] = []
         self.told: list[tuple[str, dict[str, str]]] = []
         self.further: list[list[tuple[str, int, str]]] = []
@@ -54,6 +56,7 @@ class Part:
             raise Unreachable("no route")
         self.said += [tuple(task.name for task in launch.job.tasks if not task.over) for launch in launches]
         self.access += [launch.access for launch in launches]
+        self.limits += [launch.job.spec.start_timeout for launch in launches]
         return [self.answer or Accepted(launch.token, f"{self.name}-handle", "17") for launch in launches]
 
     async def order(self, orders: Sequence[Order]) -> list[Refusal | None]:
@@ -74,6 +77,9 @@ class Part:
     def find_obstacle(self, job: Job) -> str:
         return ""
 
+    def plan(self, job: Job) -> str:
+        return "\n".join(f"starts {task.name}" for task in job.tasks if not task.over)
+
 
 class Scene:
     """Two clusters, and the place that they are together, which may be made anew as by another daemon."""
@@ -84,6 +90,7 @@ class Scene:
         self.leaving: set[str] = set()
         self.hindrance: Refusal | None = None
         self.further: tuple[Placement, ...] = ()
+        self.now = 1000.0
         self.restart()
 
     def restart(self) -> None:
@@ -100,6 +107,7 @@ class Scene:
             lambda job, names: f"it is being ended on {left}" if (left := self.leaving.intersection(names)) else "",
             lambda job: self.hindrance,
             lambda place, handle: self.further,
+            lambda: self.now,
         )
 
     async def submit(self) -> str:
@@ -264,6 +272,9 @@ def test_further_members_of_elastic_tasks_are_told_to_the_other_side_alone() -> 
 def test_orders_on_the_whole_job_go_to_all_and_new_limits_to_those_that_keep_them() -> None:
     async def story(scene: Scene) -> None:
         handle = await scene.submit()
+        (early,) = await scene.across.order([Order("t", handle, events.Hold(1.0))])
+        assert early is not None and early.transient
+        await scene.hear(handle, "")
         for event in (events.Hold(1.0), events.SetTime(1.0, 60)):
             assert await scene.across.order([Order("t", handle, event)]) == [None]
         assert scene.parts["leo"].said[1:] == [("leo-handle", "Hold"), ("leo-handle", "SetTime")]
@@ -346,5 +357,69 @@ def test_a_start_that_an_earlier_daemon_may_have_sent_is_in_doubt_until_the_memb
         assert isinstance(answer, Refusal) and answer.transient
         with pytest.raises(SomeUnanswered):
             await scene.across.order([replace(order, again=True)])
+
+    play(story)
+
+
+def test_a_part_at_its_gate_is_held_while_the_other_queues_and_released_when_that_can_start() -> None:
+    async def story(scene: Scene) -> None:
+        kube = scene.parts["kube"]
+        handle = await scene.submit()
+        # The daemon keeps the time of what it can take back; a part on Slurm gives up by itself.
+        assert (scene.parts["leo"].limits, kube.limits) == ([600], [None])
+        granted_at, _ = await scene.hear(handle, "", kube=granted("kube", "b", "10.9.0.1"))
+        scene.now += 600
+        away, (reason,) = await scene.hear(handle, granted_at)
+        assert reason.reason == "Resources: leo: given back meanwhile: kube"
+        assert kube.said[1:] == [], "it is not stored yet"
+        again, news = await scene.hear(handle, away)
+        assert (again, news) == (away, []) and kube.said[1:] == [("kube-handle", "Hold")]
+        # A user's hold and release pass it over.
+        for event in (events.Hold(1.0), events.Release(1.0)):
+            assert await scene.across.order([Order("u", handle, event)]) == [None]
+        assert kube.said[1:] == [("kube-handle", "Hold")]
+        scene.restart()
+        assert (await scene.hear(handle, away))[1] == []
+        assert kube.said[2:] == [("kube-handle", "Hold")], "the next daemon cannot know whether it arrived"
+        # It came before the cluster was asked from its first cursor, and so it still tells its grant.
+        await scene.hear(handle, away, kube=granted("kube", "b", "10.9.0.1"))
+        await scene.hear(handle, away)
+        assert kube.said[3:] == [("kube-handle", "Hold")]
+        returns, _ = await scene.hear(handle, away, leo=granted("leo", "a", "10.0.0.1"))
+        asked, news = await scene.hear(handle, returns)
+        assert kube.said[4:] == [("kube-handle", "Release")]
+        (held,) = await scene.across.order([Order("u", handle, events.Hold(1.0))])
+        assert held is None or held.transient
+        asked, _ = await scene.hear(handle, asked)
+        _, news = await scene.hear(handle, asked, kube=granted("kube", "b", "10.9.0.2"))
+        (grant,) = (one for one in news if isinstance(one, events.Granted))
+        assert {member[3] for member in grant.members} == {"10.0.0.1", "10.9.0.2"}
+
+    play(story)
+
+
+def test_a_cluster_that_does_not_answer_a_hold_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_orders, "PAUSES", (0.001,) * 5)
+
+    async def story(scene: Scene) -> None:
+        handle = await scene.submit()
+        cursor, _ = await scene.hear(handle, "", kube=granted("kube", "b", "10.9.0.1"))
+        scene.now += 600
+        cursor, _ = await scene.hear(handle, cursor)
+        scene.parts["kube"].silent = True
+        cursor, _ = await scene.hear(handle, cursor, leo=granted("leo", "a", "10.0.0.1"))
+        # It may hold its nodes still: it is not asked for again before it has answered.
+        assert parse_cursor(cursor).parts["kube"].stage is GateStage.AWAY
+        scene.parts["kube"].silent = False
+        for _ in range(3):
+            cursor, _ = await scene.hear(handle, cursor)
+        assert [word for _, word in scene.parts["kube"].said[1:]] == ["Hold", "Release"]
+
+    play(story)
+
+
+def test_a_plan_shows_every_part() -> None:
+    async def story(scene: Scene) -> None:
+        assert scene.across.plan(JOB) == "# --- on leo ---\nstarts a\n# --- on kube ---\nstarts b"
 
     play(story)

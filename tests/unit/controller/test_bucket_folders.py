@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.controller.buckets import Bucket
 
 from overspan.bridge.controller.features.evaluations.bucket_folders import BucketFolders, list_folder
 from overspan.bridge.model.checkpoints.listings import FolderListing, FoundFile, ListingRequest
@@ -13,30 +13,6 @@ from overspan.bridge.model.checkpoints.readiness import judge, sight
 from overspan.bridge.model.errors import InvalidRequest
 from overspan.bridge.model.evaluations import Readiness, ReadyRule
 from overspan.bridge.model.storage import parse_object_url
-from overspan.bridge.runtime.data.object_store import StoredObject
-
-
-class Bucket:
-    """A bucket in memory."""
-
-    objects: dict[str, bytes]
-
-    def list_objects(self, prefix: str, *, level: bool = False) -> Iterator[StoredObject]:
-        for key, data in sorted(self.objects.items()):
-            if key.startswith(prefix):
-                yield StoredObject(key, len(data), "e", 1000.0)
-
-    def open(self, key: str, offset: int = 0, etag: str = "") -> Any:
-        data = self.objects[key]
-
-        class Reader:
-            def read(self, size: int) -> bytes:
-                return data[:size]
-
-            def close(self) -> None:
-                """Nothing."""
-
-        return Reader()
 
 
 def look(objects: dict[str, bytes], *parts: str, marker: str = "", settled: tuple[str, ...] = ()) -> FolderListing:

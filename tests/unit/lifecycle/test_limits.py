@@ -195,3 +195,19 @@ def test_a_start_timeout_fails_the_job() -> None:
 def test_a_senseless_expiry_changes_nothing(cause: str) -> None:
     world = World(group(primary()))
     assert not world.apply(events.Expire(world.now, cause))
+
+
+def test_a_group_across_that_gave_back_at_its_start_gate_asks_again_and_spends_nothing() -> None:
+    tasks = [primary(cluster="leo"), auxiliary(cluster="kube")]
+    world = World(group(*tasks))
+    for launch in (1, 2, 3):
+        assert world.apply(events.LaunchLost(world.now, launch - 1, "never_started"))
+        job = world.job
+        assert (job.state, job.launch, job.restarts, job.begin) == (State.PENDING, launch, 0, None)
+        assert all(task.restarts == task.recoveries == 0 for task in job.tasks)
+    # A launch that is lost otherwise is paid for, and one cluster's group still pays for what never started.
+    assert world.apply(events.LaunchLost(world.now, 3, "node"))
+    assert [task.recoveries for task in world.job.tasks] == [1, 0]
+    alone = World(group(primary(), auxiliary()))
+    assert alone.apply(events.LaunchLost(alone.now, 0, "never_started"))
+    assert [task.recoveries for task in alone.job.tasks] == [1, 0]

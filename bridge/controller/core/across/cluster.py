@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ from overspan.adapters.contract import (
     SomeUnanswered,
 )
 from overspan.adapters.traits import Traits
+from overspan.bridge.controller.core.across.gate_orders import GateOrders
+from overspan.bridge.controller.core.across.gate_waits import find_dearest, find_due, find_limit, judge_waits
 from overspan.bridge.controller.core.across.projection import (
     LaunchCursor,
     LaunchHandle,
@@ -62,6 +65,7 @@ _log = logging.getLogger(__name__)
 
 _STARTS = (events.Launch, events.NodeRelaunch)
 _UNSUPPORTED = (events.Suspend, events.Resume)
+_FOR_GATES = (events.Hold, events.Release)
 
 
 class AcrossCluster:
@@ -83,6 +87,7 @@ class AcrossCluster:
         describe_remains: Callable[[Job, Collection[str]], str],
         hinder: Callable[[Job], Refusal | None],
         list_further: Callable[[str, str], Sequence[Placement]],
+        clock: Callable[[], float],
     ) -> None:
         self.name = name
         self._clusters = clusters
@@ -92,6 +97,8 @@ class AcrossCluster:
         self._describe_remains = describe_remains
         self._hinder = hinder
         self._list_further = list_further
+        self._clock = clock
+        self._gates = GateOrders(clusters)
         self._subscriptions = {part: cluster.open_subscription(name) for part, cluster in clusters.items()}
         self._cursors: dict[str, LaunchCursor] = {}
         """Of the launches that are watched, with what has been told and is not stored yet."""
@@ -140,12 +147,17 @@ class AcrossCluster:
             return replace(answer, token=launch.token, message=f"{name}: {answer.message}")
         accepted = {name: answer for name, answer in answers.items() if isinstance(answer, Accepted)}
         tasks = {name: tuple(spec.name for spec in launch.job.spec.tasks if spec.cluster == name) for name in names}
-        handle = LaunchHandle({name: answer.handle for name, answer in accepted.items()}, tasks)
+        limits = {name: find_limit(launch.job, name) for name in names if self._returns(name)}
+        dearest = find_dearest(launch.job)
+        handle = LaunchHandle({name: answer.handle for name, answer in accepted.items()}, tasks, limits, dearest)
         native = ",".join(f"{name}:{answer.native_id}" for name, answer in accepted.items() if answer.native_id)
         return Accepted(launch.token, str(handle), native)
 
     async def _submit_part(self, name: str, launch: Launch) -> Accepted | Refusal:
-        part = replace(launch, job=self._take(launch.job, name), access=self._describe_access(launch.job, name))
+        # Where the daemon can take a part back, it keeps the time; else the part itself gives up.
+        limit = None if self._returns(name) else find_limit(launch.job, name)
+        job = replace(launch.job, spec=replace(launch.job.spec, start_timeout=limit))
+        part = replace(launch, job=self._take(job, name), access=self._describe_access(launch.job, name))
         (answer,) = await _named(name, self._clusters[name].adapter.submit([part]))
         return answer
 
@@ -155,6 +167,7 @@ class AcrossCluster:
         self._cursors = {text: self._cursors.get(text, cursor) for text, cursor in stored.items()}
         self._told = {key: told for key, told in self._told.items() if key[0] in since}
         self._begin_telling(handles)
+        self._gates.follow(handles, stored)
         for name in self._clusters:
             cursors = {
                 handle.parts[name]: stored[text].cursor_of(name)
@@ -166,7 +179,8 @@ class AcrossCluster:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
-            seen = {name: subscription.fresh.count for name, subscription in self._subscriptions.items()}
+            wakeups = [self._gates.answered, *(subscription.fresh for subscription in self._subscriptions.values())]
+            seen = [wakeup.count for wakeup in wakeups]
             reports = self._collect(handles, stored)
             silences = [cluster.silence for cluster in self._clusters.values() if cluster.silence]
             left = deadline - loop.time()
@@ -174,9 +188,10 @@ class AcrossCluster:
                 if not reports and len(silences) == len(self._clusters):
                     raise Unreachable("; ".join(silences))
                 return Observation(tuple(reports), time.time(), "; ".join(silences))
+            due = min((find_due(handle, self._cursors[text]) for text, handle in handles.items()), default=math.inf)
+            left = max(min(left, due - self._clock()), 0.0)
             waits = [
-                asyncio.ensure_future(subscription.fresh.wait(left, seen[name]))
-                for name, subscription in self._subscriptions.items()
+                asyncio.ensure_future(wakeup.wait(left, count)) for wakeup, count in zip(wakeups, seen, strict=True)
             ]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -208,14 +223,17 @@ class AcrossCluster:
         found = []
         for text, handle in handles.items():
             reports = [(name, news[name, part]) for name, part in handle.parts.items() if (name, part) in news]
-            if not reports:
-                continue
-            projection = project(handle, stored[text], reports)
-            self._cursors[text] = projection.cursor
-            found.append(
-                Report(text, projection.events, str(projection.cursor), projection.gone, projection.cursor.native_id)
-            )
+            told = project(handle, stored[text], reports, self._clock())
+            self._gates.note_news(text, told.cursor, reports)
+            waits = judge_waits(handle, told.cursor, self._gates.list_settled(text, told.cursor), self._clock())
+            self._cursors[text] = waits.cursor
+            news_told = (*told.events, *waits.events)
+            if news_told or told.gone or waits.cursor != stored[text]:
+                found.append(Report(text, news_told, str(waits.cursor), told.gone, waits.cursor.native_id))
         return found
+
+    def _returns(self, name: str) -> bool:
+        return self._clusters[name].traits.returns_grants
 
     def _begin_telling(self, handles: Mapping[str, LaunchHandle]) -> None:
         """Tell in the background: a cluster that hangs must not keep the news of another."""
@@ -263,6 +281,13 @@ class AcrossCluster:
             refusal = await self._tell_members(order, handle, names[0])
             if refusal is not None:
                 return refusal
+        if isinstance(order.event, _FOR_GATES):
+            if order.handle not in self._cursors:
+                return Refusal(order.token, "where its parts are is not known yet", transient=True)
+            cursor = self._cursors[order.handle]
+            if not GateOrders.may_order(cursor):
+                return Refusal(order.token, "a part is being asked for again", transient=True)
+            names = [name for name in names if not (self._returns(name) and GateOrders.is_passed_over(cursor, name))]
         answers = await _gather({name: self._order_part(name, order, handle.parts[name]) for name in names})
         refusals = [answer for answer in answers.values() if answer is not None]
         if isinstance(order.event, events.SetPeers):
@@ -318,6 +343,7 @@ class AcrossCluster:
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
+        await self._gates.close()
 
     # --- abilities ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import NamedTuple
 
 from overspan.adapters.contract import Report
@@ -22,10 +23,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class LaunchHandle:
-    """The handles of a launch's parts, and which tasks each has, by cluster."""
+    """The handles of a launch's parts, and which tasks each has, by cluster.
+
+    `limits` has the seconds for which a part waits at its start gate for the others, of those that can be taken back
+    there; `dearest` is the cluster of the part with the most GPUs.
+    """
 
     parts: Mapping[str, str]
     tasks: Mapping[str, tuple[str, ...]]
+    limits: Mapping[str, int] = field(default_factory=dict)
+    dearest: str = ""
 
     def __str__(self) -> str:
         return json.dumps({"format": _FORMAT, **encode(self)}, separators=(",", ":"))
@@ -59,14 +66,30 @@ def find_handle(text: str, cluster: str) -> str:
         return text
 
 
+class GateStage(Enum):
+    """Whether a part asks for its nodes, or has them; was taken back; or is to ask anew."""
+
+    ASKS = "asks"
+    AWAY = "away"
+    RETURNS = "returns"
+
+
 @dataclass(frozen=True)
 class PartProgress:
-    """How far a part has been read, and where its members are: (task, index, node, address, gpus)."""
+    """How far a part has been read, and where its members are: (task, index, node, address, gpus).
+
+    `since` is when it was granted (seconds since the epoch, by the daemon's clock), `returns` how often it was taken
+    back from its start gate, `reason` why it waits.
+    """
 
     cursor: str = ""
     partition: str = ""
     members: tuple[tuple[str, int, str, str, tuple[int, ...]], ...] = ()
     native_id: str = ""
+    since: float = 0.0
+    stage: GateStage = GateStage.ASKS
+    returns: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,14 +140,20 @@ class JoinedReports(NamedTuple):
     gone: bool = False
 
 
-def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[str, Report]]) -> JoinedReports:
+def project(
+    handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[str, Report]], now: float
+) -> JoinedReports:
     """The events behind a cursor, of reports by their clusters."""
     found: list[Event] = []
     gone = False
     for cluster, report in reports:
         if cursor.over:
             break
-        told, cursor = _follow_part(handle, cursor, cluster, report)
+        if is_away(cursor, cluster):
+            # What it still tells is of the grant that it gives back.
+            told: list[Event] = []
+        else:
+            told, cursor = _follow_part(handle, cursor, cluster, report, now)
         found += told
         gone = report.gone and not cursor.over
         if gone:
@@ -133,7 +162,7 @@ def project(handle: LaunchHandle, cursor: LaunchCursor, reports: Sequence[tuple[
 
 
 def _follow_part(
-    handle: LaunchHandle, cursor: LaunchCursor, cluster: str, report: Report
+    handle: LaunchHandle, cursor: LaunchCursor, cluster: str, report: Report, now: float
 ) -> tuple[list[Event], LaunchCursor]:
     part = cursor.parts.get(cluster, PartProgress())
     part = replace(part, cursor=report.cursor, native_id=report.native_id or part.native_id)
@@ -144,7 +173,8 @@ def _follow_part(
             if not own:
                 # A part is told where members elsewhere are.
                 continue
-            part = _note_members(part, event._replace(members=own))
+            since = part.since if part.members else now
+            part = replace(_note_members(part, event._replace(members=own)), since=since)
             cursor, grant = _note_grant(handle, _put(cursor, cluster, part), event.at)
             found += grant
         elif isinstance(event, events.LaunchLost):
@@ -156,7 +186,8 @@ def _follow_part(
         elif not isinstance(event, events.Queued) or event.task:
             found.append(event)
         elif not cursor.granted:
-            found.append(event._replace(reason=_name_reason(cluster, event.reason)))
+            part = replace(part, reason=event.reason)
+            found.append(event._replace(reason=word_wait(cursor, cluster, event.reason)))
     return found, _put(cursor, cluster, part)
 
 
@@ -167,10 +198,22 @@ def _note_grant(handle: LaunchHandle, cursor: LaunchCursor, at: float) -> tuple[
     return replace(cursor, granted=True), [_join_grants(at, cursor)]
 
 
-def _name_reason(cluster: str, reason: str) -> str:
-    """Slurm's word stays first, since filters and columns take it; the cluster stands behind it."""
+def is_away(cursor: LaunchCursor, cluster: str) -> bool:
+    """Whether a part was taken back from its start gate."""
+    part = cursor.parts.get(cluster)
+    return part is not None and part.stage is GateStage.AWAY
+
+
+def word_wait(cursor: LaunchCursor, cluster: str, reason: str) -> str:
+    """Why the launch waits: for that part, and which others have given their nodes back meanwhile.
+
+    Slurm's word stays first, since filters and columns take it; the cluster stands behind it.
+    """
     word, colon, text = reason.partition(":")
-    return f"{word}: {cluster}:{text}" if colon else f"{word}: {cluster}"
+    away = ", ".join(name for name in cursor.parts if name != cluster and is_away(cursor, name))
+    said = [text.strip()] if colon else []
+    said += [f"given back meanwhile: {away}"] if away else []
+    return f"{word}: {cluster}: {'; '.join(said)}" if said else f"{word}: {cluster}"
 
 
 def _put(cursor: LaunchCursor, cluster: str, part: PartProgress) -> LaunchCursor:

@@ -100,14 +100,18 @@ def list_folder(store: ObjectStore, url: ObjectUrl, request: ListingRequest) -> 
 
 
 def _group(names: Iterable[str], parts: Sequence[re.Pattern[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """By checkpoint the names of its objects below it, an empty one for a file; and first names that do not fit."""
+    """By checkpoint the names of its objects below it, an empty one for a file; and first names that do not fit.
+
+    An object whose name ends in `/` stands for a folder, as consoles of stores make it; it is no file of it.
+    """
     inside: dict[str, list[str]] = {}
     others: dict[str, None] = {}
     for name in names:
         pieces = name.split("/")
         if len(pieces) >= len(parts) and all(part.fullmatch(piece) for part, piece in zip(parts, pieces, strict=False)):
-            checkpoint = "/".join(pieces[: len(parts)])
-            inside.setdefault(checkpoint, []).append("/".join(pieces[len(parts) :]))
+            inner = inside.setdefault("/".join(pieces[: len(parts)]), [])
+            if pieces[-1]:
+                inner.append("/".join(pieces[len(parts) :]))
         elif not pieces[0].startswith(".") and pieces[0] not in _BESIDE and not parts[0].fullmatch(pieces[0]):
             others[pieces[0]] = None
     return inside, list(others)
@@ -134,7 +138,7 @@ def _describe(
     return FoundCheckpoint(
         name,
         folder,
-        time=max(objects[key].modified for key in keys.values()),
+        time=max((objects[key].modified for key in keys.values()), default=0.0),
         files=tuple(files[:MAX_FILES]),
         marker=marker,
         shards=_read_shards(store, prefix + index) if index else None,

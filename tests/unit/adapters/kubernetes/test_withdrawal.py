@@ -304,3 +304,43 @@ def test_a_verdict_comes_in_the_place_of_a_grant_only() -> None:
     story.cursor = Cursor(True)
     report = story.project(snapshot, "1", T)
     assert report is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_grant_that_is_asked_for_from_the_first_cursor_again_is_given_back_and_told_anew(
+    bench: Bench, restarted: bool
+) -> None:
+    """`Traits.returns_grants`: a part of a group across that waits at its start gate."""
+
+    async def take_back(cluster: KubernetesCluster, handle: str) -> None:
+        bench.cursors[handle] = ""
+        # Before the first look from there the hold means nothing, and the grant is told once more.
+        await bench.step(cluster)
+        bench.cursors[handle] = ""
+        await bench.insist(cluster, handle, events.Hold(time.time(), "me"))
+        for name in bench.pods():
+            bench.api.pods.gone(name)
+        await bench.until(cluster, lambda: not bench.pods(), "its pods to be withdrawn")
+
+    async def story() -> None:
+        async with bench.open() as cluster:
+            handle = await _submit(bench, cluster)
+            for name in bench.pods():
+                bench.place(name)
+            await bench.until_told(cluster, handle, Granted)
+            await bench.step(cluster)
+            if not restarted:
+                await take_back(cluster, handle)
+        async with bench.open() as cluster:
+            if restarted:
+                await take_back(cluster, handle)
+            bench.told[handle].clear()
+            await bench.step(cluster, 1.5)
+            assert bench.pods() == [] and not bench.facts(handle)
+            await bench.insist(cluster, handle, events.Release(time.time(), "me"))
+            await bench.until(cluster, lambda: len(bench.pods()) == 3, "its pods to be made again")
+            for name in bench.pods():
+                bench.place(name)
+            await bench.until_told(cluster, handle, Granted)
+
+    play(story)
