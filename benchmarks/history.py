@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.installation import Installation, proportional_memory, until, whole_process
 from benchmarks.rows import Bar, Row
 from overspan.bridge.controller.core.history_rows import decode_history_rows, encode_history_rows, read_row
-from overspan.bridge.controller.core.rows import encode_row
+from overspan.bridge.controller.core.packed_rows import encode_row
 from overspan.bridge.listings.rows import COLUMNS
 
 JOBS = 20_000

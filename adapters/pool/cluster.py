@@ -431,7 +431,7 @@ class PoolCluster:
         self._mark_dirty(launch)
 
     def _drop(self, launch: PoolLaunch) -> None:
-        self._queue.remove(launch.handle)
+        self._queue.remove(launch)
         self._launches.pop(launch.handle, None)
         self._unstored.pop(launch.handle, None)
         self._leases.remove(launch)
@@ -453,7 +453,7 @@ class PoolCluster:
         launch.note_token(order.token, 0)
         self._take_back(launch)
         # Its place in the queue may change.
-        self._queue.remove(launch.handle)
+        self._queue.remove(launch)
         launch.note(event)
         if isinstance(event, SetTime):
             found = self._config.find_launch(launch.handle)
@@ -482,7 +482,7 @@ class PoolCluster:
         rooms = {worker.id: worker.offer() for worker in self._list_open(now)}
         for one in assign(self._queue, rooms, now):
             launch, worker = self._launches[one.handle], self._workers[one.worker]
-            self._queue.remove(one.handle)
+            self._queue.remove(launch)
             worker.room.restore(one.handle, one.booking)
             addresses = draw_addresses(self._root, launch.job, one.booking) if launch.request.groups else ()
             launch.lease = WorkerLease(worker.id, worker.name, one.booking, addresses, now)

@@ -92,8 +92,14 @@ class PoolLaunch:
     job: int
     number: int
     task: str
-    rank: Rank
+    behind: int
+    """Nice less priority."""
     nice: int
+    submitted_at: float
+    array: int
+    """The job, for an element its array."""
+    element: int
+    """The element's index; -1 for a job that is none."""
     request: WorkerRequest
     since: float
     held: bool = False
@@ -106,6 +112,11 @@ class PoolLaunch:
     """The number of the order of each token, among those of the lease; 0 for one that was carried out here."""
     left: bool = False
     """Whether it has ended while it waited."""
+
+    @property
+    def rank(self) -> Rank:
+        """Its place in the queue."""
+        return Rank(self.behind, self.submitted_at, self.array, self.element)
 
     @property
     def waits(self) -> bool:
@@ -180,7 +191,8 @@ class PoolLaunch:
             # The job's reason is None again.
             self.held, self.reason = False, "None"
         elif isinstance(event, SetPriority | SetNice):
-            self.rank, self.nice = change_rank(self.rank, self.nice, event)
+            rank, self.nice = change_rank(self.rank, self.nice, event)
+            self.behind = rank.behind
         elif isinstance(event, Queued):
             self.reason = event.reason
         elif isinstance(event, Cancel | Expire | LaunchLost):
@@ -189,13 +201,17 @@ class PoolLaunch:
 
 def make_launch(job: Job, request: WorkerRequest, now: float) -> PoolLaunch:
     """The present launch of a job, as it waits."""
+    rank = rank_job(job)
     return PoolLaunch(
         handle=f"{job.id}.{job.launch}",
         job=job.id,
         number=job.launch,
         task=job.spec.tasks[0].name,
-        rank=rank_job(job),
+        behind=rank.behind,
         nice=job.nice,
+        submitted_at=rank.submitted_at,
+        array=rank.job,
+        element=rank.element,
         request=request,
         since=now,
         held=job.held,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +17,8 @@ from overspan.bridge.store.records import Change, Damage, NewJob, OutboxRow, Sto
 from overspan.bridge.store.sqlite_errors import Unreadable, unreadable
 
 Row = dict[str, Any]
+_REMEMBERED = 64
+"""Specs that are remembered by their documents while many jobs are read."""
 
 # Escapes non-ASCII, so that a lone surrogate (an undecodable byte of a script) survives the round trip.
 _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -106,17 +109,15 @@ def merge(batches: Iterable[RowBatch]) -> RowBatch | None:
     return joined
 
 
-def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
+def stored_job(row: Any, spec: JobSpec | None = None) -> StoredJob:
     """The job of a row of `job` joined with its spec. Raises StoreFailed if its documents cannot be read.
 
-    `specs` caches specs that were decoded for other rows, so that the elements of an array share one.
+    `spec` is that of another row with the same document, so that they share one.
     """
-    specs = {} if specs is None else specs
     part = "spec"
     try:
-        spec = specs.get(row.spec_id)
         if spec is None:
-            spec = specs[row.spec_id] = decode(JobSpec, read_json(row.document))
+            spec = decode(JobSpec, read_json(row.document))
         part = "record"
         document = read_json(row.facts)
         document["id"], document["version"] = row.id, row.version
@@ -126,7 +127,7 @@ def stored_job(row: Any, specs: dict[int, JobSpec] | None = None) -> StoredJob:
         _check(job, row)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise unreadable(f"the {part} of job {row.id}", error) from None
-    return StoredJob(job, row.cluster, row.handle, row.native_id, row.cursor, row.user)
+    return StoredJob(job, sys.intern(row.cluster), row.handle, row.native_id, row.cursor, sys.intern(row.user))
 
 
 def _share_tasks(tasks: Any) -> Any:
@@ -146,24 +147,32 @@ def _check(job: Job, row: Any) -> None:
         raise ValueError("over and not over")
 
 
-def read_jobs(rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
-    """The jobs of rows, and the damages of rows that cannot be read."""
-    specs: dict[int, JobSpec] = {}
-    found: list[StoredJob] = []
-    damages: list[Damage] = []
-    text = None
-    for row in rows:
-        try:
-            if found and row.document == text:
-                # A loop of submissions makes many jobs of one spec.
-                specs[row.spec_id] = found[-1].job.spec
-            found.append(stored_job(row, specs))
-            text = row.document
-        except Unreadable as error:
-            texts = [each if isinstance(each, str) else "" for each in (row.cluster, row.handle)]
-            array = row.array_id if isinstance(row.array_id, int) else 0
-            damages.append(Damage(error.message, row.id, array, *texts))
-    return found, damages
+class JobReader:
+    """Reads the rows of jobs, in as many parts as they come; equal specs are one object in all of them."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, JobSpec] = {}
+
+    def read(self, rows: Iterable[Any]) -> tuple[list[StoredJob], list[Damage]]:
+        """The jobs of rows, and the damages of rows that cannot be read."""
+        found: list[StoredJob] = []
+        damages: list[Damage] = []
+        for row in rows:
+            try:
+                found.append(self._read(row))
+            except Unreadable as error:
+                texts = [each if isinstance(each, str) else "" for each in (row.cluster, row.handle)]
+                array = row.array_id if isinstance(row.array_id, int) else 0
+                damages.append(Damage(error.message, row.id, array, *texts))
+        return found, damages
+
+    def _read(self, row: Any) -> StoredJob:
+        # A loop of submissions makes many jobs of one spec, as the elements of an array have one.
+        stored = stored_job(row, self._specs.get(row.document))
+        if len(self._specs) >= _REMEMBERED:
+            self._specs.clear()
+        self._specs[row.document] = stored.job.spec
+        return stored
 
 
 def read_json(text: Any) -> Any:

@@ -56,10 +56,8 @@ _META_ADD = insert(meta)
 
 _SPEC_ID = func.coalesce(job.c.array_id, job.c.id)
 _FACTS = [column for column in job.c if column is not job.c.account]
-_JOBS = select(*_FACTS, spec.c.document, _SPEC_ID.label("spec_id")).join_from(
-    job, spec, spec.c.job_id == _SPEC_ID, isouter=True
-)
-_LIVE = _JOBS.where(job.c.ended_at.is_(None)).order_by(job.c.id)
+_JOBS = select(*_FACTS, spec.c.document).join_from(job, spec, spec.c.job_id == _SPEC_ID, isouter=True)
+_LIVE = select(job.c.id).where(job.c.ended_at.is_(None)).order_by(job.c.id)
 # The elements of an array come together, followed by the array itself with its waiting elements.
 _IN_LISTS = (func.coalesce(job.c.array_id, job.c.id), job.c.array_id.is_(None), job.c.id)
 _ACCOUNTS = select(job.c.id, job.c.array_id, job.c.cluster, job.c.handle, job.c.account).order_by(*_IN_LISTS)
@@ -97,9 +95,14 @@ def _many(connection: Connection, statement: Executable, rows: list[Row]) -> int
     return int(result.rowcount)
 
 
-def read_live(connection: Connection) -> Sequence[Any]:
-    """Rows for `rows.stored_job`: every live job, by id."""
-    return connection.execute(_LIVE).all()
+def find_live(connection: Connection) -> list[int]:
+    """The ids of every live job, in their order."""
+    return list(connection.scalars(_LIVE))
+
+
+def read_jobs(connection: Connection, ids: Sequence[int]) -> Sequence[Any]:
+    """Rows for `rows.JobReader`: these jobs, by id."""
+    return connection.execute(_JOBS.where(job.c.id.in_(ids)).order_by(job.c.id)).all()
 
 
 def find(connection: Connection, query: JobQuery) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from overspan.bridge.model.errors import Conflict, OverspanError
@@ -28,7 +29,7 @@ from overspan.bridge.store.records import (
     TimelineRow,
 )
 from overspan.bridge.store.requests import StoreRequests
-from overspan.bridge.store.rows import alteration, clean, drawing, insertion, read_jobs
+from overspan.bridge.store.rows import JobReader, alteration, clean, drawing, insertion
 from overspan.bridge.store.schedule_records import StoredSchedule
 from overspan.bridge.store.schedules import CHANGED, ScheduleStore, changed_values
 from overspan.bridge.store.sqlite_errors import LEFT, Unreadable
@@ -36,6 +37,8 @@ from overspan.bridge.store.writer import Writer
 
 _FORGET_AT_ONCE = 200
 """Jobs that one transaction deletes."""
+_LOADED_AT_ONCE = 1000
+"""Jobs that are read in one part when the daemon starts."""
 _DECODE_HERE = 20
 """Rows that are decoded on the event loop; more of them would delay other requests."""
 
@@ -125,8 +128,15 @@ class Store:
 
     async def load_live(self) -> list[StoredJob]:
         """Every live job that can be read, by id."""
-        found, damages = await _decode(await self._requests.read(statements.read_live))
-        self._requests.note(damages)
+        reader, found = JobReader(), list[StoredJob]()
+        ids = await self._requests.read(statements.find_live)
+        for begin in range(0, len(ids), _LOADED_AT_ONCE):
+            # In parts: the documents of 100,000 jobs at once would take several times what the jobs do.
+            wanted = ids[begin : begin + _LOADED_AT_ONCE]
+            rows = await self._requests.read(partial(statements.read_jobs, ids=wanted))
+            part, damages = await _decode(rows, reader)
+            self._requests.note(damages)
+            found += part
         return found
 
     async def find(self, query: JobQuery) -> list[StoredJob]:
@@ -213,8 +223,9 @@ class Store:
         await self._requests.call(lambda connection: statements.set_meta(connection, f"user.{key}", value))
 
 
-async def _decode(rows: Sequence[Any]) -> tuple[list[StoredJob], list[Damage]]:
+async def _decode(rows: Sequence[Any], reader: JobReader | None = None) -> tuple[list[StoredJob], list[Damage]]:
     """The jobs of these rows, and the damages. Many rows are decoded on a thread, to block neither loop nor writer."""
+    reader = reader or JobReader()
     if len(rows) <= _DECODE_HERE:
-        return read_jobs(rows)
-    return await asyncio.to_thread(read_jobs, rows)
+        return reader.read(rows)
+    return await asyncio.to_thread(reader.read, rows)

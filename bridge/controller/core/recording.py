@@ -91,7 +91,10 @@ class Recorder:
                 self.outbox.add(row._replace(next_try_at=0.0), tried=True)
         for entry in list(self.registry):
             self.changes.committed.publish(None, entry)
-        await self.change([entry.job.id for entry in self.registry], lambda units: None)
+        ids = [entry.job.id for entry in self.registry]
+        for begin in range(0, len(ids), _AT_ONCE):
+            # In parts: the units of 100,000 jobs at once would take more memory than the jobs.
+            await self.change(ids[begin : begin + _AT_ONCE], lambda units: None)
 
     async def change(self, job_ids: Iterable[int], work: Work[T], *, urgent: bool = False) -> T:
         """Let `work` fill a unit of work for each job in memory, and write all units in one transaction.

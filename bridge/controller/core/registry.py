@@ -50,7 +50,9 @@ class JobEntry:
     retry_at: float | None = None
     """When a submission that was refused for now is tried again."""
     row: bytes | None = None
-    """The encoded queue row, a cache; None after a change."""
+    """The encoded queue row, a cache: what no other job has of it; None after a change."""
+    row_rest: bytes = b""
+    """The rest of it, one object for all jobs that have the same."""
     task_rows: tuple[bytes, ...] | None = None
     needed_arrays: frozenset[int] = frozenset()
     """Which of the jobs that it waits for are arrays."""

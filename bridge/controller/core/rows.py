@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import json
 import os
 import pwd
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from overspan.bridge.controller.core.dependency_resolver import describe_dependency
 from overspan.bridge.controller.core.derived_fields import (
@@ -20,20 +18,19 @@ from overspan.bridge.controller.core.derived_fields import (
     stream_paths,
     work_dir,
 )
+from overspan.bridge.controller.core.packed_rows import MARK, encode_row, pack_row, unpack_row
 from overspan.bridge.controller.core.registry import JobEntry
 from overspan.bridge.lifecycle.arrays import find_reason
 from overspan.bridge.lifecycle.members import elastic_of
 from overspan.bridge.lifecycle.readiness import reason_of
 from overspan.bridge.lifecycle.stages import is_carried
-from overspan.bridge.listings.rows import COLUMNS, CORE, EXTENTS, USUAL, WHOLE, JobRow
+from overspan.bridge.listings.rows import EXTENTS, WHOLE, JobRow
 from overspan.bridge.model.allocations import is_allocation
 from overspan.bridge.model.ids import IndexRange, collapse, format_array_indices
 from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import Form, TaskSpec
 from overspan.bridge.model.states import State
 
-_MARK = b"\n"
-"""Stands before the comma after the last value of an extent; no other newline is in a row."""
 NO_ELEMENTS: Mapping[int, JobEntry] = {}
 
 
@@ -42,14 +39,14 @@ def send_rows(rows: list[bytes], extent: str) -> list[bytes]:
     if extent == WHOLE:
         return [b"[" + row + b"]" for row in rows]
     marks = list(EXTENTS).index(extent) + 1
-    return [b"[" + b"".join(row.split(_MARK, marks)[:marks]) + b"]" for row in rows]
+    return [b"[" + b"".join(row.split(MARK, marks)[:marks]) + b"]" for row in rows]
 
 
 def job_row(entry: JobEntry) -> bytes:
     """The encoded row of the whole job."""
     if entry.row is None:
-        entry.row = encode_row(_whole(entry))
-    return entry.row
+        entry.row, entry.row_rest = pack_row(_whole(entry))
+    return unpack_row(entry.row, entry.row_rest)
 
 
 def task_rows(entry: JobEntry) -> tuple[bytes, ...]:
@@ -117,13 +114,6 @@ def is_folded(element: JobEntry) -> bool:
 def partition_of(entry: JobEntry) -> str:
     """The partition as the cluster calls it, else as the job does; until either is known, the cluster's name."""
     return entry.job.partition or entry.job.spec.partition or entry.cluster
-
-
-def encode_row(row: Sequence[Any]) -> bytes:
-    """The values of a row as they are kept, with a mark behind each extent."""
-    begins = (0, len(CORE), len(USUAL), len(COLUMNS))
-    parts = [row[begin:end] for begin, end in itertools.pairwise(begins)]
-    return b"\n,".join(json.dumps(part, ensure_ascii=False, separators=(",", ":"))[1:-1].encode() for part in parts)
 
 
 def _partition(entry: JobEntry, part: _RowPart) -> str:

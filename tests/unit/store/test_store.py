@@ -185,6 +185,19 @@ def test_a_bad_unit_fails_alone(store: Store, make_job: MakeJob, start_of: Start
     assert asyncio.run(store.timeline(50)) == []
 
 
+def test_jobs_are_loaded_in_parts_and_equal_specs_are_one_object(
+    store: Store, make_job: MakeJob, start_of: StartOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overspan.bridge.store.store._LOADED_AT_ONCE", 3)
+    odd = replace(make_job(2).spec, comment="odd")
+    jobs = [make_job(n) if n % 2 else replace(make_job(n), spec=odd) for n in range(1, 10)]
+    asyncio.run(store.insert([start_of(job) for job in jobs]))
+    found = asyncio.run(store.load_live())
+    assert [stored.job.id for stored in found] == list(range(1, 10))
+    assert len({id(stored.job.spec) for stored in found}) == 2
+    assert len({id(stored.cluster) for stored in found}) == 1
+
+
 def test_apply_with_a_token_that_exists_writes_none_of_its_changes(
     store: Store, make_job: MakeJob, start_of: StartOf
 ) -> None:

@@ -60,8 +60,9 @@ def play(
         queue.add(launch)
     features = frozenset(FEATURES)
     found = assign(queue, {name: WorkerRoom(room, features=features) for name, room in rooms.items()}, now)
+    by_handle = {launch.handle: launch for launch in waiting}
     for one in found:
-        queue.remove(one.handle)
+        queue.remove(by_handle[one.handle])
         rooms[one.worker].restore(one.handle, one.booking)
     return found, queue
 
@@ -77,7 +78,7 @@ def job(resources: Resources, form: Form = Form.RUN, nodes: int = 1) -> Job:
 def test_by_priority_then_first_come() -> None:
     rooms = {"w": Bookings(Capacity(2000, 1 << 40))}
     found, queue = play([queued("1"), queued("2"), queued("3", behind=-5)], rooms)
-    assert [one.handle for one in found] == ["3", "1"] and "2" in queue
+    assert [one.handle for one in found] == ["3", "1"] and [each.handle for each in queue] == ["2"]
 
 
 def test_sizes_are_numbers_and_no_texts() -> None:
@@ -126,7 +127,7 @@ def test_a_job_file_without_resources_takes_a_whole_worker_and_a_script_one_cpu(
     assert whole.whole and script == WorkerRequest((NodeNeed(1000),))
     rooms = {"w": Bookings(Capacity(8000, 1 << 40, ("", "")))}
     found, queue = play([queued("1", whole), queued("2", whole)], rooms)
-    assert found[0].booking.gpus == ((0, 1),) and "2" in queue
+    assert found[0].booking.gpus == ((0, 1),) and [each.handle for each in queue] == ["2"]
     assert not play([queued("3", script)], rooms)[0]
 
 
@@ -229,13 +230,15 @@ def test_the_queue_has_what_was_added_and_not_removed(steps: list[tuple[int, int
     queue, model = PoolQueue(), dict[str, QueuedLaunch]()
     for number, behind, add in steps:
         handle = str(number)
+        launch = queued(handle, ONE if number % 2 else GPU, behind=behind)
+        before = model.get(handle)
         if add:
-            launch = queued(handle, ONE if number % 2 else GPU, behind=behind)
-            queue.add(launch)
-            model[handle] = launch
+            model[handle] = before or launch
+            queue.add(model[handle])
         else:
-            assert queue.remove(handle) == model.pop(handle, None)
-        assert {each.handle: each for each in queue} == model
+            assert queue.remove(before or launch) == (model.pop(handle, None) is not None)
+            assert not queue.remove(launch)
+        assert {each.handle: each for each in queue} == model and len(queue) == len(model)
         for line in queue.lines():
             assert line == sorted(line, key=lambda launch: (launch.rank, launch.handle))
 
@@ -332,14 +335,15 @@ def test_a_group_of_an_earlier_daemon_is_booked_with_the_devices_that_each_membe
 
 def test_a_worker_is_outdated_where_its_version_alone_keeps_a_group_from_it_and_no_other_has_it() -> None:
     queue, pair = PoolQueue(), read_request(group(replace(SERVER, primary=True)))
-    for number, since in ((1, 30.0), (2, 20.0)):
-        queue.add(queued(str(number), pair, since=since))
+    pairs = [queued(str(number), pair, since=since) for number, since in ((1, 30.0), (2, 20.0))]
+    for launch in pairs:
+        queue.add(launch)
     queue.add(queued("3", ONE, since=0.0))
     large, small = Capacity(4000, 1 << 40), Capacity(1000, 1 << 40)
     features = frozenset(FEATURES)
     rooms = {"old": WorkerRoom(Bookings(large)), "small": WorkerRoom(Bookings(small), features=features)}
     assert find_outdated(queue, rooms) == {"old": 20.0}
     assert find_outdated(queue, rooms | {"new": WorkerRoom(Bookings(large), features=features)}) == {}
-    for handle in "12":
-        queue.remove(handle)
+    for launch in pairs:
+        queue.remove(launch)
     assert find_outdated(queue, rooms) == {}

@@ -12,11 +12,12 @@ import pytest
 from overspan.adapters.abilities import DeclaredWorker, WorkerKind, WorkerMessage
 from overspan.adapters.contract import Accepted, ClusterConfig, Launch, Order
 from overspan.adapters.pool.cluster import PoolCluster
-from overspan.adapters.pool.launches import NO_LEASE, WorkerLease, make_launch
+from overspan.adapters.pool.launches import NO_LEASE, PoolLaunch, WorkerLease, make_launch
 from overspan.adapters.pool.requests import WorkerRequest
 from overspan.adapters.worker_messages import read_message
 from overspan.bridge.model.events import Event, Granted, Hold, Queued, Release
 from overspan.bridge.model.job import new_job
+from overspan.bridge.model.ranks import rank_job
 from overspan.bridge.model.resources import NodeNeed, Resources
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.runtime.pool.exchanges import FEATURES
@@ -145,4 +146,6 @@ def test_no_launch_that_waits_has_anything_of_a_lease(tmp_path: Path) -> None:
     assert WorkerLease() == NO_LEASE
     launch = make_launch(pool.launches["1.0"].job, ONE, 0.0)
     # 100,000 wait at once: a field is 0.8 MB.
-    assert launch.lease is NO_LEASE and sys.getsizeof(launch) <= 160
+    assert launch.lease is NO_LEASE and sys.getsizeof(launch) <= 168
+    # A rank of its own would be 88 bytes more.
+    assert "rank" not in PoolLaunch.__slots__ and launch.rank == rank_job(pool.launches["1.0"].job)
