@@ -113,6 +113,11 @@ def processor_seconds(pids: list[int]) -> float:
     return total / _TICK
 
 
+def find_daemon(span: Installation) -> int:
+    """The pid of the daemon, which is started where there is none."""
+    return int(json.loads(span.run("ping", "--json"))["pid"])
+
+
 def until(fact: Any, seconds: float) -> None:
     """Wait for a fact; TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.hyperqueue import HyperQueueTimes, time_hyperqueue
-from benchmarks.installation import Installation, processor_seconds, proportional_memory, until
+from benchmarks.installation import Installation, find_daemon, processor_seconds, proportional_memory, until
 from benchmarks.rows import Bar, Row
 from overspan import Client
 
@@ -27,8 +27,8 @@ IDLE_SECONDS = 20.0
 def pools() -> list[Row]:
     """A pool of one worker and one of two."""
     with Installation() as span, span.client() as client:
-        _make(span, "one", 1)
-        _make(span, "two", 2, AT_ONCE)
+        make_pool(span, "one", 1)
+        make_pool(span, "two", 2, AT_ONCE)
         beside = time_hyperqueue(SHORT_JOBS, AT_ONCE, RUNS)
         rows = [*_time_starts(span, client), *_time_throughput(span, client)]
         rows += [*_compare(rows, beside), *_time_waiting(span, client)]
@@ -38,7 +38,7 @@ def pools() -> list[Row]:
     return rows
 
 
-def _make(span: Installation, name: str, workers: int, cpus: int = 1) -> None:
+def make_pool(span: Installation, name: str, workers: int, cpus: int = 1) -> None:
     file = span.folder / f"{name}.yaml"
     file.write_text(POOL.format(workers=workers, cpus=cpus))
     span.run("pool", "apply", "-p", name, str(file))
@@ -65,7 +65,7 @@ def _time_starts(span: Installation, client: Client) -> list[Row]:
 
 def _time_throughput(span: Installation, client: Client) -> list[Row]:
     """Short jobs through two workers, and what one costs."""
-    daemon, workers = _find_daemon(span), _find_workers(span)
+    daemon, workers = find_daemon(span), _find_workers(span)
     before, begun = (processor_seconds([daemon]), processor_seconds(workers)), time.perf_counter()
     text = JOB.format(pool="two", run="true").replace("-o", f"-a 1-{SHORT_JOBS} -o")
     client.submit(text).wait(300)
@@ -94,10 +94,6 @@ def _compare(rows: list[Row], beside: HyperQueueTimes | None) -> list[Row]:
     ]
 
 
-def _find_daemon(span: Installation) -> int:
-    return int(json.loads(span.run("ping", "--json"))["pid"])
-
-
 def _find_workers(span: Installation) -> list[int]:
     return [pid for pid in span.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "span-worker"]
 
@@ -111,16 +107,16 @@ def _submit(span: Installation, count: int) -> None:
 def _time_waiting(span: Installation, client: Client) -> list[Row]:
     """The daemon's processor while many jobs wait for a worker that is busy."""
     client.submit(JOB.format(pool="one", run="sleep 600"))
-    empty = proportional_memory([_find_daemon(span)])
+    empty = proportional_memory([find_daemon(span)])
     shares = [threading.Thread(target=_submit, args=(span, WAITING // 8)) for _ in range(8)]
     for share in shares:
         share.start()
     for share in shares:
         share.join()
-    few, one = _watch_idle(span), (proportional_memory([_find_daemon(span)]) - empty) / WAITING * 1024
+    few, one = _watch_idle(span), (proportional_memory([find_daemon(span)]) - empty) / WAITING * 1024
     text = JOB.format(pool="one", run="true").replace("-o", f"-a 1-{ELEMENTS} -o")
     client.submit(text)
-    many, memory = _watch_idle(span), proportional_memory([_find_daemon(span)])
+    many, memory = _watch_idle(span), proportional_memory([find_daemon(span)])
     return [
         Row("1,000 jobs that wait in a pool: the daemon's processor", few, Bar(starts=20), "% of a core"),
         Row("a job that waits in a pool: the daemon's memory (PSS)", one, Bar(size=4), "KB"),
@@ -131,7 +127,7 @@ def _time_waiting(span: Installation, client: Client) -> list[Row]:
 
 def _watch_idle(span: Installation) -> float:
     """The share of a core that the daemon takes while nothing happens, per cent."""
-    daemon = _find_daemon(span)
+    daemon = find_daemon(span)
     time.sleep(2)
     before = processor_seconds([daemon])
     time.sleep(IDLE_SECONDS)

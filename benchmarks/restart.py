@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 
-from benchmarks.installation import Installation, processor_seconds, submit_held, until
+from benchmarks.installation import Installation, find_daemon, processor_seconds, submit_held, until
 from benchmarks.rows import Bar, Row
 
 WAITING = 10_000
@@ -22,11 +21,11 @@ def restart() -> list[Row]:
         submit_held(span, WAITING, hold=False)
         until(lambda: _count_queued(span) == WAITING, 300)
         entries = sum(len(folders) + len(files) for _, folders, files in os.walk(span.folder / "state" / "clusters"))
-        os.kill(_find_daemon(span), signal.SIGKILL)
+        os.kill(find_daemon(span), signal.SIGKILL)
         begun = time.perf_counter()
         span.run("ping")
         answered = time.perf_counter() - begun
-        pid = _find_daemon(span)
+        pid = find_daemon(span)
         used = processor_seconds([pid])
         time.sleep(5)
         settled = processor_seconds([pid])
@@ -39,10 +38,6 @@ def restart() -> list[Row]:
                 "files and folders of the local cluster, 10,000 jobs waiting", float(entries), Bar(size=100), "entries"
             ),
         ]
-
-
-def _find_daemon(span: Installation) -> int:
-    return int(json.loads(span.run("ping", "--json"))["pid"])
 
 
 def _count_queued(span: Installation) -> int:

@@ -32,6 +32,7 @@ from benchmarks.installation import (
 )
 from benchmarks.kubernetes import kubernetes, kubernetes_scale
 from benchmarks.pool_mailboxes import pool_mailboxes
+from benchmarks.pool_queue import pool_queue
 from benchmarks.pools import pools
 from benchmarks.references import measure, slower
 from benchmarks.restart import restart
@@ -279,6 +280,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "kubernetes_scale": kubernetes_scale,
     "across": across,
     "pool_mailboxes": pool_mailboxes,
+    "pool_queue": pool_queue,
 }
 
 

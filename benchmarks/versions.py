@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import statistics
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.installation import Installation, processor_seconds, until
+from benchmarks.installation import Installation, find_daemon, processor_seconds, until
 
 CONFIG = "clusters:\n  local: {kind: local, cpus: 1, memory: 4T}\n"
 """One processor, which the first job keeps: all others wait in the cluster's queue."""
@@ -113,7 +112,7 @@ def _time_command(span: Installation, words: list[str]) -> float:
 
 def _time_daemon(span: Installation, *words: str) -> float:
     """Processor seconds of the daemon while a command runs."""
-    pids = [_find_daemon(span)]
+    pids = [find_daemon(span)]
     before = processor_seconds(pids)
     subprocess.run(words, env=span.environment, check=True, stdout=subprocess.DEVNULL)
     span.run("squeue")
@@ -122,13 +121,9 @@ def _time_daemon(span: Installation, *words: str) -> float:
 
 def _time_start(span: Installation) -> float:
     """Processor seconds of a new daemon to its first answer, after the one before was killed."""
-    os.kill(_find_daemon(span), signal.SIGKILL)
+    os.kill(find_daemon(span), signal.SIGKILL)
     until(lambda: span.run("squeue", "--noheader", "-j", "1"), _LONGEST_START)
-    return processor_seconds([_find_daemon(span)])
-
-
-def _find_daemon(span: Installation) -> int:
-    return int(json.loads(span.run("ping", "--json"))["pid"])
+    return processor_seconds([find_daemon(span)])
 
 
 if __name__ == "__main__":
