@@ -76,11 +76,18 @@ def find_parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def find_node(pod: dict[str, Any]) -> int:
-    """A process of the pod's node that is no pod's: the parent of its container's shim."""
-    processes = list_processes(pod)
-    first = next(pid for pid in processes if find_parent(pid) not in processes)
-    return find_parent(find_parent(first))
+def find_first(pod: dict[str, Any]) -> int:
+    """The first process of the task's container: it alone has 1 as its number there."""
+    return next(pid for pid in list_processes(pod) if read_number(pid) == 1)
+
+
+def read_number(pid: int) -> int:
+    """A process's number in its own namespace; 0 for one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(next(line.split()[-1] for line in lines if line.startswith("NSpid:")))
 
 
 def test_a_large_object_is_read_in_part_a_new_one_is_seen_and_what_is_written_is_sent(
@@ -112,10 +119,12 @@ def test_nothing_of_a_mount_is_on_the_node_nor_outlives_a_pod_that_is_deleted_at
     job = lab.submit(WAITING)
     wait_until(lambda: "begun" in lab.log(job), 90, "the program to begin")
     pod = only_pod(lab)
-    processes, node = list_processes(pod), find_node(pod)
-    assert all(KIND in read_mounts(pid) for pid in processes) and KIND not in read_mounts(node)
+    first = find_first(pod)
+    # The parent of its shim is a process of the node, and no pod's.
+    node = find_parent(find_parent(first))
+    assert KIND in read_mounts(first) and KIND not in read_mounts(node)
     lab.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in processes), 60, "the processes to end")
+    wait_until(lambda: not list_processes(pod) and not os.path.exists(f"/proc/{first}"), 60, "the processes to end")
     assert KIND not in read_mounts(node)
     lab.run("scancel", str(job))
     lab.until(job, "CANCELLED", timeout=90)
@@ -148,5 +157,15 @@ def test_a_pod_that_may_not_mount_has_all_of_it_brought_and_says_so(lab: KubeSpa
     assert store.texts("lab", "run/")["run/mine"] == b"mine\n"
 
 
+def test_a_pod_that_is_not_root_s_and_has_no_capability_mounts(lab: KubeSpan, store: TestStore) -> None:
+    store.open("lab").put("run/a", b"1\n")
+    context = "{runAsUser: 1000, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}"
+    native = f"kubernetes: {{spec: {{containers: [{{name: main, securityContext: {context}}}]}}}}\n"
+    job = lab.submit(MOUNT + native + "run: cat /data/a; id -u; echo mine > /data/mine; rm /data/a\n")
+    lab.until(job, "COMPLETED", timeout=90)
+    assert lab.log(job).split()[-2:] == ["1", "1000"] and "s3://lab/run is read through" in lab.log(job)
+    assert store.texts("lab", "run/") == {"run/mine": b"mine\n"}
+
+
 def test_the_check_tells_how_many_nodes_have_the_device(lab: KubeSpan) -> None:
-    assert f"1 of 2 nodes have {RESOURCE}" in lab.look("check")
+    assert f"1 of 2 nodes have {RESOURCE}" in lab.look("check", "kube")
